@@ -13,7 +13,7 @@ use evenkeel::model::template::Template;
 use evenkeel::model::{Entity, EntityKey, TableName, body, document, odata};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::Footprint;
-use evenkeel::shared::blocks::{BlockedList, Opened, Written};
+use evenkeel::shared::blocks::{BlockedList, ListWrite, OpenedList};
 
 /// A target: its name, which is its corpus's, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
@@ -114,7 +114,7 @@ pub fn archived(data: &[u8]) {
 
 /// A list in a blob, read as a whole. Brought into shape and written in one piece, it says the same.
 pub fn list(data: &[u8]) {
-    let Ok(Opened::List(mut list)) = BlockedList::open(data, data.len() as u64) else { return };
+    let Ok(OpenedList::List(mut list)) = BlockedList::open(data, data.len() as u64) else { return };
     assert!(list.unread().is_empty(), "all of it was read");
     let members = list.to_list();
     assert!(list.reshape().is_empty(), "there is nothing more to read");
@@ -123,8 +123,8 @@ pub fn list(data: &[u8]) {
         id += 1;
         id
     });
-    if let Written::Whole(content) = written {
-        let Ok(Opened::List(again)) = BlockedList::open(&content, content.len() as u64) else { panic!("what was written is read") };
+    if let ListWrite::Whole(content) = written {
+        let Ok(OpenedList::List(again)) = BlockedList::open(&content, content.len() as u64) else { panic!("what was written is read") };
         assert_eq!(again.to_list(), members);
     }
 }

@@ -45,10 +45,10 @@ mod signals;
 mod stores;
 mod trace;
 
-pub use connect::{ConnectError, connect, prepare_store};
+pub use connect::{AppConnectError, connect, prepare_store};
 
-use condition::Condition;
-use stores::Opened;
+use condition::ProgramState;
+use stores::OpenedStores;
 
 /// How often poison queues are counted for the board.
 const BOARD_EVERY: Duration = Duration::from_secs(15);
@@ -126,7 +126,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             if !command.creates_stores() {
                 stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;
             }
-            let parts = Parts::open(loaded, log)?;
+            let parts = AppParts::open(loaded, log)?;
             let mut ended = Box::pin(one_shot(&command, &parts, out));
             tokio::select! {
                 biased;
@@ -149,7 +149,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
 }
 
 /// The commands that ask the stores and end.
-async fn one_shot(command: &Command, parts: &Parts, out: &mut Output) -> anyhow::Result<Exit> {
+async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyhow::Result<Exit> {
     let context = &parts.context;
     match command {
         Command::Submit(args) => cli::submit::submit(args, context, out).await,
@@ -212,9 +212,9 @@ fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result
 /// A configuration with its stores opened.
 ///
 /// A server's recorder must be installed before, since gauges start at zero here.
-struct Parts {
+struct AppParts {
     context: Context,
-    opened: Opened,
+    opened: OpenedStores,
     chance: Arc<dyn Chance>,
     /// The configuration in force, secrets hidden.
     config: Arc<ArcSwap<serde_json::Value>>,
@@ -226,7 +226,7 @@ struct Parts {
     memory: Arc<MemoryBudget>,
 }
 
-impl Parts {
+impl AppParts {
     fn open(loaded: Loaded, log: LogControl) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let config = Arc::new(ArcSwap::from_pointee(config::show_json(&loaded)));
@@ -287,11 +287,11 @@ impl Parts {
     async fn server(
         &self,
         settings: &HttpSettings,
-        condition: &Arc<Condition>,
+        condition: &Arc<ProgramState>,
         board: &Arc<Board>,
         metrics: PrometheusHandle,
     ) -> Result<Server, ServerError> {
-        let routes = Routes { readiness: Arc::<Condition>::clone(condition), metrics, clock: Arc::clone(&self.context.clock) };
+        let routes = Routes { readiness: Arc::<ProgramState>::clone(condition), metrics, clock: Arc::clone(&self.context.clock) };
         let api = ApiParts {
             board: Arc::clone(board),
             settings: Arc::clone(&self.context.settings),
@@ -308,12 +308,12 @@ impl Parts {
     }
 
     /// A board for operators, where there is a server to show it.
-    fn board(&self, condition: &Arc<Condition>) -> Arc<Board> {
+    fn board(&self, condition: &Arc<ProgramState>) -> Arc<Board> {
         Arc::new(Board::new(BoardParts {
             clock: Arc::clone(&self.context.clock),
             catalog: Arc::clone(&self.context.catalog),
             queues: self.context.settings.queues.clone(),
-            readiness: Arc::<Condition>::clone(condition),
+            readiness: Arc::<ProgramState>::clone(condition),
             health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
             meter: Arc::new(self.opened.meter()),
         }))

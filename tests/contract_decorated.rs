@@ -1,4 +1,4 @@
-//! The contract of the storage ports, on stores that wear what every store wears in production: observation,
+//! The contract of the storage ports, on stores in the decorator stack of production: observation,
 //! circuits, pacing, grouping and retries must not change what a port promises.
 
 #![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use evenkeel::adapters::embedded::{EmbeddedStore, Options};
 use evenkeel::adapters::sim::SimWorld;
+use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::adapters::system::SeededChance;
-use evenkeel::adapters::wear::{Grouping, wear};
 use evenkeel::model::AccountName;
 use evenkeel::ports::{Account, Chance, Clock};
 use evenkeel::settings::{Backoff, RetryPolicy};
@@ -40,12 +40,12 @@ impl Clock for StillClock {
 }
 
 /// An account as the program uses it. Retries wait for nothing, since no test does; there are enough of them for
-/// any order in which concurrent requests meet the weather.
-fn dressed(bare: &Account, clock: Arc<StillClock>) -> Account {
+/// any order in which concurrent requests meet faults.
+fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
     let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = clock;
-    wear(&AccountName::main(), bare, Grouping::Together, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).account
+    decorate(&AccountName::main(), bare, Grouping::Together, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).account
 }
 
 fn pass(clock: Arc<StillClock>) -> impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync {
@@ -60,19 +60,19 @@ fn embedded_world() -> World {
     let clock = Arc::new(StillClock::default());
     let path = folder.path().join("store.db");
     let bare = EmbeddedStore::open_with(&path, AccountName::main(), clock.clone(), &Options::default()).unwrap();
-    World::new(dressed(&bare, clock.clone()), pass(clock), folder)
+    World::new(decorated(&bare, clock.clone()), pass(clock), folder)
 }
 
 fn gusty_world() -> World {
     let clock = Arc::new(StillClock::default());
     let bare = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Gusty)).account();
-    World::new(dressed(&bare, clock.clone()), pass(clock), ())
+    World::new(decorated(&bare, clock.clone()), pass(clock), ())
 }
 
 /// On the emulator, where transactions and ranges are real requests.
 fn azurite_world() -> World {
     let bare = azurite::shared().connect();
-    let account = dressed(&bare, Arc::new(StillClock::default()));
+    let account = decorated(&bare, Arc::new(StillClock::default()));
     World::new(account, |time| Box::pin(tokio::time::sleep(time)), ())
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::AccountName;
 use evenkeel_conformance::files::Shared;
@@ -15,7 +15,7 @@ fn on_a_disk() -> Shared {
 }
 
 fn simulated() -> Shared {
-    let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(Fair));
+    let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults));
     Shared { files: world.files(), dir: "/mnt/share".to_owned(), keep: Box::new(()) }
 }
 

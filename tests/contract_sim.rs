@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::model::AccountName;
 use evenkeel::ports::Clock;
 use evenkeel_conformance::World;
@@ -28,7 +28,7 @@ impl Clock for Hands {
 
 fn world() -> World {
     let clock = Arc::new(Hands::default());
-    let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
+    let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
     let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
         clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
         Box::pin(async {})

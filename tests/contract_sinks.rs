@@ -1,14 +1,14 @@
 //! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), and on both with
-//! everything around them that they wear in production.
+//! the decorator stack of production.
 #![expect(clippy::unwrap_used, reason = "a rule that meets an unexpected error has failed")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel::adapters::search;
-use evenkeel::adapters::sim::{Fair, SimWorld, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, NoFaults, SimWorld};
+use evenkeel::adapters::stack::decorate_sink;
 use evenkeel::adapters::system::{SeededChance, SystemClock};
-use evenkeel::adapters::wear::wear_sink;
 use evenkeel::model::{AccountName, CollectionName, DocumentKey, SinkDocument};
 use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink};
 use evenkeel::settings::{Backoff, RetryPolicy};
@@ -25,8 +25,8 @@ fn name() -> AccountName {
     AccountName::new("catalog").unwrap()
 }
 
-fn world(weather: impl Weather + 'static) -> SimWorld {
-    let world = SimWorld::new(name(), Arc::new(SystemClock::new()), Arc::new(weather));
+fn world(faults: impl FaultPolicy + 'static) -> SimWorld {
+    let world = SimWorld::new(name(), Arc::new(SystemClock::new()), Arc::new(faults));
     world.create_collection(&CollectionName::new("people").unwrap(), &FIELDS.map(|(name, _)| name));
     world
 }
@@ -38,19 +38,19 @@ fn stub() -> SearchStub {
 }
 
 /// As the program uses it. Retries wait for nothing, since no test does.
-fn dressed(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
+fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
     let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::from_mins(1) };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    wear_sink(&name(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).sink
+    decorate_sink(&name(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).sink
 }
 
 fn simulated() -> Shelf {
-    Shelf { sink: world(Fair).sink(), keep: Box::new(()) }
+    Shelf { sink: world(NoFaults).sink(), keep: Box::new(()) }
 }
 
 fn gusty() -> Shelf {
-    Shelf { sink: dressed(world(Gusty).sink()), keep: Box::new(()) }
+    Shelf { sink: decorated(world(Gusty).sink()), keep: Box::new(()) }
 }
 
 fn searched() -> Shelf {
@@ -60,7 +60,7 @@ fn searched() -> Shelf {
 
 fn searched_worn() -> Shelf {
     let stub = stub();
-    Shelf { sink: dressed(search::connect(stub.service(&name())).unwrap()), keep: Box::new(stub) }
+    Shelf { sink: decorated(search::connect(stub.service(&name())).unwrap()), keep: Box::new(stub) }
 }
 
 mod sim {
@@ -129,7 +129,7 @@ async fn a_wrong_key_is_refused_and_told_to_nobody() {
 #[tokio::test]
 async fn a_write_without_an_answer_is_not_repeated_and_one_that_was_put_off_is() {
     let stub = stub();
-    let sink = dressed(search::connect(stub.service(&name())).unwrap());
+    let sink = decorated(search::connect(stub.service(&name())).unwrap());
     stub.trouble([Trouble::LoseAnswer]);
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Ambiguous);
     assert_eq!(stub.requests().len(), 1);
@@ -141,7 +141,7 @@ async fn a_write_without_an_answer_is_not_repeated_and_one_that_was_put_off_is()
 #[tokio::test]
 async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
     let stub = stub();
-    let sink = dressed(search::connect(stub.service(&name())).unwrap());
+    let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let writes: Vec<DocumentWrite> = (0..100).map(|n| write(&format!("k{n}"), "Ada")).collect();
     for ended in join_all(writes.into_iter().map(|write| ends(sink.as_ref(), write))).await {
         assert_eq!(ended, Ok(()));
@@ -153,7 +153,7 @@ async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
 #[tokio::test]
 async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
     let stub = stub();
-    let sink = dressed(search::connect(stub.service(&name())).unwrap());
+    let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let bad = SinkDocument(serde_json::from_value(json!({"nonsense": 1})).unwrap());
     let writes = (0..9).map(|n| match n {
         5 => DocumentWrite { key: DocumentKey::new("k5").unwrap(), document: Some(bad.clone()) },

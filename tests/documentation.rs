@@ -4,7 +4,7 @@
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::Condition;
-use evenkeel::model::job::Request as JobRequest;
+use evenkeel::model::job::JobRequest;
 use evenkeel::model::template::Template;
 use evenkeel::model::{EdmDateTime, EdmValue, job};
 use evenkeel::telemetry::names::METRICS;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel::model::job;
 use evenkeel::model::{ETag, Entity, EntityKey};
-use evenkeel::ports::{Account, Condition, Message, MessageText, TableOperation};
+use evenkeel::ports::{Account, IfMatch, Message, MessageText, TableOperation};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
@@ -51,7 +51,7 @@ async fn archive(account: &Account, key: &EntityKey) -> u64 {
     let row = account.tables.get(&employees, key, None).await.unwrap().unwrap();
     let archived = row.entity.clone().with("ek_archived_at", "now").with("ek_source_etag", row.etag.as_str());
     account.tables.apply(&table("FormerEmployees"), &TableOperation::Insert(archived)).await.unwrap();
-    account.tables.apply(&employees, &TableOperation::Delete(key.clone(), Condition::Matches(row.etag))).await.unwrap();
+    account.tables.apply(&employees, &TableOperation::Delete(key.clone(), IfMatch::Matches(row.etag))).await.unwrap();
     3
 }
 
@@ -69,6 +69,6 @@ async fn sync(account: &Account, key: &EntityKey) -> u64 {
     let etag: ETag = account.tables.apply(&footprints, &TableOperation::Insert(announced.clone())).await.unwrap().unwrap();
     account.tables.apply(&table("EmployeesByEmail"), &TableOperation::Insert(copy)).await.unwrap();
     let closed = announced.with("Settled", format!("at {}", row.etag)).with("Fingerprint", "0123456789abcdef");
-    account.tables.apply(&footprints, &TableOperation::Replace(closed, Condition::Matches(etag))).await.unwrap();
+    account.tables.apply(&footprints, &TableOperation::Replace(closed, IfMatch::Matches(etag))).await.unwrap();
     5
 }

@@ -29,7 +29,7 @@ type Writes = Vec<DocumentWrite>;
 type Answer = Result<Written, StoreError>;
 
 /// One collection of the sink.
-struct Collection<'a> {
+struct SinkCollection<'a> {
     sink: &'a dyn Sink,
     name: &'a CollectionName,
 }
@@ -47,7 +47,7 @@ impl Gathered {
     }
 }
 
-impl Serve<Writes, Answer> for Collection<'_> {
+impl Serve<Writes, Answer> for SinkCollection<'_> {
     /// Sends pending writes, up to the capacity of one request each, and answers all callers in it. No request has a key twice.
     async fn serve(&self, queue: &Queue<Writes, Answer>, (): &mut ()) {
         let (mut documents, mut bytes, mut keys) = (0, 0, BTreeSet::new());
@@ -97,7 +97,7 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
 #[async_trait]
 impl Sink for Gathered {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let served = Collection { sink: self.inner.as_ref(), name: collection };
+        let served = SinkCollection { sink: self.inner.as_ref(), name: collection };
         let answer = self.requests.ask(collection.clone(), writes.to_vec(), &served).await;
         answer.unwrap_or_else(|| Err(self.left_alone(collection)))
     }

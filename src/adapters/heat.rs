@@ -9,19 +9,19 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::layer::{Lane, Target};
+use super::layer::{Target, ThrottleScope};
 
-/// Most lanes counted between two looks. One that takes more than a hundredth of all requests is among the first
+/// Most scopes counted between two looks. One that takes more than a hundredth of all requests is among the first
 /// thousands that are seen, but for negligible odds.
-const LANES: usize = 8_192;
-/// A lane is remembered by name from this many requests on, or once it throttled.
+const SCOPES: usize = 8_192;
+/// A scope is remembered by name from this many requests on, or once it throttled.
 const NAMED: u32 = 8;
 
-/// Counts by lane, from the first look on.
+/// Counts by scope, from the first look on.
 #[derive(Debug, Default)]
 pub struct Heat {
     watched: AtomicBool,
-    lanes: Mutex<HashMap<u64, Warm, BuildHasherDefault<Given>>>,
+    scopes: Mutex<HashMap<u64, Warm, BuildHasherDefault<Given>>>,
 }
 
 #[derive(Debug, Default)]
@@ -29,14 +29,14 @@ struct Warm {
     entities: u64,
     requests: u32,
     throttled: u32,
-    lane: Option<Lane>,
+    scope: Option<ThrottleScope>,
 }
 
-/// Requests to one lane since the last look.
+/// Requests to one scope since the last look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HotLane {
+pub struct HotScope {
     /// The partition or queue.
-    pub lane: Lane,
+    pub scope: ThrottleScope,
     /// Entities that writes and point reads named; a query counts as one, since the number of scanned rows is not known.
     pub entities: u64,
     /// Requests.
@@ -70,35 +70,35 @@ impl Heat {
             return;
         }
         let Some(hash) = hash(target) else { return };
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if lanes.len() >= LANES && !lanes.contains_key(&hash) {
+        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if scopes.len() >= SCOPES && !scopes.contains_key(&hash) {
             return;
         }
-        let warm = lanes.entry(hash).or_default();
+        let warm = scopes.entry(hash).or_default();
         warm.entities += entities.max(1) as u64;
         warm.requests += 1;
         warm.throttled += u32::from(throttled);
-        if warm.lane.is_none() && (warm.requests >= NAMED || throttled) {
-            warm.lane = Some(target.lane());
+        if warm.scope.is_none() && (warm.requests >= NAMED || throttled) {
+            warm.scope = Some(target.scope());
         }
     }
 
     /// The hottest since the last look, and begins anew. One that throttles is hotter than one that does not.
-    pub fn take(&self, most: usize) -> Vec<HotLane> {
+    pub fn take(&self, most: usize) -> Vec<HotScope> {
         self.watched.store(true, Ordering::Relaxed);
-        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
-        let named = lanes.into_values().filter_map(|warm| {
+        let scopes = std::mem::take(&mut *self.scopes.lock().unwrap_or_else(PoisonError::into_inner));
+        let named = scopes.into_values().filter_map(|warm| {
             let (requests, throttled) = (u64::from(warm.requests), u64::from(warm.throttled));
-            Some(HotLane { lane: warm.lane?, entities: warm.entities, requests, throttled })
+            Some(HotScope { scope: warm.scope?, entities: warm.entities, requests, throttled })
         });
-        let mut hot: Vec<HotLane> = named.collect();
-        hot.sort_by(|one, other| (other.throttled, other.entities, &one.lane).cmp(&(one.throttled, one.entities, &other.lane)));
+        let mut hot: Vec<HotScope> = named.collect();
+        hot.sort_by(|one, other| (other.throttled, other.entities, &one.scope).cmp(&(one.throttled, one.entities, &other.scope)));
         hot.truncate(most);
         hot
     }
 }
 
-/// Hash of the lane of a partition or queue; `None` for all other targets.
+/// Hash of the scope of a partition or queue; `None` for all other targets.
 fn hash(target: &Target<'_>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match target {
@@ -145,10 +145,10 @@ mod tests {
         let heat = Heat::default();
         heat.take(0);
         let table = TableName::new("Employees").unwrap();
-        for number in 0..LANES + 100 {
+        for number in 0..SCOPES + 100 {
             let key = EntityKey::new(number.to_string(), "r").unwrap();
             heat.note(&Target::Entity(&table, &key), 1, false);
         }
-        assert_eq!(heat.lanes.lock().unwrap().len(), LANES);
+        assert_eq!(heat.scopes.lock().unwrap().len(), SCOPES);
     }
 }

@@ -12,6 +12,6 @@ pub mod observe;
 pub mod pace;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
-pub mod wear;
+pub mod stack;
 
 pub use evenkeel_azure::{self as azure, files, layer, retry, search, system};

@@ -40,7 +40,7 @@ impl Observe {
         Self { account: SharedString::from_shared(Arc::from(account.as_str())), well, clock, counts }
     }
 
-    fn ended(&self, op: Op, told: Told, took: Duration) {
+    fn ended(&self, op: Op, told: ReportedResult, took: Duration) {
         if told.answer == names::OK {
             let (requests, durations) = self.well[op as usize].get_or_init(|| self.handles(op, names::OK.into()));
             requests.increment(1);
@@ -68,7 +68,7 @@ impl Layer for Observe {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
-        let mut flight = Flight { observe: self, request, start, told: Told::CANCELLED, answer: Answer::None };
+        let mut flight = Flight { observe: self, request, start, told: ReportedResult::CANCELLED, answer: AnswerKind::None };
         let span =
             traces::request(&self.account, flight.request.op.service().name(), flight.request.op.label(), flight.request.target.name());
         let result = send.instrument(span.clone()).await;
@@ -85,8 +85,8 @@ struct Flight<'a> {
     observe: &'a Observe,
     request: Request<'a>,
     start: Duration,
-    told: Told,
-    answer: Answer,
+    told: ReportedResult,
+    answer: AnswerKind,
 }
 
 impl Drop for Flight<'_> {
@@ -96,7 +96,7 @@ impl Drop for Flight<'_> {
         let op = request.op;
         observe.ended(op, *told, took);
         observe.counts.answered(op.service(), *answer, took);
-        observe.counts.heat.note(&request.target, request.entities, *answer == Answer::Throttled);
+        observe.counts.heat.note(&request.target, request.entities, *answer == AnswerKind::Throttled);
         trail::note(bill(op), || Step {
             op: op.label(),
             on: request.target.name().to_owned(),
@@ -109,21 +109,21 @@ impl Drop for Flight<'_> {
 
 /// The result, as metrics and trails report it.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedResult {
     /// [`names::OK`], [`names::CANCELLED`], or the class of the error.
     answer: &'static str,
     /// The HTTP status of an error.
     status: Option<u16>,
 }
 
-impl Told {
+impl ReportedResult {
     const CANCELLED: Self = Self { answer: names::CANCELLED, status: None };
 }
 
-fn told<T>(result: &Result<T, StoreError>) -> Told {
+fn told<T>(result: &Result<T, StoreError>) -> ReportedResult {
     match result {
-        Ok(_) => Told { answer: names::OK, status: None },
-        Err(error) => Told { answer: error.class.name(), status: error.status },
+        Ok(_) => ReportedResult { answer: names::OK, status: None },
+        Err(error) => ReportedResult { answer: error.class.name(), status: error.status },
     }
 }
 
@@ -143,25 +143,25 @@ const fn bill(op: Op) -> Bill {
 }
 
 /// The result by kind: the metrics have each status.
-fn answer<T>(result: &Result<T, StoreError>) -> Answer {
+fn answer<T>(result: &Result<T, StoreError>) -> AnswerKind {
     match result {
-        Ok(_) => Answer::Done,
-        Err(StoreError { status: Some(429 | 503), .. }) => Answer::Throttled,
-        Err(StoreError { status: Some(400..=499), .. }) => Answer::Refused,
-        Err(StoreError { status: Some(_), .. }) => Answer::Failed,
+        Ok(_) => AnswerKind::Done,
+        Err(StoreError { status: Some(429 | 503), .. }) => AnswerKind::Throttled,
+        Err(StoreError { status: Some(400..=499), .. }) => AnswerKind::Refused,
+        Err(StoreError { status: Some(_), .. }) => AnswerKind::Failed,
         // A store without HTTP has no status: the embedded store.
         Err(error) => match error.class {
-            ErrorClass::Throttled { .. } => Answer::Throttled,
-            ErrorClass::Transient { .. } => Answer::Failed,
-            ErrorClass::Refused | ErrorClass::Ambiguous => Answer::None,
-            _ => Answer::Refused,
+            ErrorClass::Throttled { .. } => AnswerKind::Throttled,
+            ErrorClass::Transient { .. } => AnswerKind::Failed,
+            ErrorClass::Refused | ErrorClass::Ambiguous => AnswerKind::None,
+            _ => AnswerKind::Refused,
         },
     }
 }
 
 /// Kind of answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answer {
+pub enum AnswerKind {
     /// The service executed the request.
     Done,
     /// It said no: a conflict, an unmet condition, nothing there (4xx).
@@ -174,7 +174,7 @@ pub enum Answer {
     None,
 }
 
-impl Answer {
+impl AnswerKind {
     /// Every answer, in order.
     pub const ALL: [Self; 5] = [Self::Done, Self::Refused, Self::Throttled, Self::Failed, Self::None];
 }
@@ -182,8 +182,8 @@ impl Answer {
 /// Answers of one service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerTally {
-    /// Answers, in the order of [`Answer::ALL`].
-    pub answers: [u64; Answer::ALL.len()],
+    /// Answers, in the order of [`AnswerKind::ALL`].
+    pub answers: [u64; AnswerKind::ALL.len()],
     /// How long they took together.
     pub took: Duration,
     /// How long they took.
@@ -192,7 +192,7 @@ pub struct AnswerTally {
 
 #[derive(Debug, Default)]
 struct AnswerCounts {
-    answers: [AtomicU64; Answer::ALL.len()],
+    answers: [AtomicU64; AnswerKind::ALL.len()],
     micros: AtomicU64,
     latencies: LatencyCounts,
 }
@@ -227,7 +227,7 @@ impl RequestCounts {
         self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
     }
 
-    fn answered(&self, service: Service, answer: Answer, took: Duration) {
+    fn answered(&self, service: Service, answer: AnswerKind, took: Duration) {
         let counts = &self.answers[service as usize];
         counts.answers[answer as usize].fetch_add(1, Ordering::Relaxed);
         counts.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -18,7 +18,7 @@ use crate::worker::{QueueStatus, ReceiverState, StatusBoard};
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The phase of the program, and the parts that its readiness depends on.
-pub(super) struct Condition {
+pub(super) struct ProgramState {
     phase: Mutex<Phase>,
     shutdown: CancellationToken,
     circuits: Arc<Circuits>,
@@ -34,7 +34,7 @@ enum Phase {
     Outdated { generation: u32 },
 }
 
-impl Condition {
+impl ProgramState {
     /// Of a program that starts, and ends when `shutdown` says so.
     pub(super) fn new(shutdown: CancellationToken, circuits: Arc<Circuits>, clock: Arc<dyn Clock>) -> Self {
         Self { phase: Mutex::new(Phase::Starting), shutdown, circuits, clock, missing: Mutex::default() }
@@ -85,7 +85,7 @@ impl Condition {
     }
 }
 
-impl Readiness for Condition {
+impl Readiness for ProgramState {
     fn reasons(&self) -> Vec<NotReady> {
         if self.shutdown.is_cancelled() {
             return vec![NotReady::Draining];

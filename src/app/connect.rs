@@ -12,7 +12,7 @@ use crate::ports::{Chance, Clock};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum AppConnectError {
     /// The configuration has mistakes.
     #[error(transparent)]
     Configuration(#[from] ConfigErrors),
@@ -29,25 +29,25 @@ pub enum ConnectError {
 ///
 /// The catalog's tables, queues and containers are created by `evenkeel migrate up`, by a worker, or by
 /// [`prepare_store`].
-pub fn connect(request: &Request) -> Result<Client, ConnectError> {
+pub fn connect(request: &Request) -> Result<Client, AppConnectError> {
     open(request).map(|(client, _)| client)
 }
 
 /// Creates the missing tables, queues and containers of the catalog, as a worker does at its start (a view is not
 /// retired or replaced by it): for tests of applications, which have an embedded store of their own. Does nothing where
 /// all is there.
-pub async fn prepare_store(request: &Request) -> Result<(), ConnectError> {
+pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
     let (_, migrator) = open(request)?;
-    migrator.up(Consent::Additions, |_| {}).await.map_err(|error| ConnectError::Migration(error.into()))
+    migrator.up(Consent::Additions, |_| {}).await.map_err(|error| AppConnectError::Migration(error.into()))
 }
 
-fn open(request: &Request) -> Result<(Client, Migrator), ConnectError> {
+fn open(request: &Request) -> Result<(Client, Migrator), AppConnectError> {
     let loaded = config::load(request)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
-    let opened = stores::open(&loaded.settings, &clock, &chance).map_err(|error| ConnectError::Accounts(error.into()))?;
+    let opened = stores::open(&loaded.settings, &clock, &chance).map_err(|error| AppConnectError::Accounts(error.into()))?;
     let catalog = Arc::new(loaded.catalog);
     let migrator = Migrator::new(opened.stores.clone(), &loaded.settings, Arc::clone(&catalog), clock);
-    let migrator = migrator.map_err(|error| ConnectError::Migration(error.into()))?;
+    let migrator = migrator.map_err(|error| AppConnectError::Migration(error.into()))?;
     Ok((Client::new(opened.stores, catalog, loaded.settings.queues), migrator))
 }

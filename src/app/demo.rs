@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::condition::Condition;
-use super::{Parts, signals};
-use crate::cli::demo::{self, DemoArgs, Stage};
+use super::condition::ProgramState;
+use super::{AppParts, signals};
+use crate::cli::demo::{self, DemoArgs, DemoStage};
 use crate::cli::{Exit, Format, Output, UsageError};
 use crate::config::{self, Request};
 use crate::ops::board::Board;
@@ -27,13 +27,13 @@ const SETTABLE: [&str; 2] = ["http.", "worker."];
 
 /// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
 pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
-    let folder = Folder::fresh()?;
+    let folder = DemoFolder::fresh()?;
     let metrics = if args.once { None } else { Some(ops::install()?) };
     let mut loaded = folder.configuration(request)?;
     if !args.once {
         loaded.settings.http = config::http(request)?;
     }
-    let parts = Parts::open(loaded, log)?;
+    let parts = AppParts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
     let server = match metrics {
         Some(metrics) => Some(server(&parts, metrics, &shutdown).await?),
@@ -46,8 +46,8 @@ pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, ou
     }
 }
 
-async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &CancellationToken) -> anyhow::Result<Serving> {
-    let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+async fn server(parts: &AppParts, metrics: PrometheusHandle, shutdown: &CancellationToken) -> anyhow::Result<Serving> {
+    let condition = Arc::new(ProgramState::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
     let board = parts.board(&condition);
     let settings = &parts.context.settings.http;
     let server = match parts.server(settings, &condition, &board, metrics.clone()).await {
@@ -64,14 +64,14 @@ async fn server(parts: &Parts, metrics: PrometheusHandle, shutdown: &Cancellatio
 /// The parts that serve beside the story.
 struct Serving {
     server: Server,
-    condition: Arc<Condition>,
+    condition: Arc<ProgramState>,
     board: Arc<Board>,
 }
 
 async fn perform(
-    parts: &Parts,
+    parts: &AppParts,
     serving: Option<Serving>,
-    folder: &Folder,
+    folder: &DemoFolder,
     shutdown: &CancellationToken,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
@@ -86,7 +86,7 @@ async fn perform(
     parts.keeper(current.engine().catalog()).tend().await.context("creating the tables by date")?;
     let catalog = Arc::clone(current.engine().catalog());
     let queue = parts.context.settings.queues.first().context("the demonstration has a queue")?.name.clone();
-    let stage = Stage {
+    let stage = DemoStage {
         stores: parts.context.stores.clone(),
         engine: parts.engine(Arc::clone(&catalog)),
         catalog,
@@ -126,7 +126,7 @@ async fn perform(
 }
 
 /// Prints suggestions to try now, and serves until told to stop.
-async fn run_on(server: Server, folder: &Folder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
+async fn run_on(server: Server, folder: &DemoFolder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
     let config = folder.path.display();
     out.say(format_args!("\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:", server.address()))?;
     for command in [
@@ -142,11 +142,11 @@ async fn run_on(server: Server, folder: &Folder, shutdown: &CancellationToken, o
 }
 
 /// The demonstration's folder; removed at the end.
-struct Folder {
+struct DemoFolder {
     path: PathBuf,
 }
 
-impl Folder {
+impl DemoFolder {
     fn fresh() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("evenkeel-demo-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir_all(&path).with_context(|| format!("creating the folder {}", path.display()))?;
@@ -185,7 +185,7 @@ fn quoted(path: &Path) -> anyhow::Result<String> {
     Ok(serde_json::to_string(text)?)
 }
 
-impl Drop for Folder {
+impl Drop for DemoFolder {
     fn drop(&mut self) {
         // The remainder lies in the folder for temporary files, which the system empties.
         let _ = std::fs::remove_dir_all(&self.path);

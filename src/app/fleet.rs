@@ -8,11 +8,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use super::Parts;
+use super::AppParts;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
 use crate::ops::board::{Board, SilentWorker};
-use crate::ports::{Condition, Query, StoreError, TableOperation, TableStore, all_rows};
+use crate::ports::{IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// The partition of the workers' rows.
 const PARTITION: &str = "worker";
@@ -35,7 +35,7 @@ struct Fleet<'a> {
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Writes this worker's row and looks at the others' until `end`, then deletes it.
-pub(super) async fn keep(parts: &Parts, name: &str, board: Option<&Board>, end: &CancellationToken) {
+pub(super) async fn keep(parts: &AppParts, name: &str, board: Option<&Board>, end: &CancellationToken) {
     let Some(fleet) = Fleet::of(parts, name) else { return };
     end.run_until_cancelled(fleet.watch(parts, board)).await;
     // A row that stays for a while does no harm.
@@ -43,7 +43,7 @@ pub(super) async fn keep(parts: &Parts, name: &str, board: Option<&Board>, end: 
 }
 
 impl<'a> Fleet<'a> {
-    fn of(parts: &'a Parts, name: &str) -> Option<Self> {
+    fn of(parts: &'a AppParts, name: &str) -> Option<Self> {
         let account = parts.context.stores.account(&AccountName::main()).ok()?;
         Some(Self {
             tables: account.tables.as_ref(),
@@ -54,7 +54,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Periodically writes the own row and looks at the others'; never returns.
-    async fn watch(&self, parts: &Parts, board: Option<&Board>) {
+    async fn watch(&self, parts: &AppParts, board: Option<&Board>) {
         loop {
             match self.beat().await {
                 Ok(rows) => {
@@ -82,7 +82,7 @@ impl<'a> Fleet<'a> {
 
     async fn forget(&self, forgotten: &[EntityKey]) {
         for key in forgotten {
-            if let Err(error) = self.tables.apply(&self.table, &TableOperation::Delete(key.clone(), Condition::Any)).await {
+            if let Err(error) = self.tables.apply(&self.table, &TableOperation::Delete(key.clone(), IfMatch::Any)).await {
                 tracing::debug!(error = cause::chain(&error), "other workers: a row cannot be deleted");
             }
         }
@@ -114,12 +114,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::adapters::sim::{Fair, SimWorld};
+    use crate::adapters::sim::{NoFaults, SimWorld};
     use crate::adapters::system::SystemClock;
 
     #[tokio::test]
     async fn a_worker_that_hangs_is_told_of_by_the_others_and_one_that_ended_is_not() {
-        let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(Fair)).account();
+        let account = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults)).account();
         let table = TableName::new(MIGRATIONS).unwrap();
         account.tables.create_table(&table).await.unwrap();
         let fleet = |name: &str| Fleet {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::adapters::heat::HotLane;
-use crate::adapters::layer::Lane;
-use crate::adapters::observe::{Answer, RequestCounts};
+use crate::adapters::heat::HotScope;
+use crate::adapters::layer::ThrottleScope;
+use crate::adapters::observe::{AnswerKind, RequestCounts};
 use crate::adapters::pace::Pace;
 use crate::model::AccountName;
-use crate::ops::board::{Busy, Hold, ServiceTally, StorageMeter};
+use crate::ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use crate::ports::Service;
 use crate::telemetry::trail::Billed;
 
@@ -23,7 +23,7 @@ pub(super) struct Metered {
     pub(super) services: &'static [Service],
     /// Requests sent to it.
     pub(super) counts: Arc<RequestCounts>,
-    /// Its lanes withheld for a while.
+    /// Its scopes withheld for a while.
     pub(super) pace: Arc<Pace>,
 }
 
@@ -43,17 +43,17 @@ impl StorageMeter for Meter {
         self.0.iter().flat_map(of).collect()
     }
 
-    fn busiest(&self) -> Vec<Busy> {
+    fn busiest(&self) -> Vec<PartitionLoad> {
         let of =
             |metered: &Metered| metered.counts.heat().take(BUSIEST).into_iter().filter_map(|hot| busy(&metered.account, hot)).collect();
-        self.0.iter().flat_map(|metered| -> Vec<Busy> { of(metered) }).collect()
+        self.0.iter().flat_map(|metered| -> Vec<PartitionLoad> { of(metered) }).collect()
     }
 
     fn holds(&self) -> Vec<Hold> {
         let of = |metered: &Metered| -> Vec<Hold> {
-            let hold = |(lane, remaining): (Lane, std::time::Duration)| Hold {
+            let hold = |(scope, remaining): (ThrottleScope, std::time::Duration)| Hold {
                 account: metered.account.to_string(),
-                what: words(&lane),
+                what: words(&scope),
                 remaining_seconds: remaining.as_secs_f64(),
             };
             metered.pace.holds().into_iter().map(hold).collect()
@@ -66,37 +66,37 @@ impl StorageMeter for Meter {
     }
 }
 
-fn busy(account: &AccountName, hot: HotLane) -> Option<Busy> {
-    let HotLane { lane, entities, requests, throttled } = hot;
-    let (name, partition) = match lane {
-        Lane::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
-        Lane::Queue(queue) => (queue.to_string(), None),
-        Lane::Service(_) | Lane::Table(_) | Lane::Container(_) | Lane::Collection(_) => return None,
+fn busy(account: &AccountName, hot: HotScope) -> Option<PartitionLoad> {
+    let HotScope { scope, entities, requests, throttled } = hot;
+    let (name, partition) = match scope {
+        ThrottleScope::Partition(table, pk) => (table.to_string(), Some(pk.as_str().to_owned())),
+        ThrottleScope::Queue(queue) => (queue.to_string(), None),
+        ThrottleScope::Service(_) | ThrottleScope::Table(_) | ThrottleScope::Container(_) | ThrottleScope::Collection(_) => return None,
     };
-    Some(Busy { account: account.clone(), name, partition, entities, requests, throttled })
+    Some(PartitionLoad { account: account.clone(), name, partition, entities, requests, throttled })
 }
 
-fn words(lane: &Lane) -> String {
-    match lane {
-        Lane::Service(service) => format!("the {} service", service.name()),
-        Lane::Table(table) => format!("the table {table}, across its partitions"),
-        Lane::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
-        Lane::Queue(queue) => format!("the queue {queue}"),
-        Lane::Container(container) => format!("the container {container}"),
-        Lane::Collection(collection) => format!("the index {collection}"),
+fn words(scope: &ThrottleScope) -> String {
+    match scope {
+        ThrottleScope::Service(service) => format!("the {} service", service.name()),
+        ThrottleScope::Table(table) => format!("the table {table}, across its partitions"),
+        ThrottleScope::Partition(table, pk) => format!("the partition {:?} of the table {table}", pk.as_str()),
+        ThrottleScope::Queue(queue) => format!("the queue {queue}"),
+        ThrottleScope::Container(container) => format!("the container {container}"),
+        ThrottleScope::Collection(collection) => format!("the index {collection}"),
     }
 }
 
 fn tally(account: &AccountName, counts: &RequestCounts, service: Service) -> ServiceTally {
     let tally = counts.answers(service);
-    let of = |answer: Answer| tally.answers[answer as usize];
+    let of = |answer: AnswerKind| tally.answers[answer as usize];
     ServiceTally {
         account: account.clone(),
         service: service.name(),
-        ok: of(Answer::Done),
-        refused: of(Answer::Refused),
-        throttled: of(Answer::Throttled),
-        failed: of(Answer::Failed) + of(Answer::None),
+        ok: of(AnswerKind::Done),
+        refused: of(AnswerKind::Refused),
+        throttled: of(AnswerKind::Throttled),
+        failed: of(AnswerKind::Failed) + of(AnswerKind::None),
         took: tally.took,
         latencies: tally.latencies,
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use metrics::gauge;
 
-use super::Parts;
-use super::condition::Condition;
+use super::AppParts;
+use super::condition::ProgramState;
 use crate::migrations::{MigrationError, Migrator};
 use crate::model::{AccountName, TableName};
 use crate::rollout::Current;
@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(12);
 type Gone = BTreeSet<(AccountName, TableName)>;
 
 /// Looks periodically; never returns.
-pub(super) async fn watch(parts: &Parts, current: &Current, condition: &Condition) -> std::convert::Infallible {
+pub(super) async fn watch(parts: &AppParts, current: &Current, condition: &ProgramState) -> std::convert::Infallible {
     let mut known = Gone::new();
     loop {
         match look(parts, current).await {
@@ -37,7 +37,7 @@ pub(super) async fn watch(parts: &Parts, current: &Current, condition: &Conditio
     }
 }
 
-async fn look(parts: &Parts, current: &Current) -> Result<Gone, MigrationError> {
+async fn look(parts: &AppParts, current: &Current) -> Result<Gone, MigrationError> {
     let context = &parts.context;
     let catalog = Arc::clone(current.engine().catalog());
     Migrator::new(context.stores.clone(), &context.settings, catalog, Arc::clone(&context.clock))?.missing_tables().await
@@ -53,7 +53,7 @@ fn tell(known: &Gone, gone: &Gone) {
     }
 }
 
-fn count(parts: &Parts, gone: &Gone) {
+fn count(parts: &AppParts, gone: &Gone) {
     let mut counts: BTreeMap<&AccountName, u32> = parts.context.settings.accounts.iter().map(|account| (&account.name, 0)).collect();
     for (account, _) in gone {
         *counts.entry(account).or_default() += 1;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Parts;
+use super::AppParts;
 use crate::config::{self, Request};
 use crate::rollout::{Watch, grow};
 use crate::telemetry::AUDIT;
@@ -24,7 +24,7 @@ const CATALOG: [&str; 4] = ["tables.", "views.", "archives.", "retention."];
 
 /// The context of a reload.
 pub(super) struct Reload<'a> {
-    pub(super) parts: &'a Parts,
+    pub(super) parts: &'a AppParts,
     pub(super) request: &'a Request,
     pub(super) tuning: &'a Tuning,
     pub(super) watch: &'a Watch<'a>,

@@ -15,20 +15,20 @@ use anyhow::Context as _;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::condition::Condition;
+use super::condition::ProgramState;
 use super::reload::Reload;
 use super::signals::Hangups;
-use super::{Parts, fleet, provision, signals};
+use super::{AppParts, fleet, provision, signals};
 use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::config::{Loaded, Request};
 use crate::migrations::Migrator;
-use crate::ops::board::{Board, Work};
+use crate::ops::board::{Board, WorkerHandles};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
 use crate::retention::Keeper;
-use crate::rollout::{self, Current, Means, Prepared, Watch, receive_by};
+use crate::rollout::{self, Current, Means, OnRecord, Watch, receive_by};
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
@@ -43,9 +43,9 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: L
     // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nothing
     // reads it, and nothing would keep its memory bounded.
     let metrics = if args.no_http { None } else { Some(ops::install()?) };
-    let parts = Parts::open(loaded, log)?;
+    let parts = AppParts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
-    let condition = Arc::new(Condition::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
+    let condition = Arc::new(ProgramState::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
     let (board, server) = match metrics {
         Some(metrics) => {
             let board = parts.board(&condition);
@@ -91,7 +91,7 @@ fn server_error(error: ServerError) -> anyhow::Error {
 }
 
 /// Logs the store, the queues to receive from and the address to listen on.
-fn announce(parts: &Parts, server: Option<&Server>) {
+fn announce(parts: &AppParts, server: Option<&Server>) {
     for (account, place) in &parts.opened.places {
         tracing::info!(%account, %place, "stores in");
     }
@@ -106,8 +106,8 @@ fn announce(parts: &Parts, server: Option<&Server>) {
 }
 
 struct Daemon<'a> {
-    parts: &'a Parts,
-    condition: Arc<Condition>,
+    parts: &'a AppParts,
+    condition: Arc<ProgramState>,
     board: Option<Arc<Board>>,
     shutdown: CancellationToken,
     mode: Mode,
@@ -118,7 +118,7 @@ struct Daemon<'a> {
 
 /// Totals of a run.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Summary {
+struct RunTotals {
     #[serde(flatten)]
     jobs: RunReport,
     /// Requests sent to all stores, as they bill them: a transaction is one.
@@ -129,7 +129,7 @@ struct Summary {
 
 impl Daemon<'_> {
     /// Works beside the server, which stops when the work has ended.
-    async fn beside(&self, server: Option<Server>) -> anyhow::Result<Summary> {
+    async fn beside(&self, server: Option<Server>) -> anyhow::Result<RunTotals> {
         let end = CancellationToken::new();
         let serving = async {
             if let Some(server) = server {
@@ -148,8 +148,8 @@ impl Daemon<'_> {
         ended
     }
 
-    async fn work(&self) -> anyhow::Result<Summary> {
-        let Parts { context, chance, opened, .. } = self.parts;
+    async fn work(&self) -> anyhow::Result<RunTotals> {
+        let AppParts { context, chance, opened, .. } = self.parts;
         let started = context.clock.monotonic();
         let migrator = self.parts.migrator()?;
         let time_and_chance = (context.clock.as_ref(), chance.as_ref());
@@ -168,7 +168,7 @@ impl Daemon<'_> {
             }
         };
         let seconds = context.clock.monotonic().saturating_sub(started).as_secs_f64();
-        Ok(Summary { jobs, storage_requests: opened.requests(), seconds })
+        Ok(RunTotals { jobs, storage_requests: opened.requests(), seconds })
     }
 
     /// Maintains the tables by date every hour, for the first time after this wait.
@@ -180,7 +180,7 @@ impl Daemon<'_> {
     }
 
     /// Runs the worker under the recorded catalog.
-    async fn receive(&self, migrator: &Migrator, prepared: &Prepared) -> anyhow::Result<RunReport> {
+    async fn receive(&self, migrator: &Migrator, prepared: &OnRecord) -> anyhow::Result<RunReport> {
         let (mut worker, current) = self.parts.worker(prepared, self.board.as_ref())?;
         let tuning = worker.tuning();
         self.condition.working(worker.status());
@@ -214,7 +214,7 @@ impl Daemon<'_> {
     }
 }
 
-impl Parts {
+impl AppParts {
     /// The keeper of a catalog's tables by date.
     pub(super) fn keeper<'c>(&self, catalog: &'c Catalog) -> Keeper<'c> {
         let Context { settings, stores, clock, .. } = &self.context;
@@ -247,7 +247,7 @@ impl Parts {
     }
 
     /// A worker with a catalog of the recorded generations; it reports to the board.
-    pub(super) fn worker(&self, prepared: &Prepared, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
+    pub(super) fn worker(&self, prepared: &OnRecord, board: Option<&Arc<Board>>) -> anyhow::Result<(Worker, Arc<Current>)> {
         let context = &self.context;
         let current = Arc::new(Current::begin(prepared, &context.catalog, |catalog| self.engine(catalog), &context.clock));
         let engine = current.engine();
@@ -266,7 +266,7 @@ impl Parts {
         .context("setting up the worker")?
         .within(Arc::clone(&self.memory));
         let Some(board) = board else { return Ok((worker, current)) };
-        board.working(Work { status: worker.status(), engine, doorbell: worker.doorbell() });
+        board.working(WorkerHandles { status: worker.status(), engine, doorbell: worker.doorbell() });
         Ok((worker.observed_by(Arc::<Board>::clone(board)), current))
     }
 }
@@ -278,7 +278,7 @@ pub(super) fn worker_name() -> String {
     format!("{}-{}", host.as_deref().unwrap_or("evenkeel"), std::process::id())
 }
 
-impl Summary {
+impl RunTotals {
     /// `how` it ended, in a word.
     fn print(&self, how: &str, out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {

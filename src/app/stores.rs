@@ -1,4 +1,4 @@
-//! From settings to stores: the adapter of each account, with everything it wears.
+//! From settings to stores: the adapter of each account, in its decorator stack.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, ConnectError, SettingsError};
+use crate::adapters::azure::{self, AzureAccount, AzureConnectError, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
-use crate::adapters::wear::{Grouping, wear, wear_sink};
+use crate::adapters::stack::{Grouping, decorate, decorate_sink};
 use crate::cli::{AbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
@@ -26,7 +26,7 @@ const SINK: [Service; 1] = [Service::Search];
 const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 
 /// All accounts, opened.
-pub(super) struct Opened {
+pub(super) struct OpenedStores {
     /// The stores, as the rest of the program sees them.
     pub(super) stores: Stores,
     pub(super) circuits: Arc<Circuits>,
@@ -38,7 +38,7 @@ pub(super) struct Opened {
     pub(super) places: BTreeMap<AccountName, String>,
 }
 
-impl Opened {
+impl OpenedStores {
     /// The figures of the stores, for a board.
     pub(super) fn meter(&self) -> Meter {
         Meter(self.metered.clone())
@@ -90,13 +90,13 @@ pub(super) enum StoreOpenError {
         account: AccountName,
         /// Why.
         #[source]
-        source: ConnectError,
+        source: AzureConnectError,
     },
 }
 
 /// Opens every account and sink. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
 /// the first request. The embedded store blocks for the disk here.
-pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<Opened, StoreOpenError> {
+pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<OpenedStores, StoreOpenError> {
     let mut accounts = BTreeMap::new();
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let mut retries = Vec::new();
@@ -106,24 +106,24 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
             AccountKind::Embedded { .. } => Grouping::Apart,
             AccountKind::Azure(_) => Grouping::Together,
         };
-        let worn = wear(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
-        accounts.insert(account.name.clone(), worn.account);
+        let decorated = decorate(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
+        accounts.insert(account.name.clone(), decorated.account);
         announce_account(account.name.as_str());
-        circuits.push(worn.circuit);
-        retries.push(worn.retry);
-        metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: worn.counts, pace: worn.pace });
+        circuits.push(decorated.circuit);
+        retries.push(decorated.retry);
+        metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: decorated.counts, pace: decorated.pace });
         places.insert(account.name.clone(), place);
     }
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, endpoint, key, key_field } in settings.sinks.clone() {
         let service = SearchService { sink: name.clone(), endpoint, key, key_field };
         let bare = search::connect(service).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
-        let worn = wear_sink(&name, bare, settings.worker.storage_retry, clock, chance);
-        retries.push(worn.retry);
-        metered.push(Metered { account: name.clone(), services: &SINK, counts: worn.counts, pace: worn.pace });
-        sinks.insert(name, worn.sink);
+        let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
+        retries.push(decorated.retry);
+        metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
+        sinks.insert(name, decorated.sink);
     }
-    Ok(Opened {
+    Ok(OpenedStores {
         stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::model::audit::{Audit, AuditCursor};
 use crate::model::{QueueName, TableName, ViewName};
-use crate::reconcile::{Engine, Finding};
+use crate::reconcile::{AuditFinding, Engine};
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ async fn one(
     Ok((cursor, interrupted))
 }
 
-fn show(finding: &Finding, out: &mut Output) -> anyhow::Result<()> {
+fn show(finding: &AuditFinding, out: &mut Output) -> anyhow::Result<()> {
     match out.format() {
         Format::Json => Ok(out.value(finding)?),
         Format::Text => {

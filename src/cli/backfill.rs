@@ -37,7 +37,7 @@ pub struct BackfillArgs {
 
 /// Result for one table.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct TableResult<'a> {
     table: &'a TableName,
     /// Primaries brought in step.
     primaries: u64,
@@ -101,7 +101,7 @@ async fn one<'a>(
     context: &Context,
     engine: &Engine,
     out: &mut Output,
-) -> anyhow::Result<Done<'a>> {
+) -> anyhow::Result<TableResult<'a>> {
     let delivery = whole_tables::delivery(&job(table), queue, context)?;
     let mut progress = whole_tables::progress(table, context, out).await;
     let mut cursor = BackfillCursor::default();
@@ -124,14 +124,14 @@ async fn one<'a>(
         }
     }
     progress.end();
-    Ok(Done { table, primaries: cursor.done, items, failed: cursor.failed, interrupted })
+    Ok(TableResult { table, primaries: cursor.done, items, failed: cursor.failed, interrupted })
 }
 
-fn tell(done: &Done<'_>, out: &mut Output) -> anyhow::Result<()> {
+fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(done)?);
     }
-    let Done { table, primaries, items, failed, interrupted } = done;
+    let TableResult { table, primaries, items, failed, interrupted } = done;
     let so_far = if *interrupted { out.tone(Tone::Warning, ", then it was interrupted") } else { String::new() };
     out.line(format_args!(
         "{table}: {} primaries in step, {} items written or deleted{so_far}",

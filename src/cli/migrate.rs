@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{Context, Exit, Format, Output, Tone, help};
 use crate::config::parse_duration;
-use crate::migrations::{Change, Consent, MigrationError, Migrator, ViewAction};
+use crate::migrations::{Consent, MigrationError, Migrator, PlanStep, ViewAction};
 use crate::model::cause;
 
 /// How soon a store that did not answer is asked again.
@@ -103,7 +103,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
 }
 
 /// Migrates as soon as the store answers; the changes made.
-async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Change>, Result<(), MigrationError>) {
+async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<PlanStep>, Result<(), MigrationError>) {
     let consent = if args.retire { Consent::Replacement } else { Consent::Recovery };
     let started = context.clock.monotonic();
     let mut done = Vec::new();
@@ -142,7 +142,7 @@ async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Outp
         out.say("Nothing to do: everything is up to date.")?;
     }
     for change in &done {
-        let Change::RecordView(view) = change else { continue };
+        let PlanStep::RecordView(view) = change else { continue };
         match view.action {
             ViewAction::New => {}
             ViewAction::Retired => out.say(format_args!(
@@ -165,7 +165,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::adapters::sim::{OperationInfo, Verdict, Weather};
+    use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
     use crate::adapters::system::SystemClock;
     use crate::cli::context::tests::settings;
     use crate::cli::output::tests::Paper;
@@ -179,9 +179,9 @@ mod tests {
     }
 
     #[async_trait]
-    impl Weather for Starting {
-        async fn before(&self, _operation: &OperationInfo) -> Verdict {
-            if self.clock.monotonic() < self.takes { Verdict::Fail(ErrorClass::Refused) } else { Verdict::Execute }
+    impl FaultPolicy for Starting {
+        async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+            if self.clock.monotonic() < self.takes { FaultDecision::Fail(ErrorClass::Refused) } else { FaultDecision::Execute }
         }
     }
 

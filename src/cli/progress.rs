@@ -31,11 +31,11 @@ pub enum Showing {
 /// How far a command is.
 pub(super) struct Progress {
     bar: ProgressBar,
-    lines: Option<Lines>,
+    lines: Option<ProgressLines>,
 }
 
 /// When the next line is due.
-struct Lines {
+struct ProgressLines {
     clock: Arc<dyn Clock>,
     label: String,
     things: &'static str,
@@ -51,7 +51,7 @@ impl Progress {
             Showing::Nothing => Self { bar: ProgressBar::hidden(), lines: None },
             Showing::Lines => {
                 let began = clock.monotonic();
-                let lines = Lines { clock: Arc::clone(clock), label: label.to_string(), things, total, began, due: began + LEAST };
+                let lines = ProgressLines { clock: Arc::clone(clock), label: label.to_string(), things, total, began, due: began + LEAST };
                 Self { bar: ProgressBar::hidden(), lines: Some(lines) }
             }
             Showing::Bar => {
@@ -96,7 +96,7 @@ impl Progress {
     }
 }
 
-impl Lines {
+impl ProgressLines {
     /// The line, where one is due.
     fn line(&mut self, done: u64) -> Option<String> {
         let now = self.clock.monotonic();

@@ -10,7 +10,7 @@ use futures::stream::{self, FuturesOrdered, StreamExt as _};
 use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
 
-use self::lines::{Line, Lines};
+use self::lines::{InputLine, InputLines};
 use super::bell;
 use super::output::printable;
 use super::progress::Progress;
@@ -65,7 +65,7 @@ struct Submission<'a> {
 
 /// A job that was put on a queue, as `--json` tells it.
 #[derive(Serialize)]
-struct Sent<'a> {
+struct SentLine<'a> {
     line: u64,
     queue: &'a QueueName,
     message_id: &'a str,
@@ -83,7 +83,7 @@ struct Refused<'a> {
 
 /// Results of the lines so far.
 #[derive(Default)]
-struct Tally {
+struct SubmitTally {
     sent: u64,
     refused: u64,
     /// The queues that jobs were sent to.
@@ -107,8 +107,8 @@ struct CutShort {
 impl Submission<'_> {
     async fn run(&self, input: impl AsyncBufRead + Unpin, out: &mut Output) -> anyhow::Result<Exit> {
         let mut progress = self.many.then(|| Progress::begin("submit", "lines", None, out, &self.context.clock));
-        let mut tally = Tally::default();
-        let ended = self.pump(Lines::new(input), &mut tally, progress.as_mut(), out).await;
+        let mut tally = SubmitTally::default();
+        let ended = self.pump(InputLines::new(input), &mut tally, progress.as_mut(), out).await;
         if let Some(progress) = progress {
             progress.end();
         }
@@ -135,8 +135,8 @@ impl Submission<'_> {
     /// lines.
     async fn pump(
         &self,
-        lines: Lines<impl AsyncBufRead + Unpin>,
-        tally: &mut Tally,
+        lines: InputLines<impl AsyncBufRead + Unpin>,
+        tally: &mut SubmitTally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
@@ -159,8 +159,8 @@ impl Submission<'_> {
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
                     match line.transpose().context("reading standard input")? {
                         None => more = false,
-                        Some(Line { text, number }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
-                        Some(Line { number, text }) => {
+                        Some(InputLine { text, number }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
+                        Some(InputLine { number, text }) => {
                             tally.last = number;
                             let job = text.and_then(|text| self.client.prepare(&text, self.queue).map_err(|error| error.to_string()));
                             on_their_way.push_back(self.send(number, job));
@@ -189,7 +189,7 @@ impl Submission<'_> {
         &self,
         line: u64,
         result: &Result<(Prepared, String), String>,
-        tally: &mut Tally,
+        tally: &mut SubmitTally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> io::Result<()> {
@@ -218,7 +218,7 @@ impl Submission<'_> {
         }
     }
 
-    fn tell_interrupted(&self, tally: &Tally, out: &mut Output) -> io::Result<()> {
+    fn tell_interrupted(&self, tally: &SubmitTally, out: &mut Output) -> io::Result<()> {
         if !self.many {
             return Ok(());
         }
@@ -236,7 +236,7 @@ impl Submission<'_> {
 
     fn tell_sent(&self, line: u64, job: &Prepared, message_id: &str, out: &mut Output) -> io::Result<()> {
         match out.format() {
-            Format::Json => out.value(&Sent { line, queue: &job.queue, message_id, op: job.op, id: job.id.as_deref() }),
+            Format::Json => out.value(&SentLine { line, queue: &job.queue, message_id, op: job.op, id: job.id.as_deref() }),
             Format::Text if self.many => Ok(()),
             Format::Text => out.line(format_args!("sent {} {} to {} as {message_id}", job.op, job.about, job.queue)),
         }

@@ -48,7 +48,7 @@ pub enum Accounts {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct MigrationFile {
     description: String,
     #[serde(default)]
     create_table: Vec<ControlTable>,
@@ -67,7 +67,7 @@ impl Migration {
             .and_then(|stem| stem.split_once('_'))
             .filter(|(number, _)| number.len() == 4 && number.bytes().all(|b| b.is_ascii_digit()))
             .ok_or_else(|| wrong("its name is not NNNN_name.toml".to_owned()))?;
-        let parsed: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let parsed: MigrationFile = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         Ok(Self {
             number: number.to_owned(),
             name: name.to_owned(),

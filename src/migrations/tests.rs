@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::{Change, Consent, Migrator, ViewAction};
-use crate::adapters::sim::{Fair, OperationInfo, SimWorld, Verdict, Weather};
+use super::{Consent, Migrator, PlanStep, ViewAction};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use crate::catalog::{Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
 use crate::model::dated::DatedTables;
@@ -61,12 +61,12 @@ pub(crate) fn migrator(world: &SimWorld, catalog: &Arc<Catalog>) -> Migrator {
 }
 
 /// An empty account.
-pub(crate) fn world(weather: Arc<dyn Weather>) -> SimWorld {
-    SimWorld::new(AccountName::main(), Arc::new(Noon), weather)
+pub(crate) fn world(faults: Arc<dyn FaultPolicy>) -> SimWorld {
+    SimWorld::new(AccountName::main(), Arc::new(Noon), faults)
 }
 
 /// Migrates; returns the changes made.
-pub(crate) async fn up(migrator: &Migrator) -> Vec<Change> {
+pub(crate) async fn up(migrator: &Migrator) -> Vec<PlanStep> {
     let mut done = Vec::new();
     migrator.up(Consent::Replacement, |change| done.push(change.clone())).await.unwrap();
     done
@@ -74,7 +74,7 @@ pub(crate) async fn up(migrator: &Migrator) -> Vec<Change> {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     let pending = migrator.status().await.unwrap().pending;
     assert_eq!(up(&migrator).await, pending);
@@ -102,27 +102,27 @@ async fn the_first_migration_creates_all_and_the_second_finds_nothing_to_do() {
 
 #[tokio::test(start_paused = true)]
 async fn a_control_table_that_was_deleted_is_created_again() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&migrator).await;
     let footprints = TableName::new("EvenkeelFootprints").unwrap();
     world.account().tables.delete_table(&footprints).await.unwrap();
     let done = up(&migrator).await;
-    assert!(matches!(done.as_slice(), [Change::Apply { .. }]), "{done:?}");
+    assert!(matches!(done.as_slice(), [PlanStep::Apply { .. }]), "{done:?}");
     assert!(world.account().tables.create_table(&footprints).await.is_ok_and(|created| !created));
     assert_eq!(up(&migrator).await, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
     let changed = catalog(&[("name", "{Name|lower}")]);
     let done = up(&migrator(&world, &changed)).await;
     let actions: Vec<_> = done
         .iter()
         .filter_map(|change| match change {
-            Change::RecordView(view) => Some((view.view.as_str(), view.generation, view.action)),
+            PlanStep::RecordView(view) => Some((view.view.as_str(), view.generation, view.action)),
             _ => None,
         })
         .collect();
@@ -136,7 +136,7 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_without() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
     for stale in [catalog(&[("name", "{Name}")]), catalog(&[("name", "{Name|lower}"), ("mail", "{Email}"), ("phone", "{Phone}")])] {
         let stale = migrator(&world, &stale);
@@ -155,7 +155,7 @@ async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_witho
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_workers_go_on_meanwhile() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&ours).await;
     let name = ViewName::new("name").unwrap();
@@ -171,7 +171,7 @@ async fn a_record_that_was_lost_goes_on_beyond_the_items_that_were_met_and_worke
 
 #[tokio::test(start_paused = true)]
 async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
     up(&ours).await;
     assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
@@ -181,7 +181,7 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     let just_recorded = super::TRUST.saturating_sub(Duration::from_millis(1))..=super::TRUST;
     assert!(just_recorded.contains(&grown.older_workers_for().await.unwrap()));
 
-    let bare = self::world(Arc::new(Fair));
+    let bare = self::world(Arc::new(NoFaults));
     up(&migrator(&bare, &catalog(&[]))).await;
     let late = migrator(&bare, &catalog(&[("name", "{Name}")]));
     up(&late).await;
@@ -197,24 +197,24 @@ struct Between {
 }
 
 #[async_trait]
-impl Weather for Between {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Between {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if operation.number == self.at && !self.passed.swap(true, Ordering::SeqCst) {
             self.reached.notify_one();
             self.go_on.notified().await;
         }
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 
 /// Runs one migration, and another whole one before its n-th operation. `false` where it has none.
 async fn interleave(at: u64, one: &Arc<Catalog>, other: &Arc<Catalog>) -> Option<super::CatalogRecord> {
-    let weather = Arc::new(Between { at, reached: Notify::new(), go_on: Notify::new(), passed: AtomicBool::new(false) });
-    let world = world(Arc::<Between>::clone(&weather));
+    let faults = Arc::new(Between { at, reached: Notify::new(), go_on: Notify::new(), passed: AtomicBool::new(false) });
+    let world = world(Arc::<Between>::clone(&faults));
     let second = async {
-        weather.reached.notified().await;
+        faults.reached.notified().await;
         up(&migrator(&world, other)).await;
-        weather.go_on.notify_one();
+        faults.go_on.notify_one();
     };
     let first = migrator(&world, one);
     tokio::select! {
@@ -248,20 +248,20 @@ struct BeingDeleted {
 }
 
 #[async_trait]
-impl Weather for BeingDeleted {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for BeingDeleted {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         let creates = operation.name.starts_with("Create");
         if creates && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Verdict::Fail(ErrorClass::Transient { retry_after: Some(Duration::from_secs(40)) });
+            return FaultDecision::Fail(ErrorClass::Transient { retry_after: Some(Duration::from_secs(40)) });
         }
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_still_being_deleted_is_waited_for() {
-    let weather = Arc::new(BeingDeleted { left: AtomicU32::new(3) });
-    let world = world(Arc::<BeingDeleted>::clone(&weather));
+    let faults = Arc::new(BeingDeleted { left: AtomicU32::new(3) });
+    let world = world(Arc::<BeingDeleted>::clone(&faults));
     let migrator = migrator(&world, &catalog(&[("name", "{Name}")]));
     let began = tokio::time::Instant::now();
     let done = up(&migrator).await;
@@ -275,11 +275,11 @@ fn by_date(target: &str) -> Arc<Catalog> {
 
 #[tokio::test(start_paused = true)]
 async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_for_the_dates_that_are_there() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     for table in ["Logins20261119", "logins20261120", "LoginsOfOld20261120"] {
         world.account().tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
     }
-    let told = |done: &[Change]| -> Vec<String> {
+    let told = |done: &[PlanStep]| -> Vec<String> {
         done.iter().map(ToString::to_string).filter(|told| told.contains("20261") || told.contains('%')).collect()
     };
     let done = up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
@@ -319,7 +319,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
 
 #[tokio::test(start_paused = true)]
 async fn tables_by_date_keep_their_spelling_and_a_view_its_source() {
-    let world = world(Arc::new(Fair));
+    let world = world(Arc::new(NoFaults));
     up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;
     let respelled = Arc::new(dated_catalog(&["LOGINS%Y%m%d"], &[("byuser", "LOGINS%Y%m%d", "ByUser%Y%m%d")]));
     let error = migrator(&world, &respelled).status().await.unwrap_err();

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{self, Change, Consent, ViewChange};
+use super::plan::{self, Consent, PlanStep, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
-use crate::ports::{Account, Clock, Condition, Stores, TableOperation};
+use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
 
 /// How often a migration that lost a race to another one looks again.
@@ -30,7 +30,7 @@ pub struct Migrator {
 
 /// Applied migrations and pending changes.
 #[derive(Debug, Clone, Serialize)]
-pub struct Status {
+pub struct MigrationStatus {
     /// Numbered migrations that were applied.
     pub applied: Vec<AppliedMigration>,
     /// The number of the catalog that was recorded last; 0 where none was.
@@ -38,7 +38,7 @@ pub struct Status {
     /// The views of the record, by name.
     pub views: BTreeMap<ViewName, RecordedView>,
     /// The pending changes, in order.
-    pub pending: Vec<Change>,
+    pub pending: Vec<PlanStep>,
     /// Problems of indexes of search services, which no migration mends; empty where they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -54,10 +54,16 @@ impl Migrator {
     }
 
     /// Applied migrations and pending changes. Reads only.
-    pub async fn status(&self) -> Result<Status, MigrationError> {
+    pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;
         let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
-        Ok(Status { applied: state.applied, generation: state.record.generation, views: state.record.views, pending, indexes: Vec::new() })
+        Ok(MigrationStatus {
+            applied: state.applied,
+            generation: state.record.generation,
+            views: state.record.views,
+            pending,
+            indexes: Vec::new(),
+        })
     }
 
     /// Declared tables that do not exist, by account. Reads only: lists the tables of each account.
@@ -72,7 +78,7 @@ impl Migrator {
 
     /// The pending changes that may be made with this consent; an error where views would be retired or replaced
     /// without it. Reads only.
-    pub async fn pending(&self, consent: Consent) -> Result<Vec<Change>, MigrationError> {
+    pub async fn pending(&self, consent: Consent) -> Result<Vec<PlanStep>, MigrationError> {
         consented(self.status().await?.pending, consent)
     }
 
@@ -92,7 +98,7 @@ impl Migrator {
 
     /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
     /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
-    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Change)) -> Result<(), MigrationError> {
+    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&PlanStep)) -> Result<(), MigrationError> {
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
@@ -102,7 +108,7 @@ impl Migrator {
             let mut views = Vec::new();
             for change in pending {
                 match change {
-                    Change::RecordView(view) => views.push(view),
+                    PlanStep::RecordView(view) => views.push(view),
                     change => {
                         self.carry_out(&change).await?;
                         done(&change);
@@ -110,7 +116,7 @@ impl Migrator {
                 }
             }
             if self.record(&state, &views).await? {
-                views.into_iter().map(Change::RecordView).for_each(|change| done(&change));
+                views.into_iter().map(PlanStep::RecordView).for_each(|change| done(&change));
                 return Ok(());
             }
         }
@@ -156,7 +162,7 @@ impl Migrator {
     }
 
     /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
-    async fn carry_out(&self, change: &Change) -> Result<(), MigrationError> {
+    async fn carry_out(&self, change: &PlanStep) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
             let Err(error) = self.try_to_carry_out(change).await else { return Ok(()) };
             let Some(wait) = error.asks_to_wait() else { return Err(error) };
@@ -169,22 +175,22 @@ impl Migrator {
         self.try_to_carry_out(change).await
     }
 
-    async fn try_to_carry_out(&self, change: &Change) -> Result<(), MigrationError> {
+    async fn try_to_carry_out(&self, change: &PlanStep) -> Result<(), MigrationError> {
         let doing = MigrationError::store(change.to_string());
         match change {
-            Change::CreateRecord { account } => {
+            PlanStep::CreateRecord { account } => {
                 self.account(account)?.tables.create_table(&rows::table()?).await.map_err(doing)?;
             }
-            Change::CreateTable { account, table } => {
+            PlanStep::CreateTable { account, table } => {
                 self.account(account)?.tables.create_table(table).await.map_err(doing)?;
             }
-            Change::CreateQueue { account, queue } => {
+            PlanStep::CreateQueue { account, queue } => {
                 self.account(account)?.queues.create_queue(queue).await.map_err(doing)?;
             }
-            Change::CreateContainer { account, container } => {
+            PlanStep::CreateContainer { account, container } => {
                 self.account(account)?.blobs.create_container(container).await.map_err(doing)?;
             }
-            Change::Apply { account, number, .. } => {
+            PlanStep::Apply { account, number, .. } => {
                 let tables = &self.account(account)?.tables;
                 let Some(migration) = self.migrations.iter().find(|migration| migration.number == *number) else { return Ok(()) };
                 for table in &migration.tables {
@@ -198,7 +204,7 @@ impl Migrator {
                     Err(error) => return Err(doing(error)),
                 }
             }
-            Change::RecordView(_) => {}
+            PlanStep::RecordView(_) => {}
         }
         Ok(())
     }
@@ -212,7 +218,7 @@ impl Migrator {
             generation += 1;
             let row = rows::generation(generation, state.is_fresh() && generation == 1, self.clock.now())?;
             let number = match etag {
-                Some(etag) => TableOperation::Replace(row, Condition::Matches(etag)),
+                Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
                 None => TableOperation::Insert(row),
             };
             let mut operations = vec![number];
@@ -234,9 +240,9 @@ impl Migrator {
 }
 
 /// The pending changes that may be made; an error where views would be retired or replaced without consent. Pure.
-fn consented(mut pending: Vec<Change>, consent: Consent) -> Result<Vec<Change>, MigrationError> {
-    let replaces = |change: &Change| match change {
-        Change::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
+fn consented(mut pending: Vec<PlanStep>, consent: Consent) -> Result<Vec<PlanStep>, MigrationError> {
+    let replaces = |change: &PlanStep| match change {
+        PlanStep::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
         _ => None,
     };
     let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();

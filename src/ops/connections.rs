@@ -32,13 +32,13 @@ impl Network {
 /// The open connections of a server.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    open: Mutex<BTreeMap<u64, Open>>,
+    open: Mutex<BTreeMap<u64, OpenConnection>>,
     /// Counts events on connections: their order, without a clock.
     events: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     network: Network,
     activity: Arc<Activity>,
     evicted: CancellationToken,
@@ -80,7 +80,7 @@ impl Drop for Answering {
 }
 
 /// A connection's place among the open ones, until it is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     among: Arc<Connections>,
     id: u64,
     activity: Arc<Activity>,
@@ -89,7 +89,7 @@ pub(super) struct Place {
 
 impl Connections {
     /// Takes a connection in; another one gives way where there is no room.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> ConnectionSlot {
         let network = Network::of(address);
         let id = self.events.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity { events: Arc::clone(&self.events), last: AtomicU64::new(id), answering: AtomicUsize::new(0) });
@@ -101,18 +101,18 @@ impl Connections {
             tracing::debug!(network = %victim.network.0, "no room for another connection: the one that was silent longest is closed");
             victim.evicted.cancel();
         }
-        open.insert(id, Open { network, activity: Arc::clone(&activity), evicted: evicted.clone() });
+        open.insert(id, OpenConnection { network, activity: Arc::clone(&activity), evicted: evicted.clone() });
         drop(open);
-        Place { among: Arc::clone(self), id, activity, evicted }
+        ConnectionSlot { among: Arc::clone(self), id, activity, evicted }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, OpenConnection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The connection that gives way to a newcomer of a network; none where there is room. Pure.
-fn victim(open: &BTreeMap<u64, Open>, newcomer: Network) -> Option<u64> {
+fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64> {
     let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
     for connection in open.values() {
         *counts.entry(connection.network).or_default() += 1;
@@ -129,7 +129,7 @@ fn victim(open: &BTreeMap<u64, Open>, newcomer: Network) -> Option<u64> {
     of_it.min_by_key(|(_, connection)| connection.activity.worth()).map(|(id, _)| *id)
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The activity of the connection, to be reported to.
     pub(super) fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.activity)
@@ -141,7 +141,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.among.lock().remove(&self.id);
     }
@@ -155,14 +155,14 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    fn evicted(places: &[Place]) -> Vec<usize> {
+    fn evicted(places: &[ConnectionSlot]) -> Vec<usize> {
         (0..places.len()).filter(|at| places[*at].evicted.is_cancelled()).collect()
     }
 
     #[test]
     fn one_network_gives_way_to_itself_silent_connections_first() {
         let connections = Arc::new(Connections::default());
-        let places: Vec<Place> = (0..OF_ONE_NETWORK).map(|_| connections.admit(address(1))).collect();
+        let places: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK).map(|_| connections.admit(address(1))).collect();
         let answered = places[0].activity().answering();
         places[1].activity().heard();
         let newcomer = connections.admit(address(1));
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn at_the_limit_the_network_that_has_the_most_gives_way() {
         let connections = Arc::new(Connections::default());
-        let many: Vec<Place> = (0..OF_ONE_NETWORK).map(|_| connections.admit(address(1))).collect();
-        let few: Vec<Place> = (OF_ONE_NETWORK..CONNECTIONS).map(|_| connections.admit(address(2))).collect();
+        let many: Vec<ConnectionSlot> = (0..OF_ONE_NETWORK).map(|_| connections.admit(address(1))).collect();
+        let few: Vec<ConnectionSlot> = (OF_ONE_NETWORK..CONNECTIONS).map(|_| connections.admit(address(2))).collect();
         let scraper = connections.admit(address(3));
         assert_eq!((evicted(&many), evicted(&few)), (vec![0], vec![]));
         assert_eq!(connections.lock().len(), CONNECTIONS);

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::Routes;
-use super::connections::{Connections, Place};
+use super::connections::{ConnectionSlot, Connections};
 use super::guard::{Guard, Peer};
 use super::patience::Patient;
 use crate::settings::HttpSettings;
@@ -115,7 +115,7 @@ impl Server {
 }
 
 /// Serves one connection to its end.
-async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken, place: Place) {
+async fn converse(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken, place: ConnectionSlot) {
     let peer = Peer(peer.ip().to_canonical());
     let router = TowerToHyperService::new(router);
     let activity = place.activity();

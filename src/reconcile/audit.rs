@@ -32,7 +32,7 @@ use super::reconciler::Reconciler;
 use super::records;
 use super::report::{Ahead, look_ahead, observe_ahead};
 use super::walk::{AT_ONCE, Place, Walk, place};
-use crate::catalog::{Form, Rows, View};
+use crate::catalog::{Form, RowForm, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
@@ -46,14 +46,14 @@ pub struct AuditPass {
     /// Whether that is the end.
     pub ended: bool,
     /// Findings, repaired or not.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
     /// Changes made to items.
     pub summary: Summary,
 }
 
 /// An item that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct AuditFinding {
     /// Kind of mismatch.
     pub problem: Problem,
     /// The item.
@@ -90,7 +90,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for AuditFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mended = if self.repaired { " (repaired)" } else { "" };
         write!(f, "{:<9} {}, derived from {}{mended}", self.problem, self.item, self.of)
@@ -105,7 +105,7 @@ impl Engine {
             return Ok(None);
         }
         let walk = Walk { engine: self, source, delivery };
-        let mut run = Run {
+        let mut run = AuditRun {
             walk,
             repair: audit.repair,
             cursor: audit.cursor.clone(),
@@ -149,11 +149,11 @@ impl RunJob for Audit {
 }
 
 /// One part of an audit, as far as it has come.
-struct Run<'e> {
+struct AuditRun<'e> {
     walk: Walk<'e>,
     repair: bool,
     cursor: AuditCursor,
-    findings: Vec<Finding>,
+    findings: Vec<AuditFinding>,
     summary: Summary,
     /// Rows shared by many that were found wrong.
     told: BTreeSet<(AccountName, Site)>,
@@ -161,12 +161,12 @@ struct Run<'e> {
 
 /// A primary, and an item that is to be looked at even where its footprint does not list it.
 #[derive(Clone)]
-struct Subject {
+struct Audited {
     primary: Primary,
     met: Option<ItemAddress>,
 }
 
-impl Run<'_> {
+impl AuditRun<'_> {
     /// Goes on until the time is over; whether that is the end.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.walk.engine.clock;
@@ -229,24 +229,24 @@ impl Run<'_> {
 
     async fn primaries(&mut self, keys: Vec<EntityKey>) -> Result<(), Failure> {
         self.cursor.primaries += keys.len() as u64;
-        let subjects = keys.into_iter().map(|key| Subject { primary: self.walk.primary(key), met: None }).collect();
+        let subjects = keys.into_iter().map(|key| Audited { primary: self.walk.primary(key), met: None }).collect();
         self.compare(subjects).await
     }
 
     /// A page of a view's target: rows naming an owner without them in its footprint.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
-        let Some(Rows { target, .. }) = view.rows() else { return Ok(Place::default()) };
+        let Some(RowForm { target, .. }) = view.rows() else { return Ok(Place::default()) };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;
         self.cursor.rows += page.rows.len() as u64;
-        let subjects: Vec<Subject> = page
+        let subjects: Vec<Audited> = page
             .rows
             .into_iter()
             .filter_map(|row| {
                 let owner = Owner::of(&row.entity)?;
                 let met = ItemAddress::row(view.name.clone(), target.account.clone(), target.table.clone(), row.entity.key);
-                (owner.primary.table == self.walk.source.table).then_some(Subject { primary: owner.primary, met: Some(met) })
+                (owner.primary.table == self.walk.source.table).then_some(Audited { primary: owner.primary, met: Some(met) })
             })
             .collect();
         let listed: Vec<_> = subjects.iter().map(|subject| self.is_listed(subject)).collect();
@@ -261,14 +261,14 @@ impl Run<'_> {
         Ok(place(page.continuation))
     }
 
-    async fn is_listed(&self, subject: &Subject) -> Result<bool, Failure> {
+    async fn is_listed(&self, subject: &Audited) -> Result<bool, Failure> {
         let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), None);
         let seen = reconciler.observe().await?;
         Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
     /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested.
-    async fn compare(&mut self, subjects: Vec<Subject>) -> Result<(), Failure> {
+    async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
@@ -289,14 +289,14 @@ impl Run<'_> {
                 } else {
                     self.cursor.found(&item.view);
                 }
-                self.findings.push(Finding { problem, item, of: subject.primary.to_string(), repaired });
+                self.findings.push(AuditFinding { problem, item, of: subject.primary.to_string(), repaired });
             }
         }
         Ok(())
     }
 
     /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
-    async fn look(&mut self, subjects: Vec<Subject>) -> Result<Vec<(Subject, Seen)>, Failure> {
+    async fn look(&mut self, subjects: Vec<Audited>) -> Result<Vec<(Audited, Seen)>, Failure> {
         let looks: Vec<_> = subjects
             .into_iter()
             .map(|subject| {
@@ -325,7 +325,7 @@ impl Run<'_> {
         Ok(wrong)
     }
 
-    async fn mend(&mut self, subject: &Subject, seen: &Seen) -> Result<Mended, Failure> {
+    async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
         if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
             return Ok(Mended::Nothing);
         }
@@ -346,7 +346,7 @@ impl Run<'_> {
         }
     }
 
-    fn pass(&self, subject: &Subject) -> Reconciler<'_> {
+    fn pass(&self, subject: &Audited) -> Reconciler<'_> {
         let delivery = self.repair.then_some(self.walk.delivery);
         let mut reconciler = Reconciler::new(self.walk.engine, self.walk.source, subject.primary.clone(), delivery);
         reconciler.pass.looks = Looks::Everything;

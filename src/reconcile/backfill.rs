@@ -162,7 +162,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+    use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
     use crate::adapters::system::{SeededChance, SystemClock};
     use crate::model::job::Stamp;
     use crate::model::{AccountName, Entity};
@@ -174,10 +174,10 @@ mod tests {
     struct Far(SeededChance);
 
     #[async_trait]
-    impl Weather for Far {
-        async fn before(&self, _operation: &OperationInfo) -> Verdict {
+    impl FaultPolicy for Far {
+        async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
             tokio::time::sleep(Duration::from_secs_f64(self.0.between(0.01, 1.0))).await;
-            Verdict::Execute
+            FaultDecision::Execute
         }
     }
 

@@ -24,7 +24,7 @@ use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::group::bytes_of;
 use super::jobs::RunJob;
 use super::reconciler::Reconciler;
-use super::scope::Said;
+use super::scope::ClaimReading;
 use super::shared::operation;
 use super::walk::AT_ONCE;
 use crate::catalog::{TableRef, View};
@@ -34,7 +34,7 @@ use crate::model::item::VIEW_PROPERTY;
 use crate::model::job::Primary;
 use crate::model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, TableOperation};
+use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
 use crate::shared::{self, Becomes};
 
 /// Entities of one page: as many as one transaction writes.
@@ -72,12 +72,12 @@ impl RunJob for Carry {
         if target.account != self.reach.account || (over.is_none() && declared.is_some() && generations.of(&self.view) == 1) {
             return Err(permanent("finding the range", NoRange { view: self.view.clone(), table: self.reach.table.clone() }));
         }
-        let run = Run { engine, delivery, carry: self, view: over.map(AsRef::as_ref), target };
+        let run = CarryRun { engine, delivery, carry: self, view: over.map(AsRef::as_ref), target };
         run.part(self.cursor.clone()).await
     }
 }
 
-struct Run<'e> {
+struct CarryRun<'e> {
     engine: &'e Engine,
     delivery: &'e Delivery,
     carry: &'e Carry,
@@ -94,7 +94,7 @@ struct Decided {
     holder: Option<EntityKey>,
 }
 
-impl Run<'_> {
+impl CarryRun<'_> {
     async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
         let began = self.engine.clock.monotonic();
         let mut summary = Summary::default();
@@ -193,7 +193,7 @@ impl Run<'_> {
         received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
         let in_vain = received.others.contains(&self.carry.one);
         // An entity without a claim is written nevertheless, so that a writer with an older claim fails.
-        let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), Condition::Matches(row.etag.clone()));
+        let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), IfMatch::Matches(row.etag.clone()));
         let write = operation(Becomes::Entity(received.entity), Some(row), &row.entity.key).unwrap_or_else(nothing);
         Ok(Decided { write: Some(write), holder: received.of.filter(|_| in_vain) })
     }
@@ -257,7 +257,7 @@ impl Run<'_> {
         let passes = keys.map(|key| {
             let primary = Primary { table: self.target.table.clone(), key: key.clone() };
             let mut reconciler = Reconciler::new(self.engine, &self.target, primary, Some(self.delivery));
-            reconciler.pass.scope.said = Said::Known;
+            reconciler.pass.scope.said = ClaimReading::Known;
             async move { (key, Box::pin(reconciler.reconcile()).await) }
         });
         let ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;

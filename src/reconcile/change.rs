@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::execute::Failure;
 use crate::model::{ETag, Entity, EntityKey};
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 /// The intended change of the primary.
 #[derive(Debug, Clone)]
@@ -82,10 +82,10 @@ impl Change {
     pub(super) fn operation(&self) -> TableOperation {
         match self.clone() {
             Self::Insert(entity) => TableOperation::Insert(entity),
-            Self::Replace(entity, etag) => TableOperation::Replace(entity, Condition::Matches(etag)),
-            Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, Condition::Matches(etag)),
-            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => TableOperation::Delete(key, Condition::Any),
-            Self::Delete(key, etag) => TableOperation::Delete(key, Condition::Matches(etag)),
+            Self::Replace(entity, etag) => TableOperation::Replace(entity, IfMatch::Matches(etag)),
+            Self::Merge { changes, etag, .. } => TableOperation::Merge(changes, IfMatch::Matches(etag)),
+            Self::Delete(key, _) if planted(Bug::DeletedAtAnyVersion) => TableOperation::Delete(key, IfMatch::Any),
+            Self::Delete(key, etag) => TableOperation::Delete(key, IfMatch::Matches(etag)),
         }
     }
 }

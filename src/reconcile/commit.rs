@@ -11,14 +11,14 @@ use super::document::Filed;
 use super::doubt::Doubt;
 use super::execute::{Failure, ItemChange};
 use super::failure::{permanent, storage};
-use super::group::{Done, Group, group};
+use super::group::{Group, ItemEffect, group};
 use super::items::{self, ItemFailure, ItemOperation, WriteContext};
 use super::observation::Observation;
 use super::primary;
 use super::scope::{Scope, Wanted};
-use super::situation::State;
+use super::situation::Presence;
 use super::steps::Plan;
-use super::value::{PointerError, Values};
+use super::value::{PointerError, RunValues};
 use crate::model::{ETag, ItemAddress, Site};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, StoreError, TableOperation};
@@ -26,7 +26,7 @@ use crate::ports::{ErrorClass, StoreError, TableOperation};
 /// A primary that is written.
 pub(super) struct Committed {
     /// Its state now.
-    pub(super) state: State,
+    pub(super) state: Presence,
     /// The items written with it, or before it, each with its ETag or token.
     pub(super) written: BTreeMap<ItemAddress, ETag>,
     /// The rest of the plan.
@@ -43,7 +43,7 @@ pub(super) struct RunState<'p> {
 /// Writes the primary, by its own operations, with as much of an announced plan as goes with it or before it. Otherwise how that ended.
 pub(super) async fn write(
     scope: &Scope<'_>,
-    values: &Values,
+    values: &RunValues,
     mut run: RunState<'_>,
     (change, own): (&Change, Vec<TableOperation>),
     plan: &Plan,
@@ -72,9 +72,9 @@ pub(super) async fn write(
     };
     run.doubt.primary_written();
     // The version of the whole is its first row's.
-    let state = etags.first().cloned().flatten().map_or(State::Absent, |etag| State::Present(Some(etag)));
+    let state = etags.first().cloned().flatten().map_or(Presence::Absent, |etag| Presence::Present(Some(etag)));
     for (done, etag) in group.about.iter().zip(etags.into_iter().skip(group.own)) {
-        for Done { address, change, token } in done {
+        for ItemEffect { address, change, token } in done {
             run.changes.push(change.clone());
             let version = if address.part.is_some() { token } else { &etag };
             written.extend(version.clone().map(|version| (address.clone(), version)));
@@ -115,7 +115,7 @@ pub(super) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
 /// Uploads the values that the primary is to point to, one after the other. Returns their versions; `None` where a race was lost.
 pub(super) async fn upload(
     scope: &Scope<'_>,
-    values: &Values,
+    values: &RunValues,
     run: &mut RunState<'_>,
     plan: &Plan,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {

@@ -12,13 +12,13 @@ use super::footprint::{self, Footprint};
 use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
-use super::steps::{Plan, Taken};
+use super::steps::{KeyConflict, Plan};
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, ViewName};
 use crate::patterns;
-use crate::ports::{Condition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 /// A key that another primary has, and keeps.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ enum Enlisted {
 /// anew. The remaining conflicts are final.
 pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, plan: Plan) -> Result<Option<Plan>, Failure> {
     let mut freed = false;
-    for Taken { address, owner } in &plan.taken {
+    for KeyConflict { address, owner } in &plan.taken {
         let Some(owner) = owner else { continue };
         if owner.primary == scope.primary {
             // An old item of this very primary, under another view or of another kind: it goes in this pass if the
@@ -108,7 +108,7 @@ async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender:
     let Some(contenders) = footprint.encode(&owner.primary).ok().and_then(footprint::contenders_alone) else {
         return Ok(Enlisted::Done);
     };
-    match tables.apply(&table, &TableOperation::Merge(contenders, Condition::Matches(row.etag))).await {
+    match tables.apply(&table, &TableOperation::Merge(contenders, IfMatch::Matches(row.etag))).await {
         Ok(_) => Ok(Enlisted::Done),
         Err(error) if error.may_have_lost() => Ok(Enlisted::Lost),
         Err(error) => Err(storage(step(), error)),
@@ -176,10 +176,10 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
     let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(wanted.underived.keys().cloned());
     let views: BTreeSet<ViewName> = views.collect();
     let failure = match plan.taken.first() {
-        Some(Taken { address, owner: Some(owner) }) => {
+        Some(KeyConflict { address, owner: Some(owner) }) => {
             permanent(step, TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() })
         }
-        Some(Taken { address, owner: None }) => permanent(step, TakenKey::Foreign { address: address.clone() }),
+        Some(KeyConflict { address, owner: None }) => permanent(step, TakenKey::Foreign { address: address.clone() }),
         None => lost_race(step, ROUNDS),
     };
     failure.of_views(views)

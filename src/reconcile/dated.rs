@@ -16,7 +16,7 @@ use super::failure::storage;
 use super::shared::store_error;
 use crate::catalog::{Retention, TableRef};
 use crate::model::TableName;
-use crate::model::job::{Effect, Subject};
+use crate::model::job::{Effect, JobSubject};
 use crate::ports::{ErrorClass, Missing, Query, What};
 
 /// The tables that a piece of work is about. Neither source nor target of an archive is a table by date; `drop_table` handles missing tables
@@ -25,8 +25,8 @@ fn subjects(work: &Work) -> Vec<&TableName> {
     match work {
         Work::Recheck(recheck) => vec![&recheck.primary.table],
         Work::Job(job) => match job.operation().subject() {
-            Subject::Primary(table, _) | Subject::Table(table) => vec![table],
-            Subject::Moved(from, to) => vec![&from.table, &to.table],
+            JobSubject::Primary(table, _) | JobSubject::Table(table) => vec![table],
+            JobSubject::Moved(from, to) => vec![&from.table, &to.table],
             _ => Vec::new(),
         },
     }

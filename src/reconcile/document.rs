@@ -12,19 +12,19 @@ use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use crate::catalog::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 use crate::model::document::{self, PlaceError};
-use crate::model::large::{self, Folder};
+use crate::model::large::{self, ValueFolder};
 use crate::model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError};
 
 /// The document of one entity.
-pub(super) struct Document<'e> {
+pub(super) struct ArchiveDocument<'e> {
     archive: &'e ViewName,
     key: EntityKey,
-    sink: Sink<'e>,
+    sink: DocumentSink<'e>,
     rounds: u32,
 }
 
-enum Sink<'e> {
+enum DocumentSink<'e> {
     Blob { blobs: &'e dyn BlobStore, target: &'e BlobTarget, name: BlobName },
     File { files: &'e dyn FileStore, place: FilePlace },
 }
@@ -58,7 +58,7 @@ struct MetadataTooLarge {
     bytes: usize,
 }
 
-impl<'e> Document<'e> {
+impl<'e> ArchiveDocument<'e> {
     /// Of an archive that is one of documents.
     pub(super) fn filed(engine: &'e Engine, archive: &'e Archive, key: &EntityKey) -> Result<Self, Failure> {
         match &archive.target {
@@ -74,7 +74,7 @@ impl<'e> Document<'e> {
     pub(super) fn blob(engine: &'e Engine, archive: &'e Archive, target: &'e BlobTarget, key: &EntityKey) -> Result<Self, Failure> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
-        let sink = Sink::Blob { blobs: account.blobs.as_ref(), target, name };
+        let sink = DocumentSink::Blob { blobs: account.blobs.as_ref(), target, name };
         Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
     }
 
@@ -82,23 +82,23 @@ impl<'e> Document<'e> {
     pub(super) fn file(engine: &'e Engine, archive: &'e Archive, target: &'e FileTarget, key: &EntityKey) -> Result<Self, Failure> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
-        let sink = Sink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
+        let sink = DocumentSink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
         Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
     }
 
     /// The folder that it lies in, where it is a file.
     pub(super) fn dir(&self) -> Option<&str> {
         match &self.sink {
-            Sink::File { place, .. } => Some(&place.dir),
-            Sink::Blob { .. } => None,
+            DocumentSink::File { place, .. } => Some(&place.dir),
+            DocumentSink::Blob { .. } => None,
         }
     }
 
     /// Where its entity's large values lie.
-    pub(super) fn folder(&self) -> Folder {
-        Folder::beside(match &self.sink {
-            Sink::Blob { name, .. } => name,
-            Sink::File { place, .. } => &place.name,
+    pub(super) fn folder(&self) -> ValueFolder {
+        ValueFolder::beside(match &self.sink {
+            DocumentSink::Blob { name, .. } => name,
+            DocumentSink::File { place, .. } => &place.name,
         })
     }
 
@@ -123,11 +123,11 @@ impl<'e> Document<'e> {
     /// Reads the document.
     pub(super) async fn read(&self) -> Result<Option<Row>, Failure> {
         let found = match &self.sink {
-            Sink::Blob { blobs, target, name } => {
+            DocumentSink::Blob { blobs, target, name } => {
                 let blob = blobs.get(&target.container, name, None).await;
                 blob.map(|blob| blob.map(|blob| (blob.content, blob.properties.etag)))
             }
-            Sink::File { files, place } => files.read(place).await.map(|file| file.map(|file| (file.content, file.etag))),
+            DocumentSink::File { files, place } => files.read(place).await.map(|file| file.map(|file| (file.content, file.etag))),
         };
         let found = found.map_err(|error| storage(self.doing("reading"), error))?;
         found.map(|(content, etag)| self.row(&content, etag)).transpose()
@@ -167,19 +167,19 @@ impl<'e> Document<'e> {
     async fn write(&self, entity: &Entity, condition: BlobCondition) -> Result<Result<Filed, StoreError>, Failure> {
         let content = document::encode(entity);
         let written = match &self.sink {
-            Sink::Blob { blobs, target, name } => {
+            DocumentSink::Blob { blobs, target, name } => {
                 let upload = self.upload(target, entity, condition)?;
                 blobs.put(&target.container, name, content, &upload).await
             }
-            Sink::File { files, place } => files.write(place, Bytes::clone(&content), &condition).await,
+            DocumentSink::File { files, place } => files.write(place, Bytes::clone(&content), &condition).await,
         };
         Ok(written.map(|etag| Filed::Done(Some(etag))))
     }
 
     async fn delete(&self, etag: &ETag) -> Result<Filed, StoreError> {
         let deleted = match &self.sink {
-            Sink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await?,
-            Sink::File { files, place } => {
+            DocumentSink::Blob { blobs, target, name } => blobs.delete(&target.container, name, Some(etag)).await?,
+            DocumentSink::File { files, place } => {
                 let deleted = files.delete(place, etag).await?;
                 if deleted {
                     tracing::info!(archive = %self.archive, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");

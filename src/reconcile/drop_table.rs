@@ -18,7 +18,7 @@ use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
 use super::jobs::RunJob;
 use super::records;
-use super::table_archive::{self, Archived};
+use super::table_archive::{self, ArchiveProgress};
 use crate::catalog::{DatedRef, Retention, TableRef};
 use crate::model::drop_table::DropTable;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
@@ -82,14 +82,14 @@ impl RunJob for DropTable {
         let mut archived = true;
         if let Some(to) = &retention.archive_to {
             match table_archive::part(engine, table, to, delivery, self.cursor.clone()).await? {
-                Archived::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
-                Archived::Until(cursor) => {
+                ArchiveProgress::All(cursor) => tracing::info!(%table, rows = cursor.rows, files = cursor.files, "table archived"),
+                ArchiveProgress::Until(cursor) => {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                     return Ok(Outcome::Advanced { fields, summary: Summary::default() });
                 }
                 // What followed it may be there still. Whoever has created the table since knows what nobody has archived.
-                Archived::NoTable => archived = false,
-                Archived::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
+                ArchiveProgress::NoTable => archived = false,
+                ArchiveProgress::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
             }
         }
         let followers = drop_followers(engine, table, retention).await?;

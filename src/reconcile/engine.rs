@@ -8,11 +8,11 @@ use tokio::sync::OnceCell;
 
 use super::execute::{Delivery, Failure};
 use super::failure::permanent;
-use super::log_lane::Lanes;
+use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
-use super::shared::Turns;
+use super::shared::DocumentTurns;
 use crate::catalog::{Archive, Catalog, TableRef};
-use crate::model::job::{Primary, Subject};
+use crate::model::job::{JobSubject, Primary};
 use crate::model::limits::LATE_REQUEST;
 use crate::model::{Job, TableName, ViewName};
 use crate::planted::{Bug, planted};
@@ -49,13 +49,13 @@ pub struct Engine {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) chance: Arc<dyn Chance>,
     pub(super) recheck_after: Duration,
-    pub(super) turns: Turns,
+    pub(super) turns: DocumentTurns,
     /// How long one part of a walk over a table takes.
     pub(super) part: Duration,
     /// Memory budget of its jobs.
     pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
-    pub(super) lanes: Lanes,
+    pub(super) lanes: LogLanes,
     /// Key that seals cursors, once it was needed.
     pub(super) secret: OnceCell<[u8; 32]>,
 }
@@ -89,8 +89,8 @@ impl Engine {
             clock,
             chance,
             recheck_after,
-            turns: Turns::default(),
-            lanes: Lanes::default(),
+            turns: DocumentTurns::default(),
+            lanes: LogLanes::default(),
             secret: OnceCell::new(),
             part: PART,
             memory: Arc::default(),
@@ -113,10 +113,12 @@ impl Engine {
     /// know it, and where the job is about many. Jobs of one primary are to run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         let (table, key) = match job.operation().subject() {
-            Subject::Primary(table, key) => (table, key),
-            Subject::Moved(from, _) => (&from.table, &from.key),
-            Subject::Archived(archive, key) | Subject::Restored(archive, key) => (&self.catalog.archives.get(archive)?.source.table, key),
-            Subject::Table(_) | Subject::View(_) | Subject::Range(_) | Subject::DatedTable(_) => return None,
+            JobSubject::Primary(table, key) => (table, key),
+            JobSubject::Moved(from, _) => (&from.table, &from.key),
+            JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
+                (&self.catalog.archives.get(archive)?.source.table, key)
+            }
+            JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Range(_) | JobSubject::DatedTable(_) => return None,
         };
         Some(Primary { table: self.catalog.table(table)?.table.clone(), key: key.clone() })
     }
@@ -125,12 +127,12 @@ impl Engine {
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
         let Some(source) = self.primary_of(job) else { return Vec::new() };
         let kept = match job.operation().subject() {
-            Subject::Archived(archive, key) | Subject::Restored(archive, key) => {
+            JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
                 let filing = self.catalog.filing_of(archive).map(|filing| &filing.table);
                 let target = filing.or_else(|| self.catalog.archives.get(archive)?.target.table());
                 target.map(|target| Primary { table: target.table.clone(), key: key.clone() })
             }
-            Subject::Moved(_, to) => Some(to.clone()),
+            JobSubject::Moved(_, to) => Some(to.clone()),
             _ => None,
         };
         [Some(source), kept].into_iter().flatten().collect()

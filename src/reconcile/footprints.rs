@@ -7,7 +7,7 @@ use super::footprint::Footprint;
 use super::scope::Scope;
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, ErrorClass, TableOperation};
+use crate::ports::{ErrorClass, IfMatch, TableOperation};
 
 /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
 pub(super) async fn write(
@@ -21,7 +21,7 @@ pub(super) async fn write(
     let entity = footprint.encode(&scope.primary).map_err(|error| permanent(step(), error))?;
     let operation = match over {
         _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
-        Some(etag) => TableOperation::Replace(entity, Condition::Matches(etag.clone())),
+        Some(etag) => TableOperation::Replace(entity, IfMatch::Matches(etag.clone())),
         None => TableOperation::Insert(entity),
     };
     match scope.tables()?.apply(&scope.footprints, &operation).await {

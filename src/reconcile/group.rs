@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use super::execute::{Failure, ItemChange};
 use super::items::{self, ItemOperation};
 use super::scope::Scope;
-use super::shared::{Held, Prepared};
+use super::shared::{HeldTurn, PreparedWrite};
 use super::steps::Plan;
 use crate::model::{ETag, ItemAddress, Site, limits, odata};
 use crate::ports::TableOperation;
-use crate::shared::Ended;
+use crate::shared::ChangeEnd;
 
 /// The part of a plan that goes into the primary's own transaction.
 pub(super) struct Group<'e> {
@@ -22,14 +22,14 @@ pub(super) struct Group<'e> {
     /// How many are the primary's.
     pub(super) own: usize,
     /// Effects of each operation after those: several where it writes a document.
-    pub(super) about: Vec<Vec<Done>>,
+    pub(super) about: Vec<Vec<ItemEffect>>,
     bytes: usize,
     /// The turns of the documents in it, until it has ended.
-    turns: Vec<Held<'e>>,
+    turns: Vec<HeldTurn<'e>>,
 }
 
 /// Effect of an operation on an item.
-pub(super) struct Done {
+pub(super) struct ItemEffect {
     pub(super) address: ItemAddress,
     pub(super) change: ItemChange,
     /// The token of a part from then on; a row's ETag comes with the answer.
@@ -43,7 +43,7 @@ impl Group<'_> {
     }
 
     /// Adds an operation, where the transaction takes one more.
-    fn add(&mut self, operation: TableOperation, about: Vec<Done>) {
+    fn add(&mut self, operation: TableOperation, about: Vec<ItemEffect>) {
         let bytes = self.bytes + bytes_of(&operation);
         if self.operations.len() < limits::TRANSACTION_OPERATIONS && bytes <= limits::TRANSACTION_BYTES {
             self.bytes = bytes;
@@ -86,7 +86,7 @@ pub(super) async fn group<'e>(
     }
     for operation in items.into_iter().filter(|operation| operation.address().part.is_none()) {
         if let Some(on_row) = operation.on_row() {
-            group.add(on_row, vec![Done { address: operation.address().clone(), change: operation.done(), token: None }]);
+            group.add(on_row, vec![ItemEffect { address: operation.address().clone(), change: operation.done(), token: None }]);
         }
     }
     Ok(Ok(group))
@@ -98,15 +98,15 @@ async fn add_document<'e>(scope: &Scope<'e>, group: &mut Group<'e>, operations: 
     let document = items::document(scope, &first.address().account, &first.address().site)?;
     group.turns.push(scope.engine.turns.hold(document.turn()).await);
     let changes: Vec<_> = operations.iter().map(|operation| items::change(scope, *operation)).collect();
-    let Prepared::Together { operation: write, ended } = document.prepare(&changes).await? else {
+    let PreparedWrite::Together { operation: write, ended } = document.prepare(&changes).await? else {
         // It follows after the transaction, and takes its turn then.
         drop(group.turns.pop());
         return Ok(Vec::new());
     };
-    let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == Ended::Lost);
+    let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == ChangeEnd::Lost);
     let lost: Vec<ItemAddress> = lost.map(|(operation, _)| operation.address().clone()).collect();
     if let Some(write) = write.filter(|_| lost.is_empty()) {
-        let about = operations.iter().zip(&changes).map(|(operation, change)| Done {
+        let about = operations.iter().zip(&changes).map(|(operation, change)| ItemEffect {
             address: operation.address().clone(),
             change: operation.done(),
             token: change.write.token().cloned(),

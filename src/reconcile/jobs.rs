@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 
 use super::dated;
-use super::document::Document;
+use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
@@ -113,7 +113,7 @@ impl Engine {
             let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
             return Ok(Reconciler::new(self, source, primary, delivery));
         };
-        let document = Document::filed(self, self.archive(&filing.archive)?, &primary.key)?;
+        let document = ArchiveDocument::filed(self, self.archive(&filing.archive)?, &primary.key)?;
         let primary = Primary { table: filing.table.table.clone(), key: primary.key.clone() };
         let mut reconciler = Reconciler::new(self, &filing.table, primary, delivery);
         reconciler.pass.scope.folder = document.folder();

@@ -1,18 +1,18 @@
 //! Where a relocated entity is kept: a row or a document with items of its own, a row that moved, a mere document, a line of a log.
 
 use super::change::{Change, Commit};
-use super::document::Document;
+use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
 use super::failure::permanent;
 use super::footprint::{Entry, Footprint};
-use super::log::Log;
+use super::log::EntityLine;
 use super::look::Look;
 use super::observation::Observation;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::steps::{Plan, Write};
-use super::value::{Origin, PointerError};
+use super::value::{PointerError, ValueOrigin};
 use super::{commit, footprints};
 use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::Primary;
@@ -25,9 +25,9 @@ pub(super) enum Kept<'e> {
     /// A row under another key. Its items follow when those of the source are gone.
     Moved(Reconciler<'e>),
     /// A document in a container or a folder, which nothing is derived from.
-    Document(Document<'e>),
+    Document(ArchiveDocument<'e>),
     /// A line of a log.
-    Log(Log<'e>),
+    Log(EntityLine<'e>),
 }
 
 impl<'e> Kept<'e> {
@@ -39,9 +39,9 @@ impl<'e> Kept<'e> {
         }
         Ok(match &archive.target {
             ArchiveTarget::Table(target) => Self::Row(engine.pass(&Primary { table: target.table.clone(), key: key.clone() }, delivery)?),
-            ArchiveTarget::Blob(target) => Self::Document(Document::blob(engine, archive, target, key)?),
-            ArchiveTarget::File(target) => Self::Document(Document::file(engine, archive, target, key)?),
-            ArchiveTarget::Log(target) => Self::Log(Log::new(engine, archive, target, key, delivery)?),
+            ArchiveTarget::Blob(target) => Self::Document(ArchiveDocument::blob(engine, archive, target, key)?),
+            ArchiveTarget::File(target) => Self::Document(ArchiveDocument::file(engine, archive, target, key)?),
+            ArchiveTarget::Log(target) => Self::Log(EntityLine::new(engine, archive, target, key, delivery)?),
         })
     }
 
@@ -54,7 +54,7 @@ impl<'e> Kept<'e> {
     }
 
     /// Takes in an entity with its large values; a target without items keeps none.
-    pub(super) async fn take_in(&mut self, from: Option<&Origin>, entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(&mut self, from: Option<&ValueOrigin>, entity: Entity) -> Result<Entity, Failure> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.pass.values.take_in(&reconciler.pass.scope, from, entity).await,
             Self::Document(_) | Self::Log(_) => Ok(entity),

@@ -30,19 +30,19 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::footprint;
-use super::log_lane::{Answer, Entry, Open, Place};
+use super::log_lane::{Append, Line, LogSite, Open};
 use super::log_record::{self as record, LinePlace, Record};
 use super::observation::Observation;
 use super::since::is_written_since;
 use crate::catalog::{Archive, LogTarget};
 use crate::model::item::SOURCE_ETAG;
 use crate::model::job::Primary;
-use crate::model::log::Span;
+use crate::model::log::TimeSpan;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
-use crate::ports::{Account, Condition, TableOperation, TableStore};
+use crate::ports::{Account, IfMatch, TableOperation, TableStore};
 
 /// The line of one entity.
-pub(super) struct Log<'e> {
+pub(super) struct EntityLine<'e> {
     engine: &'e Engine,
     archive: &'e Archive,
     target: &'e LogTarget,
@@ -59,7 +59,7 @@ pub(super) struct Log<'e> {
     recorded: Option<ETag>,
 }
 
-impl<'e> Log<'e> {
+impl<'e> EntityLine<'e> {
     /// Of an entity of an archive's source.
     pub(super) fn new(
         engine: &'e Engine,
@@ -108,9 +108,9 @@ impl<'e> Log<'e> {
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
-                    return Err(permanent(self.doing("reading the record of"), record::Unreadable("Blob")));
+                    return Err(permanent(self.doing("reading the record of"), record::UnreadableRecord("Blob")));
                 }
-                self.open = open.map(|blob| Open { span: Span::of(&blob.metadata), record });
+                self.open = open.map(|blob| Open { span: TimeSpan::of(&blob.metadata), record });
             }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })
@@ -154,7 +154,7 @@ impl<'e> Log<'e> {
         };
         let entry = self.entry(entity, over);
         let folder = self.target.path.of(entry.moment);
-        let place = Place {
+        let place = LogSite {
             blobs: self.account.blobs.as_ref(),
             tables: self.tables,
             source: &self.archive.source.table,
@@ -171,19 +171,19 @@ impl<'e> Log<'e> {
             None => self.engine.lanes.append(&place, entry).await,
         };
         match answer {
-            Answer::Done(etag) => {
+            Append::Done(etag) => {
                 self.recorded = etag;
                 Ok(Commit::Closed)
             }
-            Answer::Lost => Ok(Commit::Lost),
-            Answer::Unanswered => Ok(Commit::Unanswered),
-            Answer::Failed(failure) => Err(failure.of(self.doing("appending"))),
+            Append::Lost => Ok(Commit::Lost),
+            Append::Unanswered => Ok(Commit::Unanswered),
+            Append::Failed(failure) => Err(failure.of(self.doing("appending"))),
         }
     }
 
-    fn entry(&self, entity: &Entity, over: Option<ETag>) -> Entry {
+    fn entry(&self, entity: &Entity, over: Option<ETag>) -> Line {
         let line = log::line(entity, self.written);
-        Entry {
+        Line {
             sha256: hex::encode(Sha256::digest(&line)),
             moment: log::moment(entity, self.target.time.as_deref(), self.written),
             line,
@@ -199,7 +199,7 @@ impl<'e> Log<'e> {
     pub(super) async fn reopen(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else { return Ok(()) };
         record::take_back(&mut row.entity);
-        let operation = TableOperation::Replace(row.entity, Condition::Matches(row.etag));
+        let operation = TableOperation::Replace(row.entity, IfMatch::Matches(row.etag));
         self.tables.apply(&footprint::table(), &operation).await.map(drop).map_err(|error| storage(self.doing("taking back"), error))
     }
 
@@ -207,7 +207,7 @@ impl<'e> Log<'e> {
     pub(super) async fn arrived(&mut self) -> Result<(), Failure> {
         let Some(etag) = self.recorded.take() else { return Ok(()) };
         let key = record::key(&self.archive.name, &self.primary, self.lane);
-        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, Condition::Matches(etag))).await {
+        match self.tables.apply(&footprint::table(), &TableOperation::Delete(key, IfMatch::Matches(etag))).await {
             Ok(_) => Ok(()),
             Err(error) if error.may_have_lost() => Ok(()),
             Err(error) => Err(storage(self.doing("removing the record of"), error)),

@@ -16,17 +16,17 @@ use super::log_record::{LinePlace, Record};
 use crate::catalog::LogTarget;
 use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::job::{Primary, Stamp};
-use crate::model::log::{self, Span};
+use crate::model::log::{self, TimeSpan};
 use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use crate::ports::{
-    BlobCondition, BlobProperties, BlobStore, BlobUpload, Condition, ErrorClass, StoreError, Subject, TableOperation, TableStore, What,
+    BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, StoreError, Subject, TableOperation, TableStore, What,
 };
 
 /// Attempts to widen a blob's metadata, or to begin a new blob, against concurrent writers.
 const TRIES: u32 = 5;
 
 /// A line to append.
-pub(super) struct Entry {
+pub(super) struct Line {
     pub(super) line: Bytes,
     pub(super) sha256: String,
     /// When its entity happened.
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 }
 
 /// How an append ended.
-pub(super) enum Answer {
+pub(super) enum Append {
     /// It is there; the record's ETag.
     Done(Option<ETag>),
     /// It is not.
@@ -50,17 +50,17 @@ pub(super) enum Answer {
     /// Unknown outcome.
     Unanswered,
     /// The store failed.
-    Failed(Shared),
+    Failed(AppendFailure),
 }
 
 /// A failure of several lines.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct AppendFailure {
     class: FailureClass,
     text: String,
 }
 
-impl Shared {
+impl AppendFailure {
     /// The failure of one of them.
     pub(super) fn of(self, step: String) -> Failure {
         Failure::new(self.class, step, self.text)
@@ -72,11 +72,11 @@ impl Shared {
 pub(super) struct Open {
     pub(super) record: Record,
     /// The time span in the blob's metadata.
-    pub(super) span: Option<Span>,
+    pub(super) span: Option<TimeSpan>,
 }
 
 /// Where lines go.
-pub(super) struct Place<'a> {
+pub(super) struct LogSite<'a> {
     pub(super) blobs: &'a dyn BlobStore,
     pub(super) tables: &'a dyn TableStore,
     /// The table that the entities are archived from, beside the records.
@@ -90,36 +90,36 @@ pub(super) struct Place<'a> {
 
 /// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Hours that are over are let go of.
 #[derive(Default)]
-pub(super) struct Lanes(Combiner<Name, Entry, Answer, Option<Current>>);
+pub(super) struct LogLanes(Combiner<Name, Line, Append, Option<Tail>>);
 
 /// Archive, hour, lane.
 type Name = (ViewName, String, u32);
 
 /// A blob that is appended to.
-struct Current {
+struct Tail {
     number: u32,
     name: BlobName,
     length: u64,
-    span: Option<Span>,
+    span: Option<TimeSpan>,
 }
 
-impl Lanes {
+impl LogLanes {
     /// Appends a line, together with all others waiting for the same blob.
-    pub(super) async fn append(&self, place: &Place<'_>, entry: Entry) -> Answer {
+    pub(super) async fn append(&self, place: &LogSite<'_>, entry: Line) -> Append {
         let name = (place.archive.clone(), place.folder.to_owned(), place.lane);
-        self.0.ask(name, entry, place).await.unwrap_or(Answer::Unanswered)
+        self.0.ask(name, entry, place).await.unwrap_or(Append::Unanswered)
     }
 }
 
-impl Serve<Entry, Answer, Option<Current>> for Place<'_> {
-    async fn serve(&self, queue: &Queue<Entry, Answer, Option<Current>>, current: &mut Option<Current>) {
+impl Serve<Line, Append, Option<Tail>> for LogSite<'_> {
+    async fn serve(&self, queue: &Queue<Line, Append, Option<Tail>>, current: &mut Option<Tail>) {
         self.write(current, queue.take(fits_append())).await;
     }
 }
 
 /// The capacity of one append: a transaction of records, and 4 MiB. A transaction has each record once: of two lines of one entity,
 /// which two jobs bring, the second comes with the next append, and finds the first.
-fn fits_append() -> impl FnMut(&Entry) -> bool {
+fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
         bytes += entry.line.len();
@@ -127,18 +127,18 @@ fn fits_append() -> impl FnMut(&Entry) -> bool {
     }
 }
 
-impl Place<'_> {
+impl LogSite<'_> {
     /// Takes the very place that an append was meant for, so that it cannot arrive there any more. The record keeps the places before,
     /// since that append may be the one that succeeds. Gives the entry back, with the record's ETag, where no append can succeed there.
-    pub(super) async fn close(&self, open: Open, entry: Entry) -> Result<Answer, Entry> {
+    pub(super) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
         let Open { record: open, span } = open;
-        let mut current = Current { number: 0, name: open.blob.clone(), length: open.start, span };
-        if let Err(error) = self.widen(&mut current, Span::new(entry.moment, entry.moment)).await {
+        let mut current = Tail { number: 0, name: open.blob.clone(), length: open.start, span };
+        if let Err(error) = self.widen(&mut current, TimeSpan::new(entry.moment, entry.moment)).await {
             return Ok(answer(&self.doing("widening the span of", &open.blob), error));
         }
         if current.length != open.start {
             // Another append was made, possibly of the line itself.
-            return Ok(Answer::Lost);
+            return Ok(Append::Lost);
         }
         let record = open.again(line_at(open.start, &entry));
         let etags = match self.record(std::slice::from_ref(&record), &[&entry]).await {
@@ -147,12 +147,12 @@ impl Place<'_> {
         };
         let recorded = etags.into_iter().next().flatten();
         match self.blobs.append(&self.target.container, &open.blob, entry.line.clone(), open.start).await {
-            Ok(_) => Ok(Answer::Done(recorded)),
+            Ok(_) => Ok(Append::Done(recorded)),
             Err(error) if error.class == ErrorClass::TooLarge => match self.blobs.properties(&self.target.container, &open.blob).await {
                 // The blob is full for every writer.
-                Ok(Some(found)) if found.length == open.start => Err(Entry { over: recorded, ..entry }),
+                Ok(Some(found)) if found.length == open.start => Err(Line { over: recorded, ..entry }),
                 // The last one that it took may have been the append before.
-                Ok(_) => Ok(Answer::Lost),
+                Ok(_) => Ok(Append::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
             Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
@@ -160,13 +160,13 @@ impl Place<'_> {
     }
 
     /// Records and appends a batch, and answers each of it.
-    async fn write(&self, current: &mut Option<Current>, batch: Vec<Pending<Entry, Answer>>) {
-        let entries: Vec<&Entry> = batch.iter().map(|one| &one.request).collect();
+    async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
+        let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
         let bytes: usize = entries.iter().map(|entry| entry.line.len()).sum();
         let moments = || entries.iter().map(|entry| entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
         // Taken out, so that a dropped future leaves no state that may be wrong.
-        let mut now = match self.open(current.take(), bytes as u64, Span::new(first, last)).await {
+        let mut now = match self.open(current.take(), bytes as u64, TimeSpan::new(first, last)).await {
             Ok(now) => now,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
         };
@@ -198,7 +198,7 @@ impl Place<'_> {
             Ok(false) => {}
             Ok(true) => {
                 *current = Some(now);
-                return batch.into_iter().for_each(|one| one.tell(Answer::Lost));
+                return batch.into_iter().for_each(|one| one.tell(Append::Lost));
             }
             Err(error) => {
                 *current = Some(now);
@@ -213,12 +213,12 @@ impl Place<'_> {
             Ok(_) => {
                 now.length = position;
                 *current = Some(now);
-                batch.into_iter().zip(etags).for_each(|(one, etag)| one.tell(Answer::Done(etag)));
+                batch.into_iter().zip(etags).for_each(|(one, etag)| one.tell(Append::Done(etag)));
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
                     // It has as many blocks as a blob can have: the next one, and each of them looks again.
-                    *current = self.begin(now.number + self.target.spread, Span::new(first, last)).await.ok();
+                    *current = self.begin(now.number + self.target.spread, TimeSpan::new(first, last)).await.ok();
                 }
                 reply(batch, &self.doing("appending to", &now.name), error);
             }
@@ -229,14 +229,14 @@ impl Place<'_> {
         format!("{what} {}/{name}", self.target.container)
     }
 
-    async fn record(&self, records: &[Record], entries: &[&Entry]) -> Result<Vec<Option<ETag>>, StoreError> {
+    async fn record(&self, records: &[Record], entries: &[&Line]) -> Result<Vec<Option<ETag>>, StoreError> {
         let operations: Vec<TableOperation> = records
             .iter()
             .zip(entries)
             .map(|(record, entry)| {
                 let row = record.encode(&entry.key, &entry.primary, &entry.stamp);
                 match &entry.over {
-                    Some(etag) => TableOperation::Replace(row, Condition::Matches(etag.clone())),
+                    Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag.clone())),
                     None => TableOperation::Insert(row),
                 }
             })
@@ -251,7 +251,7 @@ impl Place<'_> {
     /// Looks once more at the sources of the lines that had no record. A record is removed when its version has left the source, so where
     /// that is still there no other job has logged it and removed its record; where it has left, another one may have. Such records
     /// are removed again, and the answer is true: no line of the batch is appended.
-    async fn withdraw(&self, entries: &[&Entry], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
+    async fn withdraw(&self, entries: &[&Line], recorded: &[Option<ETag>]) -> Result<bool, StoreError> {
         let inserted = entries.iter().zip(recorded).filter(|(entry, _)| entry.over.is_none());
         let looks = inserted.map(async |(entry, etag)| {
             let row = self.tables.get(self.source, &entry.primary.key, None).await?;
@@ -262,7 +262,7 @@ impl Place<'_> {
         for (key, etag) in &left {
             // Best effort: a record without a line says so to the next job that finds it.
             if let Some(etag) = etag {
-                let removal = TableOperation::Delete((*key).clone(), Condition::Matches(etag.clone()));
+                let removal = TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
                 drop(self.tables.apply(&footprint::table(), &removal).await);
             }
         }
@@ -270,7 +270,7 @@ impl Place<'_> {
     }
 
     /// The blob that takes so many bytes more, its metadata saying so of the times.
-    async fn open(&self, current: Option<Current>, bytes: u64, span: Span) -> Result<Current, StoreError> {
+    async fn open(&self, current: Option<Tail>, bytes: u64, span: TimeSpan) -> Result<Tail, StoreError> {
         let mut now = match current {
             Some(now) => now,
             None => self.discover(span).await?,
@@ -283,7 +283,7 @@ impl Place<'_> {
     }
 
     /// The last blob of this lane, or the first one.
-    async fn discover(&self, span: Span) -> Result<Current, StoreError> {
+    async fn discover(&self, span: TimeSpan) -> Result<Tail, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
@@ -298,11 +298,11 @@ impl Place<'_> {
     }
 
     /// Begins a blob, or goes on with it.
-    async fn begin(&self, number: u32, span: Span) -> Result<Current, StoreError> {
+    async fn begin(&self, number: u32, span: TimeSpan) -> Result<Tail, StoreError> {
         let name = log::name(self.folder, number).ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(Current { number, name, length: found.length, span: Span::of(&found.metadata) });
+                return Ok(Tail { number, name, length: found.length, span: TimeSpan::of(&found.metadata) });
             }
             let mut upload = BlobUpload {
                 condition: BlobCondition::Absent,
@@ -312,7 +312,7 @@ impl Place<'_> {
             let span = span.rounded();
             span.on(&mut upload.metadata);
             match self.blobs.create_append(&self.target.container, &name, &upload).await {
-                Ok(_) => return Ok(Current { number, name, length: 0, span: Some(span) }),
+                Ok(_) => return Ok(Tail { number, name, length: 0, span: Some(span) }),
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }
@@ -321,7 +321,7 @@ impl Place<'_> {
     }
 
     /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
-    async fn widen(&self, now: &mut Current, span: Span) -> Result<(), StoreError> {
+    async fn widen(&self, now: &mut Tail, span: TimeSpan) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
@@ -329,7 +329,7 @@ impl Place<'_> {
             let found = self.blobs.properties(&self.target.container, &now.name).await?;
             let BlobProperties { etag, length, mut metadata, .. } =
                 found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
-            let wider = span.rounded().and(Span::of(&metadata));
+            let wider = span.rounded().and(TimeSpan::of(&metadata));
             wider.on(&mut metadata);
             match self.blobs.set_metadata(&self.target.container, &now.name, &metadata, &etag).await {
                 Ok(_) => (now.length, now.span) = (length, Some(wider)),
@@ -350,31 +350,31 @@ impl Place<'_> {
     }
 }
 
-fn line_at(position: u64, entry: &Entry) -> LinePlace {
+fn line_at(position: u64, entry: &Line) -> LinePlace {
     LinePlace { position, length: entry.line.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
 }
 
 /// The answer to one line for an error.
-fn answer(doing: &str, error: StoreError) -> Answer {
+fn answer(doing: &str, error: StoreError) -> Append {
     match error.class {
-        ErrorClass::Ambiguous => Answer::Unanswered,
-        ErrorClass::TooLarge => Answer::Lost,
-        _ if error.is_lost_race() => Answer::Lost,
+        ErrorClass::Ambiguous => Append::Unanswered,
+        ErrorClass::TooLarge => Append::Lost,
+        _ if error.is_lost_race() => Append::Lost,
         _ => {
             let failure = storage(doing, error);
-            Answer::Failed(Shared { class: failure.class, text: failure.chain() })
+            Append::Failed(AppendFailure { class: failure.class, text: failure.chain() })
         }
     }
 }
 
 /// Answers each of a batch with an error.
-fn reply(batch: Vec<Pending<Entry, Answer>>, doing: &str, error: StoreError) {
+fn reply(batch: Vec<Pending<Line, Append>>, doing: &str, error: StoreError) {
     let said = answer(doing, error);
     for one in batch {
         one.tell(match &said {
-            Answer::Failed(shared) => Answer::Failed(shared.clone()),
-            Answer::Unanswered => Answer::Unanswered,
-            Answer::Done(_) | Answer::Lost => Answer::Lost,
+            Append::Failed(shared) => Append::Failed(shared.clone()),
+            Append::Unanswered => Append::Unanswered,
+            Append::Done(_) | Append::Lost => Append::Lost,
         });
     }
 }
@@ -387,7 +387,7 @@ mod tests {
     fn two_lines_of_one_entity_do_not_travel_in_one_transaction() {
         let entry = |rk: &str, etag: &str| {
             let key = EntityKey::new("Sales", rk).unwrap();
-            Entry {
+            Line {
                 line: Bytes::from_static(b"{}\n"),
                 sha256: String::new(),
                 moment: Timestamp::UNIX_EPOCH,

@@ -42,7 +42,7 @@ type WirePlace = (u64, u64, String, String);
 /// A record that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("its {0} is missing or wrong; if it was edited by hand, delete the row")]
-pub(super) struct Unreadable(pub(super) &'static str);
+pub(super) struct UnreadableRecord(pub(super) &'static str);
 
 /// Which of an hour's blobs an entity's lines go to.
 pub(super) fn lane(primary: &Primary, spread: u32) -> u32 {
@@ -104,26 +104,26 @@ impl Record {
     }
 
     /// Reads the row.
-    pub(super) fn decode(entity: &Entity) -> Result<Self, Unreadable> {
+    pub(super) fn decode(entity: &Entity) -> Result<Self, UnreadableRecord> {
         let number = |name: &'static str| match entity.get(name) {
             Some(EdmValue::Int64(number)) => Ok(number.cast_unsigned()),
-            _ => Err(Unreadable(name)),
+            _ => Err(UnreadableRecord(name)),
         };
         let former = entity.text(FORMER).map_or(Ok(Vec::new()), serde_json::from_str::<Vec<WirePlace>>);
         let record = Self {
-            blob: entity.text("Blob").and_then(|name| BlobName::new(name).ok()).ok_or(Unreadable("Blob"))?,
+            blob: entity.text("Blob").and_then(|name| BlobName::new(name).ok()).ok_or(UnreadableRecord("Blob"))?,
             start: number("Start")?,
             line: LinePlace {
                 position: number("Position")?,
                 length: number("Length")?,
-                sha256: entity.text("Sha256").ok_or(Unreadable("Sha256"))?.to_owned(),
+                sha256: entity.text("Sha256").ok_or(UnreadableRecord("Sha256"))?.to_owned(),
                 version: entity.text(LOGGED).unwrap_or_default().to_owned(),
             },
-            former: former.map_err(|_| Unreadable(FORMER))?.into_iter().map(LinePlace::from_wire).collect(),
+            former: former.map_err(|_| UnreadableRecord(FORMER))?.into_iter().map(LinePlace::from_wire).collect(),
         };
         // Nothing longer was ever appended, nor is it read.
         let may_be = |place: &LinePlace| place.length <= limits::APPEND_BYTES as u64 && place.position.checked_add(place.length).is_some();
-        if record.places().all(may_be) { Ok(record) } else { Err(Unreadable("Length")) }
+        if record.places().all(may_be) { Ok(record) } else { Err(UnreadableRecord("Length")) }
     }
 }
 

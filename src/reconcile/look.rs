@@ -5,7 +5,7 @@ use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress, Row, SinkDocument};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
-use crate::shared::Found;
+use crate::shared::AtSite;
 
 /// Result of a look at an item's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +53,13 @@ fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag:
 
 /// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
 /// that they name.
-pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: Found, owner: Option<&Owner>) -> Look {
+pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: AtSite, owner: Option<&Owner>) -> Look {
     match found {
-        Found::Absent => Look::Absent,
-        Found::Part(token) => Look::Ours(token),
-        Found::Owned(owner, token) if owner == *primary => Look::Ours(token),
-        Found::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
-        Found::Homeless => Look::Homeless,
-        Found::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
+        AtSite::Absent => Look::Absent,
+        AtSite::Part(token) => Look::Ours(token),
+        AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),
+        AtSite::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
+        AtSite::Homeless => Look::Homeless,
+        AtSite::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
     }
 }

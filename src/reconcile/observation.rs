@@ -7,7 +7,7 @@ use super::failure::{permanent, storage};
 use super::footprint::{self, Entry, Footprint};
 use super::items::{self, LookContext};
 use super::look::Look;
-use super::primary::Stored;
+use super::primary::StoredPrimary;
 use super::scope::Scope;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
@@ -98,7 +98,7 @@ pub(super) async fn observe(
         seen.said = looked.said.into_iter().collect();
         seen.behind = looked.behind;
     }
-    let Stored { row, rows } = if let Some(stored) = early { stored } else { read_primary(scope, leftovers).await? };
+    let StoredPrimary { row, rows } = if let Some(stored) = early { stored } else { read_primary(scope, leftovers).await? };
     seen.rows = rows;
     match row {
         // A row derived from its own table is no source of truth.
@@ -108,9 +108,9 @@ pub(super) async fn observe(
     Ok(seen)
 }
 
-async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<Stored, Failure> {
+async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimary, Failure> {
     match &scope.document {
-        Some(document) => Ok(Stored { row: document.read().await?, ..Stored::default() }),
+        Some(document) => Ok(StoredPrimary { row: document.read().await?, ..StoredPrimary::default() }),
         None => scope.engine.read_primary(scope.source, &scope.primary.key, leftovers).await,
     }
 }

@@ -24,9 +24,9 @@ use super::items::{self, ItemOperation, WriteContext};
 use super::observation::Observation;
 use super::queueing::{queue_carries, queue_recheck};
 use super::scope::{Scope, Wanted};
-use super::situation::{Situation, State};
+use super::situation::{Presence, Situation};
 use super::steps::Plan;
-use super::value::Values;
+use super::value::RunValues;
 use super::{footprints, plan, primary, record};
 use crate::model::job::Looks;
 use crate::model::{ETag, ItemAddress};
@@ -36,7 +36,7 @@ use crate::planted::{Bug, planted};
 pub(super) struct Pass<'e> {
     pub(super) scope: Scope<'e>,
     /// The large values that it brings.
-    pub(super) values: Values,
+    pub(super) values: RunValues,
     pub(super) doubt: Doubt,
     pub(super) met: KeysMet,
     /// Which items are looked at besides those that it has met.
@@ -46,7 +46,7 @@ pub(super) struct Pass<'e> {
 
 impl<'e> Pass<'e> {
     pub(super) fn new(scope: Scope<'e>) -> Self {
-        let (values, doubt, met) = (Values::default(), Doubt::default(), KeysMet::default());
+        let (values, doubt, met) = (RunValues::default(), Doubt::default(), KeysMet::default());
         Self { scope, values, doubt, met, looks: Looks::Doubtful, summary: Summary::default() }
     }
 
@@ -59,8 +59,8 @@ impl<'e> Pass<'e> {
         items::catch_up(&self.scope, &seen.behind).await?;
         let own = change.map(|change| primary::operations(&self.scope, &seen.rows, change)).transpose()?;
         let (entity, mut state) = match change {
-            Some(change) => (change.result(), change.result().map_or(State::Absent, |_| State::Present(None))),
-            None => (seen.row.as_ref().map(|row| &row.entity), State::of(seen)),
+            Some(change) => (change.result(), change.result().map_or(Presence::Absent, |_| Presence::Present(None))),
+            None => (seen.row.as_ref().map(|row| &row.entity), Presence::of(seen)),
         };
         let wanted = self.scope.derive(entity)?;
         let plan = plan::decided(&self.scope, (&self.values, &self.doubt), seen, &wanted, state.clone())?;
@@ -96,7 +96,7 @@ impl<'e> Pass<'e> {
     }
 
     /// The state of this run that writes change, beside the rest of it.
-    pub(super) fn run(&mut self) -> (&Scope<'e>, &Values, RunState<'_>) {
+    pub(super) fn run(&mut self) -> (&Scope<'e>, &RunValues, RunState<'_>) {
         let Self { scope, values, doubt, met, summary, .. } = self;
         (scope, values, RunState { doubt, touched: &mut met.touched, changes: &mut summary.changes })
     }
@@ -138,7 +138,7 @@ impl<'e> Pass<'e> {
         &mut self,
         seen: &Observation,
         wanted: &Wanted,
-        state: State,
+        state: Presence,
         plan: &Plan,
         etag: Option<ETag>,
         written: &BTreeMap<ItemAddress, ETag>,
@@ -150,7 +150,7 @@ impl<'e> Pass<'e> {
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;
-        let absent = state == State::Absent;
+        let absent = state == Presence::Absent;
         let close = record::close(&Situation::of(&self.scope, (&self.values, &self.doubt), seen, wanted, state), plan, written);
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that

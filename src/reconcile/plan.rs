@@ -12,9 +12,9 @@ use super::look::Look;
 use super::observation::Observation;
 use super::record;
 use super::scope::{Scope, Wanted};
-use super::situation::{OutdatedCatalog, Situation, State, own_items};
-use super::steps::{Plan, Taken, Write};
-use super::value::Values;
+use super::situation::{OutdatedCatalog, Presence, Situation, own_items};
+use super::steps::{KeyConflict, Plan, Write};
+use super::value::RunValues;
 use crate::catalog::OnConflict;
 use crate::model::{AccountName, ETag, ItemAddress, Site};
 use crate::patterns::Item;
@@ -23,10 +23,10 @@ use crate::planted::{Bug, planted};
 /// Decides the plan of a run that has made this observation.
 pub(super) fn decided(
     scope: &Scope<'_>,
-    run: (&Values, &Doubt),
+    run: (&RunValues, &Doubt),
     seen: &Observation,
     wanted: &Wanted,
-    state: State,
+    state: Presence,
 ) -> Result<Plan, Failure> {
     plan(&Situation::of(scope, run, seen, wanted, state))
         .map_err(|error| Failure::new(FailureClass::OutdatedCatalog, format!("planning {}", scope.primary), error))
@@ -46,7 +46,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     // A pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
     // of an older state: items left as they should be need no more writing.
     let mut same_state = false;
-    if let State::Present(Some(etag)) = state
+    if let Presence::Present(Some(etag)) = state
         && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
         && settled == etag
         && !changing
@@ -63,7 +63,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
         }
     }
 
-    if planted(Bug::NoTombstone) && *state == State::Absent && own.is_empty() && !differed {
+    if planted(Bug::NoTombstone) && *state == Presence::Absent && own.is_empty() && !differed {
         plan.settled = true;
         return Ok(plan);
     }
@@ -124,7 +124,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
                     plan.evicted.extend(owner.map(|owner| (address.clone(), owner.primary)));
                     plan.writes.push(write(Some(etag)));
                 }
-                (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(Taken { address: address.clone(), owner }),
+                (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(KeyConflict { address: address.clone(), owner }),
             },
         }
     }

@@ -31,14 +31,14 @@ struct NotWide(TableName);
 
 /// A primary as it was read: as one entity, and its rows where its table is wide.
 #[derive(Default)]
-pub(super) struct Stored {
+pub(super) struct StoredPrimary {
     pub(super) row: Option<Row>,
     pub(super) rows: Rows,
 }
 
 impl Engine {
     /// Reads a primary. With `leftovers`, rows that are in the way of new ones as well.
-    pub(super) async fn read_primary(&self, source: &TableRef, key: &EntityKey, leftovers: bool) -> Result<Stored, Failure> {
+    pub(super) async fn read_primary(&self, source: &TableRef, key: &EntityKey, leftovers: bool) -> Result<StoredPrimary, Failure> {
         let tables = self.account(source)?.tables.as_ref();
         let step = || format!("reading the primary {source}{key}");
         if self.catalog.wide.contains(source) {
@@ -46,7 +46,7 @@ impl Engine {
                 ReadError::Store(error) => storage(step(), error),
                 ReadError::Busy => lost_race(step(), ROUNDS),
             })?;
-            return Ok(Stored { row: rows.joined(), rows });
+            return Ok(StoredPrimary { row: rows.joined(), rows });
         }
         let row = tables.get(&source.table, key, None).await.map_err(|error| storage(step(), error))?;
         if row.as_ref().is_some_and(|row| row.entity.get(wide::ROWS_PROPERTY).is_some()) {
@@ -54,7 +54,7 @@ impl Engine {
             let class = FailureClass::Transient { retry_after: None };
             return Err(Failure::new(class, step(), NotWide(source.table.clone())));
         }
-        Ok(Stored { row, rows: Rows::default() })
+        Ok(StoredPrimary { row, rows: Rows::default() })
     }
 
     /// Refuses a key that is a further row's.

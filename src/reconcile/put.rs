@@ -12,7 +12,7 @@ use super::jobs::RunJob;
 use super::observation::Observation;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
-use super::spill::{Spilling, Step, spilled_value};
+use super::spill::{SpillStep, Spilling, spilled_value};
 use super::staging::Staging;
 use super::value::refuse_foreign;
 use crate::model::filter::compare_values;
@@ -74,15 +74,15 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
         let change = match decided(staging, judged.as_deref(), room.as_ref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
-                if let (End::Mine, Some(row)) = (&end, &seen.row) {
+                if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
                     bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
                 // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
                 reconciler.settle_from(&seen).await?;
                 return match end {
-                    End::Mine => Ok(Outcome::Done(reconciler.pass.summary)),
-                    End::Skip(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
-                    End::Never(failure) => Err(failure),
+                    PutEnd::Mine => Ok(Outcome::Done(reconciler.pass.summary)),
+                    PutEnd::Skip(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
+                    PutEnd::Never(failure) => Err(failure),
                 };
             }
         };
@@ -98,8 +98,8 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             }
         };
         let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
-            Step::Whole(change) => change,
-            Step::Room(change) => {
+            SpillStep::Whole(change) => change,
+            SpillStep::Room(change) => {
                 // In either case the next round sees the outcome.
                 reconciler.commit(&seen, &change).await?;
                 if let (Some(row), Some(left)) = (seen.row, change.result()) {
@@ -128,7 +128,7 @@ struct Room {
 }
 
 /// Why nothing is to be written.
-enum End {
+enum PutEnd {
     /// This job has written it already.
     Mine,
     /// A condition is unmet, or a later job was faster.
@@ -143,23 +143,23 @@ async fn decided(
     stored: Option<&Row>,
     room: Option<&Room>,
     delivery: &Delivery,
-) -> Result<Result<Change, End>, Failure> {
+) -> Result<Result<Change, PutEnd>, Failure> {
     if stored.is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
-        return Ok(Err(End::Mine));
+        return Ok(Err(PutEnd::Mine));
     }
     // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
     // blob.
     if room.is_none()
         && let Ok(Some(reason)) = unmet(staging.as_sent(), stored)
     {
-        return Ok(Err(End::Skip(reason)));
+        return Ok(Err(PutEnd::Skip(reason)));
     }
     let mut put = match staging.put().await? {
         Ok(put) => put,
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
-                Some(reason) => End::Skip(reason),
-                None => End::Never(permanent("putting a staged entity", gone)),
+                Some(reason) => PutEnd::Skip(reason),
+                None => PutEnd::Never(permanent("putting a staged entity", gone)),
             }));
         }
     };
@@ -171,9 +171,9 @@ async fn decided(
     }
     Ok(match decide(&put, stored, &delivery.stamp) {
         Ok(Decision::Write(change)) => Ok(change),
-        Ok(Decision::Mine) => Err(End::Mine),
-        Ok(Decision::Skip(reason)) => Err(End::Skip(reason)),
-        Err(error) => Err(End::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error))),
+        Ok(Decision::Mine) => Err(PutEnd::Mine),
+        Ok(Decision::Skip(reason)) => Err(PutEnd::Skip(reason)),
+        Err(error) => Err(PutEnd::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error))),
     })
 }
 

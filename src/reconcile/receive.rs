@@ -14,7 +14,7 @@ use super::execute::{Action, Failure, ItemChange};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
 use super::scope::Scope;
-use super::shared::{Document, operation};
+use super::shared::{SharedDocument, operation};
 use crate::catalog::{TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
@@ -35,7 +35,7 @@ impl Engine {
         let step = || format!("reading the claims on {table}({:?}) of view {view}", pk.as_str());
         let target = self.stores.account(account).map_err(|error| permanent(step(), error))?;
         let document =
-            Document { account: account.clone(), site: site.clone(), target, catalog: &self.catalog, chance: self.chance.as_ref() };
+            SharedDocument { account: account.clone(), site: site.clone(), target, catalog: &self.catalog, chance: self.chance.as_ref() };
         let members = document.members(view).await?;
         let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
         let here = |claim: &Claim| claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk;

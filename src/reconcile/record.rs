@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::footprint::{Entry, Footprint, Settled};
-use super::situation::{Situation, State};
+use super::situation::{Presence, Situation};
 use super::steps::{Plan, Write};
 use crate::model::{ETag, ItemAddress};
 use crate::planted::{Bug, planted};
@@ -116,9 +116,9 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
         // the next sync of this state must try again.
         _ if plan.deferred || !plan.taken.is_empty() || !situation.underived.is_empty() => Settled::Never,
-        State::Absent => Settled::Absent,
-        State::Present(None) => Settled::Never,
-        State::Present(Some(etag)) => {
+        Presence::Absent => Settled::Absent,
+        Presence::Present(None) => Settled::Never,
+        Presence::Present(Some(etag)) => {
             let (etag, fingerprint) = (etag.clone(), situation.catalog.fingerprint(situation.source));
             if plan.waiting.is_empty() { Settled::At { etag, fingerprint } } else { Settled::Waiting { etag, fingerprint } }
         }

@@ -12,7 +12,7 @@ use super::failure::{permanent, storage};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::AuditCursor;
 use crate::model::{Comparison, EdmDateTime, EdmValue, Entity, EntityKey, Filter, TableName, ViewName};
-use crate::ports::{Condition, ErrorClass, Query, StoreError, TableOperation, TableStore, all_rows};
+use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// When the last audit of a view's source ended, and how many of the view's items it left wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(super) async fn forget(engine: &Engine, source: &TableRef) -> Result<(), Fai
     for view in engine.catalog.views_of(source) {
         let step = || format!("forgetting what audits of {source} found");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
-        match engine.account(source)?.tables.apply(&table(), &TableOperation::Delete(key, Condition::Any)).await {
+        match engine.account(source)?.tables.apply(&table(), &TableOperation::Delete(key, IfMatch::Any)).await {
             Ok(_) => {}
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
             Err(error) => return Err(storage(step(), error)),

@@ -17,7 +17,7 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::kept::Kept;
-use super::log::Log;
+use super::log::EntityLine;
 use super::observation::Observation;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
@@ -212,7 +212,7 @@ impl<'e> Relocation<'e> {
             ));
         }
         if let Kept::Log(log) = &self.kept {
-            if Log::is_logged(row, found) {
+            if EntityLine::is_logged(row, found) {
                 return Ok(Copy::Copied);
             }
             if found.is_none() && log.may_be_anew(row)? {

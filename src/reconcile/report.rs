@@ -9,8 +9,8 @@ use super::observation::Observation;
 use super::pass::Pass;
 use super::reconciler::Reconciler;
 use super::scope::Wanted;
-use super::situation::State;
-use super::steps::{Plan, Taken};
+use super::situation::Presence;
+use super::steps::{KeyConflict, Plan};
 use super::{plan, receive};
 use crate::model::{EntityKey, ItemAddress, Row, ViewName, cause};
 
@@ -97,7 +97,7 @@ pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result
         seen.row = seen.row.map(|row| Row { entity, ..row });
     }
     let wanted = pass.scope.derive(seen.row.as_ref().map(|row| &row.entity))?;
-    let plan = plan::decided(&pass.scope, (&pass.values, &pass.doubt), &seen, &wanted, State::of(&seen))?;
+    let plan = plan::decided(&pass.scope, (&pass.values, &pass.doubt), &seen, &wanted, Presence::of(&seen))?;
     Ok(Ahead { seen, received, wanted, plan })
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result
 pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
-    let by = |taken: &Taken| match &taken.owner {
+    let by = |taken: &KeyConflict| match &taken.owner {
         Some(owner) => owner.primary.to_string(),
         None => format!("a {} that evenkeel did not write", taken.address.site.kind()),
     };

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::Document;
+use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::permanent;
 use super::footprint::{self, Footprint};
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
-use crate::model::large::{self, Folder, Pointer};
+use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Site, TableName, ViewName, cause};
 use crate::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
 use crate::ports::{Account, TableStore};
 
 /// Whether a pass reads the claims of others on its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ClaimReading {
     /// It reads their claims.
     Ask,
     /// The primary has it already.
@@ -32,10 +32,10 @@ pub(super) struct Scope<'e> {
     pub(super) footprints: TableName,
     pub(super) delivery: Option<&'e Delivery>,
     /// The document in place of the primary's row, where it is an archived one.
-    pub(super) document: Option<Document<'e>>,
+    pub(super) document: Option<ArchiveDocument<'e>>,
     /// Where its large values lie.
-    pub(super) folder: Folder,
-    pub(super) said: Said,
+    pub(super) folder: ValueFolder,
+    pub(super) said: ClaimReading,
     /// How many passes this one is nested in.
     pub(super) depth: u8,
 }
@@ -66,8 +66,8 @@ impl Wanted {
 
 impl<'e> Scope<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        let (folder, footprints) = (Folder::of(&primary), footprint::table_of(&engine.catalog, source));
-        Self { engine, source, primary, footprints, delivery, document: None, folder, said: Said::Ask, depth: 0 }
+        let (folder, footprints) = (ValueFolder::of(&primary), footprint::table_of(&engine.catalog, source));
+        Self { engine, source, primary, footprints, delivery, document: None, folder, said: ClaimReading::Ask, depth: 0 }
     }
 
     pub(super) fn has_views(&self) -> bool {
@@ -76,7 +76,7 @@ impl<'e> Scope<'e> {
 
     /// Whether views keep properties on ranges of this primary's table.
     pub(super) fn receives(&self) -> bool {
-        self.said == Said::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
+        self.said == ClaimReading::Ask && self.engine.catalog.ranges_over(self.source).next().is_some()
     }
 
     pub(super) fn tables(&self) -> Result<&'e dyn TableStore, Failure> {
@@ -104,7 +104,7 @@ impl<'e> Scope<'e> {
 
     /// Where the blobs and files lie that an entity points to and that are its own.
     pub(super) fn sites(&self, entity: &Entity) -> Vec<Site> {
-        let dir = self.document.as_ref().and_then(Document::dir);
+        let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
             (Some(container), _) => Some(Site::Blob { container, name: pointer.name }),
             (None, Some(dir)) => Some(Site::File { dir: dir.to_owned(), name: pointer.name }),

@@ -24,7 +24,7 @@ const STEP: &str = "reading the secret that cursors are sealed with";
 /// The row of the secret says something else.
 #[derive(Debug, thiserror::Error)]
 #[error("the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew")]
-struct Unreadable;
+struct UnreadableSecret;
 
 impl Engine {
     /// The job, with the trusted part of its cursor.
@@ -99,7 +99,7 @@ async fn find(tables: &dyn TableStore, table: &TableName, key: &EntityKey) -> Re
 
 fn parse(secret: &str) -> Result<[u8; SECRET], Failure> {
     let bytes = hex::decode(secret).ok().and_then(|bytes| <[u8; SECRET]>::try_from(bytes).ok());
-    bytes.ok_or_else(|| permanent(STEP, Unreadable))
+    bytes.ok_or_else(|| permanent(STEP, UnreadableSecret))
 }
 
 /// HMAC-SHA-256 (RFC 2104) under a secret that is shorter than a block.

@@ -17,7 +17,7 @@ use super::reconciler::Reconciler;
 use super::scope::Scope;
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 /// A second look: items dropped while an old insert might still arrive, and tombstones that have
 /// served their time.
@@ -62,7 +62,7 @@ fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
 }
 
 async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failure> {
-    let operation = TableOperation::Delete(footprint::key(&scope.primary), Condition::Matches(etag.clone()));
+    let operation = TableOperation::Delete(footprint::key(&scope.primary), IfMatch::Matches(etag.clone()));
     match scope.tables()?.apply(&scope.footprints, &operation).await {
         Ok(_) => Ok(true),
         Err(error) if error.may_have_lost() => Ok(false),

@@ -9,7 +9,7 @@ use super::footprint::{Entry, Footprint};
 use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
-use super::value::{Supply, Values};
+use super::value::{RunValues, Supply};
 use crate::catalog::{Catalog, TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmValue, ItemAddress, Site, ViewName};
@@ -18,14 +18,14 @@ use crate::planted::{Bug, planted};
 
 /// The state of the primary that a plan is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Presence {
     /// It is, or is about to be, absent.
     Absent,
     /// It is at this ETag; nothing for one that is about to be written.
     Present(Option<ETag>),
 }
 
-impl State {
+impl Presence {
     /// The state that was observed.
     pub(super) fn of(seen: &Observation) -> Self {
         seen.row.as_ref().map_or(Self::Absent, |row| Self::Present(Some(row.etag.clone())))
@@ -46,7 +46,7 @@ pub(super) struct Situation<'a> {
     /// Contents of the properties that those looks found on the entities of others.
     pub(super) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// The primary's state.
-    pub(super) state: State,
+    pub(super) state: Presence,
     /// The items that should exist.
     pub(super) wanted: &'a BTreeMap<ItemAddress, Item>,
     /// The large values with contents in this run.
@@ -67,10 +67,10 @@ impl<'a> Situation<'a> {
     /// The situation of a run.
     pub(super) fn of(
         scope: &'a Scope<'_>,
-        (values, doubt): (&'a Values, &Doubt),
+        (values, doubt): (&'a RunValues, &Doubt),
         seen: &'a Observation,
         wanted: &'a Wanted,
-        state: State,
+        state: Presence,
     ) -> Self {
         let engine = scope.engine;
         Self {

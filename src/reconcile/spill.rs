@@ -21,7 +21,7 @@ use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::observation::Observation;
 use super::scope::Scope;
-use super::value::{Supply, Values};
+use super::value::{RunValues, Supply};
 use crate::model::job::Stamp;
 use crate::model::large::{self, Pointer, SPILLED, SPILLING};
 use crate::model::{BlobName, ETag, EdmValue, Entity, ItemAddress, Row, Site, limits};
@@ -31,7 +31,7 @@ use crate::patterns::spill;
 type Properties = BTreeMap<String, EdmValue>;
 
 /// The next write.
-pub(super) enum Step {
+pub(super) enum SpillStep {
     /// The change, all of it.
     Whole(Change),
     /// The write that makes room; the change itself comes after it.
@@ -69,7 +69,7 @@ struct Spilled {
 /// Room for a row, by the scope of a pass and the values that it brings.
 pub(super) struct Spilling<'p, 'e> {
     pub(super) scope: &'p Scope<'e>,
-    pub(super) values: &'p mut Values,
+    pub(super) values: &'p mut RunValues,
 }
 
 /// A property of an entity that has lain in its row and may have left it.
@@ -82,17 +82,17 @@ pub(super) async fn spilled_value(scope: &Scope<'_>, entity: &Entity, property: 
 
 impl Spilling<'_, '_> {
     /// Makes room in the row for a change, where the table's view says so.
-    pub(super) async fn step(&mut self, seen: &Observation, change: Change) -> Result<Step, Failure> {
+    pub(super) async fn step(&mut self, seen: &Observation, change: Change) -> Result<SpillStep, Failure> {
         let excess = change.result().map_or(0, spill::excess);
         if excess == 0 || !self.spills() {
-            return Ok(Step::Whole(change));
+            return Ok(SpillStep::Whole(change));
         }
         match (change, &seen.row) {
             (Change::Merge { changes, merged, etag }, Some(row)) => self.make_room(row, (changes, merged, etag)).await,
             // All of it comes with the job: there is nothing yet that could be lost.
-            (Change::Insert(entity), _) => Ok(Step::Whole(Change::Insert(self.spill_whole(entity)?))),
-            (Change::Replace(entity, etag), _) => Ok(Step::Whole(Change::Replace(self.spill_whole(entity)?, etag))),
-            (change, _) => Ok(Step::Whole(change)),
+            (Change::Insert(entity), _) => Ok(SpillStep::Whole(Change::Insert(self.spill_whole(entity)?))),
+            (Change::Replace(entity, etag), _) => Ok(SpillStep::Whole(Change::Replace(self.spill_whole(entity)?, etag))),
+            (change, _) => Ok(SpillStep::Whole(change)),
         }
     }
 
@@ -123,7 +123,7 @@ impl Spilling<'_, '_> {
         Ok(entity.with(SPILLED, pointer.to_string()))
     }
 
-    async fn make_room(&mut self, row: &Row, (changes, merged, etag): (Entity, Entity, ETag)) -> Result<Step, Failure> {
+    async fn make_room(&mut self, row: &Row, (changes, merged, etag): (Entity, Entity, ETag)) -> Result<SpillStep, Failure> {
         let kept = self.scope.engine.catalog.kept_in_rows(self.scope.source);
         if let Some(pointer) = own_pointer(self.scope, &row.entity, SPILLING)
             && let Some(there) = read(self.scope, pointer).await?
@@ -137,7 +137,7 @@ impl Spilling<'_, '_> {
                 // It is there; should another program remove it nevertheless before the row is written, it is uploaded
                 // again.
                 self.supply_blob(&there.pointer, there.content);
-                return Ok(Step::Whole(Change::Replace(rest.with(SPILLED, there.pointer.to_string()), etag)));
+                return Ok(SpillStep::Whole(Change::Replace(rest.with(SPILLED, there.pointer.to_string()), etag)));
             }
         }
         let mut spilled = Properties::new();
@@ -152,7 +152,7 @@ impl Spilling<'_, '_> {
         let out = spill::outgoing(&row.entity, &stays, excess);
         spilled.extend(out.ok_or_else(|| permanent(spilling(self.scope), SpillError::Full { excess }))?);
         let pointer = self.supply_spilled(&spilled)?;
-        Ok(Step::Room(pointing(row, &pointer)))
+        Ok(SpillStep::Room(pointing(row, &pointer)))
     }
 
     fn supply_spilled(&mut self, properties: &Properties) -> Result<Pointer, Failure> {

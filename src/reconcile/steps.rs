@@ -24,7 +24,7 @@ pub(super) struct Plan {
     /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
     pub(super) kept: Vec<(ItemAddress, ETag)>,
     /// Wanted keys with another holder.
-    pub(super) taken: Vec<Taken>,
+    pub(super) taken: Vec<KeyConflict>,
     /// Keys that are taken over, each with its former holder, which still wants it.
     pub(super) evicted: Vec<(ItemAddress, Primary)>,
     /// Wanted properties of entities that do not exist.
@@ -50,14 +50,14 @@ pub(super) struct Write {
 
 /// A wanted key with another holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct KeyConflict {
     /// The key.
     pub(super) address: ItemAddress,
     /// The holder; `None` where evenkeel did not write the row.
     pub(super) owner: Option<Owner>,
 }
 
-impl Taken {
+impl KeyConflict {
     /// The other holder's item that was met.
     pub(super) fn met(&self) -> Option<ItemAddress> {
         self.owner.as_ref().map(|owner| self.address.met(&owner.view))

@@ -42,7 +42,7 @@ const SILENCE: Duration = Duration::from_hours(1);
 
 /// How one part of the archiving ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Archived {
+pub(super) enum ArchiveProgress {
     /// Every row is in a file.
     All(DropTableCursor),
     /// There is more.
@@ -55,7 +55,7 @@ pub(super) enum Archived {
 
 /// Who is archiving a table.
 #[derive(Debug, Serialize, Deserialize)]
-struct Claimed {
+struct ArchiveClaim {
     /// The folder.
     run: String,
     /// When it was last at it, by the worker's clock.
@@ -72,8 +72,8 @@ pub(super) async fn part(
     to: &TableArchive,
     delivery: &Delivery,
     mut cursor: DropTableCursor,
-) -> Result<Archived, Failure> {
-    let shelf = Shelf::new(engine, to, table)?;
+) -> Result<ArchiveProgress, Failure> {
+    let shelf = TableFiles::new(engine, to, table)?;
     // Lines of a file, the page in them, and the file that they are compared with.
     let _files = engine.memory.take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64).await;
     let began = engine.clock.monotonic();
@@ -86,12 +86,12 @@ pub(super) async fn part(
                 // Dropped under its hands, by an earlier delivery's request that came late: every row was in a file by then.
                 shelf.release(&run, engine.clock.now()).await?;
             }
-            return Ok(Archived::NoTable);
+            return Ok(ArchiveProgress::NoTable);
         };
         // What is dropped already is nobody's to archive any more.
         if !claimed {
             if !shelf.claim(&run, engine.clock.now()).await? {
-                return Ok(Archived::Elsewhere);
+                return Ok(ArchiveProgress::Elsewhere);
             }
             is_complete = shelf.version(&complete(&run)).await?.is_some();
         }
@@ -114,17 +114,17 @@ pub(super) async fn part(
         let Some(next) = file.next else {
             if let Some(missing) = shelf.missing(&run, cursor.files).await? {
                 tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
-                return Ok(Archived::Until(DropTableCursor { complete: cursor.complete, ..DropTableCursor::default() }));
+                return Ok(ArchiveProgress::Until(DropTableCursor { complete: cursor.complete, ..DropTableCursor::default() }));
             }
             if !is_complete {
                 shelf.end(&run, &cursor, engine.clock.now()).await?;
             }
             shelf.release(&run, engine.clock.now()).await?;
-            return Ok(Archived::All(cursor));
+            return Ok(ArchiveProgress::All(cursor));
         };
         (cursor.next_pk, cursor.next_rk) = next.into_parts();
         if engine.clock.monotonic().saturating_sub(began) >= PART {
-            return Ok(Archived::Until(cursor));
+            return Ok(ArchiveProgress::Until(cursor));
         }
     }
 }
@@ -145,17 +145,17 @@ fn numbered(run: &str, number: u64) -> String {
 }
 
 /// What goes into one file.
-struct File {
+struct ArchiveFile {
     lines: Vec<u8>,
     rows: u64,
     next: Option<Continuation>,
 }
 
 /// Reads as many rows as fill a file; nothing where there is no table.
-async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Result<Option<File>, Failure> {
+async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Result<Option<ArchiveFile>, Failure> {
     let next = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
     let mut query = Query { filter: None, select: None, top: Some(PAGE), continuation: next };
-    let mut file = File { lines: Vec::new(), rows: 0, next: None };
+    let mut file = ArchiveFile { lines: Vec::new(), rows: 0, next: None };
     loop {
         let page = match engine.account(table)?.tables.query(&table.table, &query).await {
             Ok(page) => page,
@@ -176,27 +176,27 @@ async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Re
 }
 
 /// Where the files of a table lie.
-struct Shelf<'e> {
-    sink: Sink<'e>,
+struct TableFiles<'e> {
+    sink: ArchiveSink<'e>,
     /// The table, whose name the folder has.
     table: &'e TableRef,
 }
 
-enum Sink<'e> {
+enum ArchiveSink<'e> {
     Blob { blobs: &'e dyn BlobStore, to: &'e ContainerName },
     Folder { files: &'e dyn FileStore, dir: &'e str },
 }
 
-impl<'e> Shelf<'e> {
+impl<'e> TableFiles<'e> {
     fn new(engine: &'e Engine, to: &'e TableArchive, table: &'e TableRef) -> Result<Self, Failure> {
         let sink = match to {
             TableArchive::Blob { account, container } => {
                 let account = engine.stores.account(account).map_err(|error| permanent("finding the account of the archive", error))?;
-                Sink::Blob { blobs: account.blobs.as_ref(), to: container }
+                ArchiveSink::Blob { blobs: account.blobs.as_ref(), to: container }
             }
             TableArchive::File { dir } => {
                 let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
-                Sink::Folder { files, dir }
+                ArchiveSink::Folder { files, dir }
             }
         };
         Ok(Self { sink, table })
@@ -213,8 +213,10 @@ impl<'e> Shelf<'e> {
     async fn read(&self, name: &str) -> Result<Option<(Bytes, ETag)>, Failure> {
         let path = self.path(name)?;
         let found = match &self.sink {
-            Sink::Blob { blobs, to } => blobs.get(to, &path, None).await.map(|blob| blob.map(|blob| (blob.content, blob.properties.etag))),
-            Sink::Folder { files, dir } => {
+            ArchiveSink::Blob { blobs, to } => {
+                blobs.get(to, &path, None).await.map(|blob| blob.map(|blob| (blob.content, blob.properties.etag)))
+            }
+            ArchiveSink::Folder { files, dir } => {
                 files.read(&FilePlace { dir: (*dir).to_owned(), name: path }).await.map(|file| file.map(|file| (file.content, file.etag)))
             }
         };
@@ -224,22 +226,22 @@ impl<'e> Shelf<'e> {
     /// The version of a file; nothing where there is none.
     async fn version(&self, name: &str) -> Result<Option<ETag>, Failure> {
         match &self.sink {
-            Sink::Blob { blobs, to } => {
+            ArchiveSink::Blob { blobs, to } => {
                 let found = blobs.properties(to, &self.path(name)?).await;
                 found.map(|found| found.map(|found| found.etag)).map_err(|error| storage(self.doing("looking at", name), error))
             }
-            Sink::Folder { .. } => Ok(self.read(name).await?.map(|(_, etag)| etag)),
+            ArchiveSink::Folder { .. } => Ok(self.read(name).await?.map(|(_, etag)| etag)),
         }
     }
 
     async fn write(&self, name: &str, content: Bytes, condition: BlobCondition) -> Result<Result<ETag, StoreError>, Failure> {
         let path = self.path(name)?;
         Ok(match &self.sink {
-            Sink::Blob { blobs, to } => {
+            ArchiveSink::Blob { blobs, to } => {
                 let content_type = Some("application/jsonl".to_owned());
                 blobs.put(to, &path, content, &BlobUpload { condition, content_type, ..BlobUpload::default() }).await
             }
-            Sink::Folder { files, dir } => files.write(&FilePlace { dir: (*dir).to_owned(), name: path }, content, &condition).await,
+            ArchiveSink::Folder { files, dir } => files.write(&FilePlace { dir: (*dir).to_owned(), name: path }, content, &condition).await,
         })
     }
 
@@ -261,8 +263,8 @@ impl<'e> Shelf<'e> {
         let Some(etag) = self.version(name).await? else { return Ok(false) };
         let path = self.path(name)?;
         let removed = match &self.sink {
-            Sink::Blob { blobs, to } => blobs.delete(to, &path, Some(&etag)).await,
-            Sink::Folder { files, dir } => files.delete(&FilePlace { dir: (*dir).to_owned(), name: path }, &etag).await,
+            ArchiveSink::Blob { blobs, to } => blobs.delete(to, &path, Some(&etag)).await,
+            ArchiveSink::Folder { files, dir } => files.delete(&FilePlace { dir: (*dir).to_owned(), name: path }, &etag).await,
         };
         removed.map_err(|error| storage(self.doing("removing", name), error))
     }
@@ -273,13 +275,14 @@ impl<'e> Shelf<'e> {
         let (claimed, condition) = match self.read(name).await? {
             None => (None, BlobCondition::Absent),
             // What nobody can read claims nothing.
-            Some((content, etag)) => (serde_json::from_slice::<Claimed>(&content).ok(), BlobCondition::Matches(etag)),
+            Some((content, etag)) => (serde_json::from_slice::<ArchiveClaim>(&content).ok(), BlobCondition::Matches(etag)),
         };
-        let silent = |claimed: &Claimed| now.duration_since(claimed.at) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX);
+        let silent =
+            |claimed: &ArchiveClaim| now.duration_since(claimed.at) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX);
         if claimed.is_some_and(|claimed| claimed.run != run && !claimed.ended && !silent(&claimed)) {
             return Ok(false);
         }
-        let mine = json!(Claimed { run: run.to_owned(), at: now, ended: false }).to_string();
+        let mine = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: false }).to_string();
         match self.write(name, mine.into(), condition).await? {
             Ok(_) => Ok(true),
             // It was this run or another one; who comes next sees which.
@@ -300,7 +303,7 @@ impl<'e> Shelf<'e> {
     }
 
     /// Whether a complete folder has these very rows in the file that they are the rows of, and none beyond the last.
-    async fn holds(&self, run: &str, file: &File, cursor: &DropTableCursor) -> Result<bool, Failure> {
+    async fn holds(&self, run: &str, file: &ArchiveFile, cursor: &DropTableCursor) -> Result<bool, Failure> {
         if file.next.is_none() && self.version(&numbered(run, cursor.files + 1)).await?.is_some() {
             return Ok(false);
         }
@@ -332,7 +335,7 @@ impl<'e> Shelf<'e> {
 
     /// Says that nobody is at it any more.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
-        let ended = json!(Claimed { run: run.to_owned(), at: now, ended: true }).to_string();
+        let ended = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: true }).to_string();
         self.put("archiving.json", ended.into()).await
     }
 }

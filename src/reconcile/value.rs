@@ -25,7 +25,7 @@ use super::memory::{MemoryGrant, MemoryShare};
 use super::scope::Scope;
 use crate::catalog::Shelf;
 use crate::model::job::Primary;
-use crate::model::large::{self, Folder, Pointer};
+use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
 use crate::patterns::large_entity;
 use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError};
@@ -83,14 +83,14 @@ impl Staged {
 }
 
 /// Where an entity comes from that brings large values along.
-pub(super) struct Origin {
+pub(super) struct ValueOrigin {
     shelf: Shelf,
-    folder: Folder,
+    folder: ValueFolder,
 }
 
 /// The large values that a run brings.
 #[derive(Default)]
-pub(super) struct Values {
+pub(super) struct RunValues {
     /// Where their contents come from.
     pub(super) supplies: BTreeMap<ItemAddress, Supply>,
     /// Held from the first announcement on by a pass that carries some from blob to blob.
@@ -118,7 +118,7 @@ pub(super) enum PointerError {
     NoView,
 }
 
-impl Origin {
+impl ValueOrigin {
     /// Where the content comes from that a pointer of its leads to.
     fn supply(&self, pointer: Pointer) -> Option<Supply> {
         Some(match self.shelf.site(&pointer)? {
@@ -129,7 +129,7 @@ impl Origin {
     }
 }
 
-impl Values {
+impl RunValues {
     /// Takes large values out of a change, and puts pointers in their place. `staged` are values that wait in
     /// staged blobs, by property.
     pub(super) fn take_out(
@@ -175,7 +175,7 @@ impl Values {
 
     /// Takes in an entity that comes from another primary: its pointers become pointers to blobs of this one's own, with the same
     /// contents.
-    pub(super) async fn take_in(&mut self, scope: &Scope<'_>, from: Option<&Origin>, mut entity: Entity) -> Result<Entity, Failure> {
+    pub(super) async fn take_in(&mut self, scope: &Scope<'_>, from: Option<&ValueOrigin>, mut entity: Entity) -> Result<Entity, Failure> {
         let Some(from) = from else { return Ok(entity) };
         let found: Vec<(String, Pointer)> =
             large::pointers(&from.folder, &entity).map(|(name, pointer)| (name.to_owned(), pointer)).collect();
@@ -299,9 +299,9 @@ impl Values {
 }
 
 /// Where this primary's large values come from, for its new owner; `None` where it can have none.
-pub(super) fn origin(scope: &Scope<'_>) -> Option<Origin> {
+pub(super) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, shelf) = scope.engine.catalog.shelf_of(scope.source)?;
-    Some(Origin { shelf, folder: scope.folder.clone() })
+    Some(ValueOrigin { shelf, folder: scope.folder.clone() })
 }
 
 /// Refuses a client's pointer to a blob of another owner.

@@ -56,7 +56,7 @@ struct Spent {
 }
 
 /// A wait under way.
-struct Wait(Waits);
+struct ActiveWait(Waits);
 
 impl Waits {
     /// None so far.
@@ -76,7 +76,7 @@ impl Waits {
         spent.before + now
     }
 
-    fn begin(&self) -> Wait {
+    fn begin(&self) -> ActiveWait {
         let now = self.clock.monotonic();
         let mut spent = self.spent();
         if spent.under_way == 0 {
@@ -84,7 +84,7 @@ impl Waits {
         }
         spent.under_way += 1;
         drop(spent);
-        Wait(self.clone())
+        ActiveWait(self.clone())
     }
 
     fn spent(&self) -> MutexGuard<'_, Spent> {
@@ -92,7 +92,7 @@ impl Waits {
     }
 }
 
-impl Drop for Wait {
+impl Drop for ActiveWait {
     fn drop(&mut self) {
         let so_far = self.0.so_far();
         let mut spent = self.0.spent();

@@ -16,7 +16,7 @@ pub(super) type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
 /// The changes to the tables of a retention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Plan {
+pub(super) struct RetentionPlan {
     /// Tables to create: each with those that follow it, in this order.
     pub(super) create: Vec<Vec<TableRef>>,
     /// Tables to drop, with those that follow them. One that is there no more may have left those behind.
@@ -24,12 +24,12 @@ pub(super) struct Plan {
 }
 
 /// Decides, from the tables that are there.
-pub(super) fn plan(retention: &Retention, followers: &Followers, there: &There, now: Timestamp) -> Plan {
+pub(super) fn plan(retention: &Retention, followers: &Followers, there: &There, now: Timestamp) -> RetentionPlan {
     let exists = |table: &TableRef| there.get(&table.account).is_some_and(|there| there.contains(&table.table));
     let source = retention.source();
     let own: BTreeSet<TableRef> = tables(there, &retention.account).filter_map(|name| source.table(name)).collect();
     let (over, kept): (Vec<_>, Vec<_>) = own.into_iter().partition(|table| retention.is_over(&table.table, now));
-    let mut plan = Plan { create: Vec::new(), drop: over.into_iter().map(|table| table.table).collect() };
+    let mut plan = RetentionPlan { create: Vec::new(), drop: over.into_iter().map(|table| table.table).collect() };
     let wanted = retention.wanted(now).into_iter().filter_map(|name| source.table(&name));
     for table in wanted.chain(kept).collect::<BTreeSet<_>>() {
         let Some((begins, _)) = source.tables.period(&table.table) else { continue };

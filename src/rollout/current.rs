@@ -13,9 +13,9 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
 use super::lease::{CatalogLease, Standing};
-use super::prepare::Prepared;
+use super::prepare::OnRecord;
 use crate::catalog::Catalog;
-use crate::model::job::{Effect, Looks, Primary, Subject, SyncJob};
+use crate::model::job::{Effect, JobSubject, Looks, Primary, SyncJob};
 use crate::model::{Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
@@ -50,8 +50,8 @@ struct TooNew;
 
 impl Current {
     /// The engine that a worker begins with: that of its catalog, at the generations of the record.
-    pub fn begin(prepared: &Prepared, catalog: &Catalog, engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>, clock: &Arc<dyn Clock>) -> Self {
-        let Prepared { record, sent } = prepared;
+    pub fn begin(prepared: &OnRecord, catalog: &Catalog, engine: impl FnOnce(Arc<Catalog>) -> Arc<Engine>, clock: &Arc<dyn Clock>) -> Self {
+        let OnRecord { record, sent } = prepared;
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
         let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation };
@@ -108,7 +108,7 @@ impl Current {
 
     /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
-        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), Subject::Table(_) | Subject::View(_))) {
+        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_))) {
             return Ok(());
         }
         if planted(Bug::WalkByAnyCatalog) {

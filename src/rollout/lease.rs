@@ -31,7 +31,7 @@ pub enum Standing {
 
 /// Result of the last look at the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Found {
+struct LastRead {
     /// The generation in force.
     generation: u32,
     /// Since when it is known to be the recorded one.
@@ -43,7 +43,7 @@ struct Found {
 }
 
 pub struct CatalogLease {
-    found: Mutex<Found>,
+    found: Mutex<LastRead>,
     /// Wakes those who wait, in the order in which they began to.
     told: Notify,
     wanted: Notify,
@@ -55,21 +55,21 @@ pub struct CatalogLease {
 impl CatalogLease {
     /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
     pub fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
-        let found = Found { generation, since: sent, confirmed: sent, newer: None };
+        let found = LastRead { generation, since: sent, confirmed: sent, newer: None };
         Self { found: Mutex::new(found), told: Notify::new(), wanted: Notify::new(), clock, first: first.then_some(generation) }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
+    fn found(&self) -> MutexGuard<'_, LastRead> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Found)) {
+    fn tell(&self, change: impl FnOnce(&mut LastRead)) {
         change(&mut self.found());
         self.told.notify_waiters();
     }
 
     /// Waits for a finding of this kind.
-    async fn until<T>(&self, mut says: impl FnMut(&Found) -> Option<T>) -> T {
+    async fn until<T>(&self, mut says: impl FnMut(&LastRead) -> Option<T>) -> T {
         loop {
             let mut told = pin!(self.told.notified());
             told.as_mut().enable();
@@ -85,7 +85,7 @@ impl CatalogLease {
     pub fn confirm(&self, generation: u32, sent: Duration) {
         self.tell(|found| {
             let since = if found.generation == generation && found.newer.is_none() { found.since } else { sent };
-            *found = Found { generation, since, confirmed: sent.max(since), newer: None };
+            *found = LastRead { generation, since, confirmed: sent.max(since), newer: None };
         });
     }
 
@@ -130,7 +130,7 @@ impl CatalogLease {
         self.judged(generation, |found| found.confirmed >= now).await
     }
 
-    async fn judged(&self, generation: u32, is_fresh: impl Fn(&Found) -> bool) -> Standing {
+    async fn judged(&self, generation: u32, is_fresh: impl Fn(&LastRead) -> bool) -> Standing {
         self.until(|found| {
             if let Some(recorded) = found.newer {
                 return Some(Standing::Outdated(recorded));
@@ -149,7 +149,7 @@ impl CatalogLease {
 
     /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
     pub fn older_ones_for(&self) -> Option<Duration> {
-        let Found { generation, since, .. } = *self.found();
+        let LastRead { generation, since, .. } = *self.found();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());
         (self.first != Some(generation) && !left.is_zero()).then_some(left)
     }

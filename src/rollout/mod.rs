@@ -16,6 +16,6 @@ mod watch;
 
 pub use current::Current;
 pub use growth::grow;
-pub use prepare::{Prepared, persistently, prepare};
+pub use prepare::{OnRecord, persistently, prepare};
 pub use serve::receive_by;
 pub use watch::{Means, Watch};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::migrations::{CatalogRecord, Change, Consent, MigrationError, Migrator};
+use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, PlanStep};
 use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
@@ -15,19 +15,19 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 pub enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
     #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
-    Pending(Vec<Change>),
+    Pending(Vec<PlanStep>),
     /// They cannot be looked at, or applied.
     #[error("the stores cannot be prepared")]
     Migration(#[from] MigrationError),
 }
 
-fn listed(changes: &[Change]) -> String {
+fn listed(changes: &[PlanStep]) -> String {
     changes.iter().fold(String::new(), |text, change| text + "\n  " + &change.to_string())
 }
 
 /// The record that the worker's catalog is.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct OnRecord {
     /// The record of it.
     pub record: CatalogRecord,
     /// When reading it was begun (monotonic).
@@ -36,7 +36,7 @@ pub struct Prepared {
 
 /// Applies pending migrations as far as they only add, or refuses to; returns the record, which the worker's catalog
 /// now agrees with.
-pub async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<Prepared, PrepareError> {
+pub async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dyn Clock) -> Result<OnRecord, PrepareError> {
     let consent = if planted(Bug::WorkersRetire) { Consent::Replacement } else { Consent::Additions };
     let pending = migrator.pending(consent).await?;
     if !pending.is_empty() && !settings.auto {
@@ -51,7 +51,7 @@ pub async fn prepare(migrator: &Migrator, settings: &MigrateSettings, clock: &dy
         // Another record was made meanwhile: the next look shows its effect.
         return Err(MigrationError::Contended(1).into());
     }
-    Ok(Prepared { record, sent })
+    Ok(OnRecord { record, sent })
 }
 
 /// As [`prepare`], but waits for stores that do not answer, or still refuse the credentials, as long as it takes. `waiting` is
@@ -61,7 +61,7 @@ pub async fn persistently(
     settings: &MigrateSettings,
     (clock, chance): (&dyn Clock, &dyn Chance),
     waiting: impl Fn(&StoreError),
-) -> Result<Prepared, PrepareError> {
+) -> Result<OnRecord, PrepareError> {
     let mut attempt = 0;
     loop {
         attempt += 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::concurrency::Controller;
-use super::source::Source;
+use super::source::Intake;
 use crate::ports::Clock;
 
 /// How often the figures are looked at.
@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_millis(500);
 const MOST: Duration = Duration::from_secs(30);
 
 /// Adapts the slots that a queue's receivers share, until dropped.
-pub(crate) async fn adapt(sources: &[Arc<Source>], memory: u64, clock: &dyn Clock) {
+pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Clock) {
     let Some(slots) = sources.first().map(|source| source.slots.clone()) else { return };
     let mut controller = Controller::new(memory);
     slots.resize(controller.limit());

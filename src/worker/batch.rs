@@ -18,14 +18,14 @@ mod decide;
 use futures::stream::{self, StreamExt as _};
 
 use super::decide::{End, Rejection, Settlement, decide};
-use super::deliver::{Concluded, Received, noticed, situation};
-use super::engine::Engine;
+use super::deliver::{Concluded, Incoming, noticed, situation};
+use super::engine::Core;
 use super::examine::{Examined, STEP};
-use super::lease::{Hold, Lease};
+use super::lease::{Lease, LeaseOutcome};
 use super::poison::Reason;
 use super::running::{Assignment, execute, held, note, turn};
-use super::settle::{Settled, put_poison_of, settle};
-use super::source::Source;
+use super::settle::{SettleOutcome, put_poison_of, settle};
+use super::source::Intake;
 use crate::model::cause;
 use crate::model::job::Batch;
 use crate::planted::{Bug, planted};
@@ -38,9 +38,9 @@ const AT_ONCE: usize = 100;
 
 /// Works on a batch, of which a job may take the process down so many times, and settles its message.
 pub(super) async fn work_on(
-    engine: &Engine,
-    source: &Source,
-    received: &Received<'_>,
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
     examined: &Examined,
     (batch, most): (&Batch, u32),
     lease: &mut Lease,
@@ -59,15 +59,15 @@ pub(super) async fn work_on(
     let situation = situation(engine, received, examined, ends.iter().map(|end| &end.end));
     let mut decision = Decision::of(&ends, tries, &situation, &engine.limits());
     let end = decision.telling(&ends);
-    let Hold::Finished(not_put) = poison(engine, source, received, examined, (batch, &decision), lease).await else {
+    let LeaseOutcome::Finished(not_put) = poison(engine, source, received, examined, (batch, &decision), lease).await else {
         let jobs = Some(decision.jobs(batch));
-        return Concluded { end, ended, settlement: Settlement::Abandon, settled: Settled::Lost, jobs };
+        return Concluded { end, ended, settlement: Settlement::Abandon, settled: SettleOutcome::Lost, jobs };
     };
     decision.come_again(&not_put, engine.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
     let settlement = decision.settlement(batch);
     let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
     let settled = match decision.poisoned.first() {
-        Some((_, verdict)) if settled == Settled::Deleted => Settled::Poisoned(verdict.reason),
+        Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),
         _ => settled,
     };
     Concluded { end, ended, settlement, settled, jobs: Some(decision.jobs(batch)) }
@@ -75,9 +75,9 @@ pub(super) async fn work_on(
 
 /// Runs jobs of a batch under the lease of its message: their ends, the first jobs of the batch; or the end of the whole.
 async fn run(
-    engine: &Engine,
-    source: &Source,
-    received: &Received<'_>,
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
     examined: &Examined,
     (batch, tries): (&Batch, Tries),
     lease: &mut Lease,
@@ -96,7 +96,7 @@ async fn run(
     held(lease.hold(jobs).await)
 }
 
-async fn run_one(engine: &Engine, source: &Source, received: &Received<'_>, examined: &Examined, (batch, at): (&Batch, usize)) -> JobEnd {
+async fn run_one(engine: &Core, source: &Intake, received: &Incoming<'_>, examined: &Examined, (batch, at): (&Batch, usize)) -> JobEnd {
     let _begun = source.slots.job_of_a_batch().await;
     let envelope = match batch.job(at) {
         Ok(envelope) => envelope,
@@ -117,23 +117,23 @@ async fn run_one(engine: &Engine, source: &Source, received: &Received<'_>, exam
 
 /// Puts a poison message for each job that comes to nothing: those of which none could be put.
 async fn poison(
-    engine: &Engine,
-    source: &Source,
-    received: &Received<'_>,
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
     examined: &Examined,
     (batch, decision): (&Batch, &Decision),
     lease: &mut Lease,
-) -> Hold<Vec<usize>> {
+) -> LeaseOutcome<Vec<usize>> {
     let mut not_put = Vec::new();
     for (at, verdict) in &decision.poisoned {
         if planted(Bug::FailedJobOfABatchNotPoisoned) {
             break;
         }
         match lease.hold(put_poison_of(engine, source, received.message, examined, (batch, *at), verdict)).await {
-            Hold::Finished(true) => {}
-            Hold::Finished(false) | Hold::Over => not_put.push(*at),
-            Hold::Lost => return Hold::Lost,
+            LeaseOutcome::Finished(true) => {}
+            LeaseOutcome::Finished(false) | LeaseOutcome::Over => not_put.push(*at),
+            LeaseOutcome::Lost => return LeaseOutcome::Lost,
         }
     }
-    Hold::Finished(not_put)
+    LeaseOutcome::Finished(not_put)
 }

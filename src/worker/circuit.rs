@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::decide::Stores;
+use super::decide::Health;
 use super::shown::Shown;
 use crate::ports::{Chance, OpenCircuit, StoreHealth};
 use crate::settings::WaitPolicy;
@@ -17,20 +17,20 @@ const LOOK: Duration = Duration::from_secs(1);
 const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
 /// This worker's view of open circuit breakers.
-pub(crate) struct Circuit {
+pub(crate) struct OpenCircuits {
     health: Arc<dyn StoreHealth>,
     open: Shown<Vec<OpenCircuit>>,
 }
 
-impl Circuit {
+impl OpenCircuits {
     pub(crate) fn new(health: Arc<dyn StoreHealth>) -> Self {
         Self { health, open: Shown::new(Vec::new()) }
     }
 
     /// Checks the health, and wakes waiting tasks.
-    pub(crate) fn look(&self) -> Stores {
+    pub(crate) fn look(&self) -> Health {
         let now = self.health.open_circuits();
-        let stores = if now.is_empty() { Stores::Answer } else { Stores::Refuse };
+        let stores = if now.is_empty() { Health::Answer } else { Health::Refuse };
         self.open.change(|open| {
             let changed = *open != now;
             *open = now;
@@ -60,12 +60,12 @@ impl Circuit {
                 () = self.open.until(|open| !open.is_empty()) => {}
                 () = sleep(LOOK) => {}
             }
-            if self.look() == Stores::Answer {
+            if self.look() == Health::Answer {
                 continue;
             }
             tracing::info!(circuits = self.open.look(Vec::len), "a store refuses as a whole: nothing is received until it answers");
             let mut waits = PROBES.waits(|| chance.unit());
-            while self.look() == Stores::Refuse {
+            while self.look() == Health::Refuse {
                 sleep(waits.next_wait()).await;
                 self.health.probe().await;
             }

@@ -54,14 +54,14 @@ pub(crate) struct Window {
 pub(crate) struct Controller {
     limit: usize,
     ceiling: usize,
-    state: State,
+    state: LimitPhase,
     /// Jobs a second at this limit, smoothed.
     rate: Option<f64>,
     rest: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum State {
+enum LimitPhase {
     /// Just raised, from this limit and rate.
     Climbing { from: usize, rate: f64 },
     /// Where it is; for so many windows more.
@@ -73,7 +73,7 @@ impl Controller {
     pub(crate) fn new(memory: u64) -> Self {
         let most = usize::try_from(memory / JOB_BYTES).unwrap_or(usize::MAX);
         let ceiling = most.clamp(FLOOR, CEILING);
-        Self { limit: START.min(ceiling), ceiling, state: State::Resting(1), rate: None, rest: REST }
+        Self { limit: START.min(ceiling), ceiling, state: LimitPhase::Resting(1), rate: None, rest: REST }
     }
 
     /// The limit now.
@@ -100,13 +100,13 @@ impl Controller {
         }
         if !window.full {
             // The rate of a window below the limit says nothing of the capacity.
-            self.state = State::Resting(1);
+            self.state = LimitPhase::Resting(1);
             return self.limit;
         }
         let rate = ended / seconds;
         match self.state {
-            State::Climbing { from, rate: before } => self.judge(from, before, rate),
-            State::Resting(left) => self.rest(left, rate),
+            LimitPhase::Climbing { from, rate: before } => self.judge(from, before, rate),
+            LimitPhase::Resting(left) => self.rest(left, rate),
         }
         self.limit
     }
@@ -122,7 +122,7 @@ impl Controller {
         } else {
             self.limit = from;
             self.rate = Some(before.max(rate));
-            self.state = State::Resting(self.rest);
+            self.state = LimitPhase::Resting(self.rest);
             self.rest = (self.rest * 2).min(REST_MOST);
         }
     }
@@ -135,7 +135,7 @@ impl Controller {
         let rate = self.rate.map_or(rate, |usual| 0.75f64.mul_add(usual, 0.25 * rate));
         self.rate = Some(rate);
         if left > 1 {
-            self.state = State::Resting(left - 1);
+            self.state = LimitPhase::Resting(left - 1);
         } else {
             self.climb(rate);
         }
@@ -144,12 +144,12 @@ impl Controller {
     fn climb(&mut self, rate: f64) {
         let from = self.limit;
         self.limit = scaled(from, CLIMB).min(self.ceiling);
-        self.state = if self.limit > from { State::Climbing { from, rate } } else { State::Resting(self.rest) };
+        self.state = if self.limit > from { LimitPhase::Climbing { from, rate } } else { LimitPhase::Resting(self.rest) };
     }
 
     fn retreat(&mut self) {
         self.limit = scaled(self.limit, RETREAT).max(FLOOR);
-        self.state = State::Resting(REST);
+        self.state = LimitPhase::Resting(REST);
         self.rest = REST;
         self.rate = None;
     }
@@ -169,13 +169,13 @@ mod tests {
     const MEMORY: u64 = 128 << 20;
 
     /// A store that answers a job's requests in so long, and takes so many jobs a second at most: beyond that, runs only get longer.
-    struct Store {
+    struct ModelStore {
         run: f64,
         most: f64,
         throttles: bool,
     }
 
-    impl Store {
+    impl ModelStore {
         fn window(&self, limit: usize) -> Window {
             let wanted = limit as f64 / self.run;
             let over = wanted > self.most;
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn it_climbs_while_that_brings_more_jobs_a_second() {
         // The queue's own ceiling, at runs of 100 ms.
-        let store = Store { run: 0.1, most: 2_000.0, throttles: false };
+        let store = ModelStore { run: 0.1, most: 2_000.0, throttles: false };
         let mut controller = Controller::new(MEMORY);
         let limits = store.limits(&mut controller, 100);
         assert!(limits[4] >= 200, "within some windows: {limits:?}");
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn it_stays_where_more_only_makes_runs_longer_and_tries_again_seldom() {
-        let store = Store { run: 0.1, most: 500.0, throttles: false };
+        let store = ModelStore { run: 0.1, most: 500.0, throttles: false };
         let mut controller = Controller::new(MEMORY);
         let limits = store.limits(&mut controller, 1_000);
         let tries = limits[10..].iter().filter(|limit| **limit != START).count();
@@ -216,7 +216,7 @@ mod tests {
         let limits: Vec<usize> = (0..12).map(|_| controller.after(&throttles)).collect();
         assert_eq!(limits[..3], [48, 36, 27]);
         assert_eq!(limits.last(), Some(&FLOOR));
-        let store = Store { run: 0.1, most: 2_000.0, throttles: false };
+        let store = ModelStore { run: 0.1, most: 2_000.0, throttles: false };
         assert!(store.limits(&mut controller, 40).last() > Some(&128));
     }
 
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn a_store_in_trouble_is_relieved() {
         let mut controller = Controller::new(MEMORY);
-        let healthy = Store { run: 0.1, most: 600.0, throttles: false };
+        let healthy = ModelStore { run: 0.1, most: 600.0, throttles: false };
         let before = *healthy.limits(&mut controller, 30).last().unwrap();
-        let ailing = Store { run: 0.1, most: 100.0, throttles: false };
+        let ailing = ModelStore { run: 0.1, most: 100.0, throttles: false };
         let limits = ailing.limits(&mut controller, 2);
         assert!(limits[1] < before, "{before}, then {limits:?}");
     }
@@ -267,7 +267,7 @@ mod tests {
         /// On any steady store it comes to bring at least three fifths of the rate of the best fixed number.
         #[test]
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
-            let store = Store { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
+            let store = ModelStore { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
             let best = (CEILING as f64 / store.run).min(store.most);
             let mut controller = Controller::new(MEMORY);
             let limits = store.limits(&mut controller, 400);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 use super::poison::Reason;
-use super::source::Source;
+use super::source::Intake;
 use crate::model::{QueueName, ViewName};
 use crate::reconcile::{Action, Summary};
 use crate::telemetry::names;
@@ -28,14 +28,14 @@ pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
 
 /// Counters of one queue's deliveries, each looked up once: a delivery would look up three of them.
 #[derive(Default)]
-pub(crate) struct Found {
-    jobs: Mutex<Vec<Job>>,
+pub(crate) struct QueueCounters {
+    jobs: Mutex<Vec<JobCounters>>,
     lag: OnceLock<Histogram>,
     keys: Mutex<Vec<(&'static str, &'static str, Counter)>>,
 }
 
 /// Deliveries of one operation that ended in one way.
-struct Job {
+struct JobCounters {
     op: &'static str,
     outcome: &'static str,
     ended: Counter,
@@ -43,10 +43,10 @@ struct Job {
 }
 
 /// A delivery ended.
-pub(crate) fn job(source: &Source, op: &'static str, outcome: &'static str, took: Duration) {
+pub(crate) fn job(source: &Intake, op: &'static str, outcome: &'static str, took: Duration) {
     let mut jobs = source.found.jobs.lock().unwrap_or_else(PoisonError::into_inner);
     let at = jobs.iter().position(|job| job.op == op && job.outcome == outcome).unwrap_or_else(|| {
-        jobs.push(Job {
+        jobs.push(JobCounters {
             op,
             outcome,
             ended: counter!(names::JOBS_TOTAL, names::QUEUE => label(&source.queue), names::OP => op, names::OUTCOME => outcome),
@@ -59,7 +59,7 @@ pub(crate) fn job(source: &Source, op: &'static str, outcome: &'static str, took
 }
 
 /// Deliveries of jobs about single primaries ended, one each of a message about many.
-pub(crate) fn keys(source: &Source, op: &'static str, ended: impl IntoIterator<Item = (&'static str, usize)>) {
+pub(crate) fn keys(source: &Intake, op: &'static str, ended: impl IntoIterator<Item = (&'static str, usize)>) {
     let mut keys = source.found.keys.lock().unwrap_or_else(PoisonError::into_inner);
     for (outcome, ended) in ended.into_iter().filter(|(_, ended)| *ended > 0) {
         let at = keys.iter().position(|known| (known.0, known.1) == (op, outcome)).unwrap_or_else(|| {
@@ -72,7 +72,7 @@ pub(crate) fn keys(source: &Source, op: &'static str, ended: impl IntoIterator<I
 }
 
 /// A job converged this long after it was enqueued.
-pub(crate) fn lag(source: &Source, lag: Duration) {
+pub(crate) fn lag(source: &Intake, lag: Duration) {
     source.found.lag.get_or_init(|| histogram!(names::LAG, names::QUEUE => label(&source.queue))).record(lag.as_secs_f64());
 }
 
@@ -104,12 +104,12 @@ pub(crate) fn view_failures(views: &[ViewName]) {
 }
 
 /// A lease was renewed, or not.
-pub(crate) fn renewal(source: &Source, outcome: &'static str) {
+pub(crate) fn renewal(source: &Intake, outcome: &'static str) {
     counter!(names::LEASE_RENEWALS_TOTAL, names::QUEUE => label(&source.queue), names::OUTCOME => outcome).increment(1);
 }
 
 /// A message was poisoned.
-pub(crate) fn poisoned(source: &Source, reason: Reason) {
+pub(crate) fn poisoned(source: &Intake, reason: Reason) {
     counter!(names::POISONED_TOTAL, names::QUEUE => label(&source.queue), names::REASON => reason.name()).increment(1);
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
 }
 
 /// The answer to a poll was lost: its messages are hidden, and were counted as delivered.
-pub(crate) fn unanswered_poll(source: &Source) {
+pub(crate) fn unanswered_poll(source: &Intake) {
     counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
 }
 
@@ -136,13 +136,13 @@ pub(crate) fn backlog(queue: &QueueName, messages: u64, oldest: Duration) {
 }
 
 /// A message had fields that no job has.
-pub(crate) fn unknown_fields(source: &Source, fields: usize) {
+pub(crate) fn unknown_fields(source: &Intake, fields: usize) {
     if fields > 0 {
         counter!(names::UNKNOWN_FIELDS_TOTAL, names::QUEUE => label(&source.queue)).increment(fields as u64);
     }
 }
 
 /// A job shared another's run.
-pub(crate) fn folded(source: &Source) {
+pub(crate) fn folded(source: &Intake) {
     counter!(names::JOBS_FOLDED_TOTAL, names::QUEUE => label(&source.queue)).increment(1);
 }

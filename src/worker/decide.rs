@@ -106,7 +106,7 @@ pub(crate) enum Interruption {
 
 /// The other inputs of the decision.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Situation {
+pub(crate) struct Inputs {
     /// How often the message was got, this time included.
     pub(crate) deliveries: u32,
     /// Of these, how many count, this time included.
@@ -118,14 +118,14 @@ pub(crate) struct Situation {
     /// Until it expires, by the queue's clock; `None` for never.
     pub(crate) ttl: Option<Duration>,
     /// Whether a store refuses as a whole. Only looked at after a timeout.
-    pub(crate) stores: Stores,
+    pub(crate) stores: Health,
     /// A random number from 0 up to 1.
     pub(crate) unit: f64,
 }
 
 /// Whether the stores answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stores {
+pub(crate) enum Health {
     /// They do.
     Answer,
     /// At least one refuses as a whole.
@@ -155,7 +155,7 @@ pub(crate) enum Settlement {
     /// It goes on from the progress that it has now.
     Advance(Progress),
     /// It goes to the poison queue.
-    Poison(Verdict),
+    Poison(PoisonVerdict),
     /// Nothing may be done with it any more.
     Abandon,
 }
@@ -190,7 +190,7 @@ pub(crate) enum Attempt {
 
 /// Why a message goes to the poison queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct PoisonVerdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
@@ -198,7 +198,7 @@ pub(crate) struct Verdict {
     pub(crate) attempt: Attempt,
 }
 
-pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settlement {
+pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
     let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
     let written_off = |delay| Settlement::Release { delay, attempt: Attempt::WrittenOff };
     let settlement = match end {
@@ -212,7 +212,7 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
                 }
                 FailureClass::Permanent => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if gives_up(situation, limits) => {
-                    let Situation { failing, failing_for, .. } = situation;
+                    let Inputs { failing, failing_for, .. } = situation;
                     let before = format!("given up after {} failed tries in {}: ", failing.runs, whole(*failing_for));
                     return poison(Reason::Exhausted, end, &before);
                 }
@@ -226,7 +226,7 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
         },
         End::Rejected(rejection) => return poison(rejection.reason, end, ""),
         End::Exhausted(_) => return poison(Reason::Exhausted, end, ""),
-        End::TimedOut(_) if situation.stores == Stores::Refuse => written_off(growing),
+        End::TimedOut(_) if situation.stores == Health::Refuse => written_off(growing),
         End::Panicked(_) if planted(Bug::PanicsWrittenOff) => written_off(growing),
         End::Panicked(_) | End::TimedOut(_) if situation.attempts >= limits.max_dequeue_count => {
             return poison(Reason::Exhausted, end, &format!("given up after {} attempts: ", situation.attempts));
@@ -248,7 +248,7 @@ pub(crate) fn decide(end: &End, situation: &Situation, limits: &Limits) -> Settl
 
 /// Whether a transient failure is the last one: its job has failed for long enough, and often enough. However long it waited
 /// before is no sign of anything, and a request that was withheld never gets here.
-const fn gives_up(situation: &Situation, limits: &Limits) -> bool {
+const fn gives_up(situation: &Inputs, limits: &Limits) -> bool {
     situation.failing_for.as_nanos() >= limits.give_up_after.as_nanos() && situation.failing.runs >= limits.max_dequeue_count
 }
 
@@ -259,7 +259,7 @@ fn poison(reason: Reason, end: &End, before: &str) -> Settlement {
         End::Panicked(_) | End::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
-    Settlement::Poison(Verdict { reason, step, error: format!("{before}{error}"), attempt })
+    Settlement::Poison(PoisonVerdict { reason, step, error: format!("{before}{error}"), attempt })
 }
 
 /// The step that failed, and the reason.
@@ -305,9 +305,9 @@ mod tests {
     };
     const ONCE: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 1 };
     const OFTEN: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 5 };
-    const FIRST: Situation =
-        Situation { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Stores::Answer, unit: 0.5 };
-    const OLD: Situation = Situation { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
+    const FIRST: Inputs =
+        Inputs { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Health::Answer, unit: 0.5 };
+    const OLD: Inputs = Inputs { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
 
     fn failed(class: FailureClass) -> End {
         End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
@@ -343,18 +343,18 @@ mod tests {
         let cursor = Map::from_iter([("cursor".to_owned(), Value::from(7))]);
         let advanced = End::Ran(Arc::new(Ran::Finished(Outcome::Advanced { fields: cursor.clone(), summary: Summary::default() })));
         let minute = Duration::from_mins(1);
-        let last = Situation { deliveries: 9, attempts: 5, ..FIRST };
-        let outage = Situation { stores: Stores::Refuse, ..last };
+        let last = Inputs { deliveries: 9, attempts: 5, ..FIRST };
+        let outage = Inputs { stores: Health::Refuse, ..last };
         for (end, situation, expected) in [
             (&done, FIRST, Settlement::Delete),
             (&skipped, OLD, Settlement::Delete),
             (&advanced, last, Settlement::Advance(cursor.clone().into())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
-            (&throttled(None), Situation { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
-            (&throttled(None), Situation { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),
-            (&throttled(None), Situation { deliveries: 3, ..FIRST }, tried_again(16, ONCE)),
+            (&throttled(None), Inputs { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
+            (&throttled(None), Inputs { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),
+            (&throttled(None), Inputs { deliveries: 3, ..FIRST }, tried_again(16, ONCE)),
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
-            (&throttled(None), Situation { deliveries: 400, attempts: 5, ..FIRST }, tried_again(600, ONCE)),
+            (&throttled(None), Inputs { deliveries: 400, attempts: 5, ..FIRST }, tried_again(600, ONCE)),
             (&failed(FailureClass::Withheld { retry_after: Some(minute) }), OLD, off(60)),
             (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
             (&End::Panicked("oh".to_owned()), FIRST, counts(4)),
@@ -375,8 +375,8 @@ mod tests {
             (&End::Panicked("oh".to_owned()), last, Reason::Exhausted),
             (&End::TimedOut(minute), last, Reason::Exhausted),
             (&End::Exhausted(5), last, Reason::Exhausted),
-            (&throttled(None), Situation { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
-            (&End::Interrupted(Interruption::LeaseOver), Situation { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
+            (&throttled(None), Inputs { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
+            (&End::Interrupted(Interruption::LeaseOver), Inputs { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
         ] {
             assert_eq!(reason(&decide(end, &situation, &LIMITS)), Some(expected), "{end:?}");
         }
@@ -387,7 +387,7 @@ mod tests {
         let Settlement::Poison(verdict) = decide(&throttled(None), &OLD, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.step, "reading the primary");
         assert_eq!(verdict.error, "given up after 5 failed tries in 25200 s: reading the primary: no");
-        let panicked = Situation { attempts: 5, ..FIRST };
+        let panicked = Inputs { attempts: 5, ..FIRST };
         let Settlement::Poison(verdict) = decide(&End::Panicked("index 7".to_owned()), &panicked, &LIMITS) else { panic!("not poisoned") };
         assert_eq!(verdict.error, "given up after 5 attempts: the run panicked: index 7");
     }

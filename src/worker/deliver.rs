@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use super::decide::{End, Ran, Settlement, Situation, Stores, decide, describe};
-use super::engine::{Engine, Tally};
+use super::decide::{End, Health, Inputs, Ran, Settlement, decide, describe};
+use super::engine::{Core, WorkerTally};
 use super::examine::{self, Assigned, Examined, examine};
-use super::lease::{Hold, Lease, Leased};
-use super::observer::{Ended, delivered};
+use super::lease::{Lease, LeaseOutcome, Leased};
+use super::observer::{EndedDelivery, delivered};
 use super::poison::Reason;
 use super::running::{Assignment, run};
-use super::settle::{Settled, settle};
-use super::source::{Carries, Source};
+use super::settle::{SettleOutcome, settle};
+use super::source::{Carries, Intake};
 use super::status::InFlight;
 use super::times::QueueTime;
 use super::weight;
@@ -34,19 +34,19 @@ use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
-pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: Message, sent: Duration, place: InFlight) {
+pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Message, sent: Duration, place: InFlight) {
     let began = engine.now();
     let queue_time = QueueTime::of(&message, engine.settings.lease, sent);
-    let received = Received { message: &message, queue_time, sent, began };
+    let received = Incoming { message: &message, queue_time, sent, began };
     let mut lease = begin_lease(&engine, &source, &received);
     let raw = examine::open(&message);
     let weight = weight::examining(&message, raw.as_ref().map(RawBody::extent).unwrap_or_default());
     // Before it is decoded: a small message may hold much.
     let mut memory = match lease.hold(engine.memory.take(MemoryShare::Messages, weight)).await {
-        Hold::Finished(memory) => memory,
-        Hold::Lost | Hold::Over => {
+        LeaseOutcome::Finished(memory) => memory,
+        LeaseOutcome::Lost | LeaseOutcome::Over => {
             tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
-            Tally::add(&engine.tally.lost);
+            WorkerTally::add(&engine.tally.lost);
             return;
         }
     };
@@ -68,7 +68,7 @@ pub(crate) async fn deliver(engine: Arc<Engine>, source: Arc<Source>, message: M
 }
 
 /// A message, and when it came.
-pub(super) struct Received<'m> {
+pub(super) struct Incoming<'m> {
     pub(super) message: &'m Message,
     /// The queue's clock.
     queue_time: QueueTime,
@@ -78,8 +78,8 @@ pub(super) struct Received<'m> {
     began: Duration,
 }
 
-fn begin_lease(engine: &Engine, source: &Arc<Source>, received: &Received<'_>) -> Lease {
-    let Received { message, queue_time, sent, began } = *received;
+fn begin_lease(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>) -> Lease {
+    let Incoming { message, queue_time, sent, began } = *received;
     let visibility = engine.settings.lease;
     let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
     let text = match &message.text {
@@ -97,7 +97,7 @@ pub(super) struct Concluded {
     /// When it ended (monotonic).
     pub(super) ended: Duration,
     pub(super) settlement: Settlement,
-    pub(super) settled: Settled,
+    pub(super) settled: SettleOutcome,
     /// How its jobs ended, where they are many.
     pub(super) jobs: Option<JobsEnded>,
 }
@@ -112,8 +112,8 @@ pub(super) struct JobsEnded {
     pub(super) left: usize,
 }
 
-async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>, examined: &Examined, mut lease: Lease) {
-    let Received { message, queue_time, sent, began } = *received;
+async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, examined: &Examined, mut lease: Lease) {
+    let Incoming { message, queue_time, sent, began } = *received;
     if planted(Bug::DeletedBeforeRun) {
         drop(lease.delete().await);
     }
@@ -137,24 +137,17 @@ async fn work_on(engine: &Engine, source: &Arc<Source>, received: &Received<'_>,
     let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };
     let outcome = record(engine, source, examined, &concluded, &times);
     if let Some(observer) = &engine.observer {
-        observer.ended(delivered(engine, source, &Ended { message, examined, end, settled: *settled, outcome, times }));
+        observer.ended(delivered(engine, source, &EndedDelivery { message, examined, end, settled: *settled, outcome, times }));
     }
     if traces::on() {
-        let failed = matches!(settled, Settled::Released | Settled::Poisoned(_) | Settled::Lost).then(|| describe(end).1);
+        let failed = matches!(settled, SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost).then(|| describe(end).1);
         traces::ended(outcome, failed.as_deref());
     }
     report(message, examined, end, settlement, *settled, examined.deliveries.attempts());
 }
 
 /// Settles the message of one job.
-async fn conclude(
-    engine: &Engine,
-    source: &Source,
-    received: &Received<'_>,
-    examined: &Examined,
-    end: End,
-    lease: &mut Lease,
-) -> Concluded {
+async fn conclude(engine: &Core, source: &Intake, received: &Incoming<'_>, examined: &Examined, end: End, lease: &mut Lease) -> Concluded {
     let ended = engine.now();
     noticed(engine, source, [&end]);
     let settlement = decide(&end, &situation(engine, received, examined, [&end]), &engine.limits());
@@ -163,7 +156,7 @@ async fn conclude(
 }
 
 /// Tells the worker what runs have met: a store that throttles, a newer catalog.
-pub(super) fn noticed<'a>(engine: &Engine, source: &Source, ends: impl IntoIterator<Item = &'a End>) {
+pub(super) fn noticed<'a>(engine: &Core, source: &Intake, ends: impl IntoIterator<Item = &'a End>) {
     for end in ends {
         source.slots.ended(is_throttled(end));
         if is_outdated(end) {
@@ -174,22 +167,22 @@ pub(super) fn noticed<'a>(engine: &Engine, source: &Source, ends: impl IntoItera
 
 /// The situation of a delivery that has just ended in these ways.
 pub(super) fn situation<'a>(
-    engine: &Engine,
-    received: &Received<'_>,
+    engine: &Core,
+    received: &Incoming<'_>,
     examined: &Examined,
     ends: impl IntoIterator<Item = &'a End>,
-) -> Situation {
-    let Received { message, queue_time, .. } = *received;
+) -> Inputs {
+    let Incoming { message, queue_time, .. } = *received;
     let ended = engine.now();
     let failing = examined.deliveries.failing(queue_time.at(ended));
     let timed_out = ends.into_iter().any(|end| matches!(end, End::TimedOut(_)));
-    Situation {
+    Inputs {
         deliveries: message.dequeue_count,
         attempts: examined.deliveries.attempts(),
         failing,
         failing_for: queue_time.since(failing.since, ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
-        stores: if timed_out { engine.circuit.look() } else { Stores::Answer },
+        stores: if timed_out { engine.circuit.look() } else { Health::Answer },
         unit: engine.chance.unit(),
     }
 }
@@ -213,7 +206,7 @@ pub(crate) struct Times {
 }
 
 /// Counts a delivery; its outcome in metrics.
-fn record(engine: &Engine, source: &Source, examined: &Examined, concluded: &Concluded, times: &Times) -> &'static str {
+fn record(engine: &Core, source: &Intake, examined: &Examined, concluded: &Concluded, times: &Times) -> &'static str {
     let Concluded { end, settled, jobs, .. } = concluded;
     let settled = *settled;
     let tally = &engine.tally;
@@ -223,35 +216,35 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, concluded: &Con
         Some(Outcome::Advanced { .. }) | None => None,
     };
     let (counter, outcome) = match (settled, finished) {
-        (Settled::Deleted, Some(finished)) => finished,
-        (Settled::Deleted, None) => (&tally.done, "done"),
-        (Settled::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
-        (Settled::Released, _) => (&tally.released, released_as(end)),
-        (Settled::Lost, _) => (&tally.lost, "lost"),
+        (SettleOutcome::Deleted, Some(finished)) => finished,
+        (SettleOutcome::Deleted, None) => (&tally.done, "done"),
+        (SettleOutcome::Poisoned(reason), _) => (&tally.poisoned, reason.name()),
+        (SettleOutcome::Released, _) => (&tally.released, released_as(end)),
+        (SettleOutcome::Lost, _) => (&tally.lost, "lost"),
     };
     count::job(source, examined.op, outcome, times.took);
     if let Some(JobsEnded { done, skipped, poisoned, left }) = *jobs {
         for (counter, ended) in [(&tally.done, done), (&tally.skipped, skipped), (&tally.poisoned, poisoned)] {
-            Tally::add_many(counter, ended);
+            WorkerTally::add_many(counter, ended);
         }
-        if settled == Settled::Released {
-            Tally::add(&tally.released);
+        if settled == SettleOutcome::Released {
+            WorkerTally::add(&tally.released);
         }
         let ended = [("done", done), ("skipped", skipped), ("poisoned", poisoned), ("retried", left)];
         count::keys(source, examined.op, ended);
         (0..done + skipped).for_each(|_| count::lag(source, times.age));
     } else {
-        Tally::add(counter);
+        WorkerTally::add(counter);
         let ending = match settled {
-            Settled::Poisoned(_) => "poisoned",
-            Settled::Released => "retried",
-            Settled::Deleted | Settled::Lost => outcome,
+            SettleOutcome::Poisoned(_) => "poisoned",
+            SettleOutcome::Released => "retried",
+            SettleOutcome::Deleted | SettleOutcome::Lost => outcome,
         };
         count::keys(source, examined.op, [(ending, 1)]);
     }
     count::unknown_fields(source, examined.unknown_fields);
     count::view_failures(end.views());
-    if jobs.is_none() && settled == Settled::Deleted && is_awaited(source, examined) {
+    if jobs.is_none() && settled == SettleOutcome::Deleted && is_awaited(source, examined) {
         count::lag(source, times.age);
     }
     outcome
@@ -259,7 +252,7 @@ fn record(engine: &Engine, source: &Source, examined: &Examined, concluded: &Con
 
 /// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
 /// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
-pub(crate) fn is_awaited(source: &Source, examined: &Examined) -> bool {
+pub(crate) fn is_awaited(source: &Intake, examined: &Examined) -> bool {
     let walks = matches!(&examined.work, Ok(Assigned::One(Work::Job(job))) if job.key().is_none());
     source.carries == Carries::Jobs && !walks
 }
@@ -276,7 +269,7 @@ fn released_as(end: &End) -> &'static str {
 }
 
 /// One line for each delivery: at debug where all is well, else at warn with the causes.
-fn report(message: &Message, examined: &Examined, end: &End, settlement: &Settlement, settled: Settled, attempts: u32) {
+fn report(message: &Message, examined: &Examined, end: &End, settlement: &Settlement, settled: SettleOutcome, attempts: u32) {
     let (step, error) = describe(end);
     match settlement {
         Settlement::Delete => tracing::debug!(?settled, deliveries = message.dequeue_count, outcome = error, "job finished"),

@@ -20,7 +20,7 @@ pub struct Doorbell {
 
 /// Wait of a receiver before it asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum ReceiverWait {
     /// This long, regardless of the bell: the store asked for it, or failed.
     For(Duration),
     /// So long, or until the bell rings; it has an effect only after the second.
@@ -40,7 +40,7 @@ impl Doorbell {
     }
 }
 
-impl Wait {
+impl ReceiverWait {
     /// Waits. `true` where the bell rang.
     pub(crate) async fn over(self, bell: &Notify) -> bool {
         match self {
@@ -80,11 +80,11 @@ mod tests {
         let bell = Notify::new();
         let began = Instant::now();
         bell.notify_one();
-        assert!(!Wait::For(SECOND).over(&bell).await);
+        assert!(!ReceiverWait::For(SECOND).over(&bell).await);
         assert_eq!(began.elapsed(), SECOND);
-        assert!(Wait::OrBell(5 * SECOND, SECOND).over(&bell).await, "it was rung before");
+        assert!(ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await, "it was rung before");
         assert_eq!(began.elapsed(), 2 * SECOND, "and is heard after a while");
-        assert!(!Wait::OrBell(5 * SECOND, SECOND).over(&bell).await, "once");
+        assert!(!ReceiverWait::OrBell(5 * SECOND, SECOND).over(&bell).await, "once");
         assert_eq!(began.elapsed(), 7 * SECOND);
     }
 

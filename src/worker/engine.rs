@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::circuit::Circuit;
+use super::circuit::OpenCircuits;
 use super::count;
 use super::decide::Limits;
 use super::observer::Observer;
@@ -24,7 +24,7 @@ use crate::settings::WorkerSettings;
 pub type KeyOf = Arc<dyn Fn(&Job) -> Option<Primary> + Send + Sync>;
 
 /// Shared by all tasks of one run.
-pub(crate) struct Engine {
+pub(crate) struct Core {
     pub(crate) execute: Arc<dyn Execute>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
@@ -36,12 +36,12 @@ pub(crate) struct Engine {
     pub(crate) turns: Turns,
     /// Memory budget of its messages.
     pub(crate) memory: Arc<MemoryBudget>,
-    pub(crate) circuit: Circuit,
+    pub(crate) circuit: OpenCircuits,
     pub(crate) stuck: Stuck,
     pub(crate) stop: Stop,
     /// Set when a job met data of a later catalog: it is put off until the catalog fits, so that a run until idle would never end.
     pub(crate) outdated: CancellationToken,
-    pub(crate) tally: Tally,
+    pub(crate) tally: WorkerTally,
     /// Counters of item changes.
     pub(crate) items: count::Items,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -66,7 +66,7 @@ impl Stop {
 
 /// Totals so far.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct WorkerTally {
     pub(crate) done: AtomicU64,
     pub(crate) skipped: AtomicU64,
     pub(crate) released: AtomicU64,
@@ -111,7 +111,7 @@ impl std::ops::AddAssign for RunReport {
     }
 }
 
-impl Tally {
+impl WorkerTally {
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -144,7 +144,7 @@ impl Tally {
     }
 }
 
-impl Engine {
+impl Core {
     pub(crate) fn limits(&self) -> Limits {
         let Tuned { max_dequeue_count, retry_delay, give_up_after, .. } = self.tuning.now();
         Limits { max_dequeue_count, retry_delay, give_up_after }

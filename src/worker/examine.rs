@@ -10,7 +10,7 @@ use super::poison::Reason;
 use super::source::Carries;
 use crate::model::body::RawBody;
 use crate::model::cause;
-use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, OPS, Request};
+use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -106,12 +106,12 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
                     let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
                     permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", examined.op))
                 }
-                Ok(Request::Job(JobEnvelope { job, digest, unknown_fields, .. })) => {
+                Ok(JobRequest::Job(JobEnvelope { job, digest, unknown_fields, .. })) => {
                     examined.unknown_fields = unknown_fields;
                     examined.digest = digest;
                     Ok(Assigned::One(Work::Job(job)))
                 }
-                Ok(Request::Batch(batch)) => {
+                Ok(JobRequest::Batch(batch)) => {
                     examined.unknown_fields = batch.job(0).map(|envelope| envelope.unknown_fields).unwrap_or_default();
                     Ok(Assigned::Many(batch))
                 }
@@ -123,10 +123,10 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
 
 /// Whether a queue with this `allow` carries a request. Jobs that workers queue themselves, on the queue of the job that they came from, are
 /// allowed wherever a job is.
-fn may_carry(request: &Request, allow: Option<&BTreeSet<String>>) -> bool {
+fn may_carry(request: &JobRequest, allow: Option<&BTreeSet<String>>) -> bool {
     let (op, own) = match request {
-        Request::Job(envelope) => (envelope.job.op(), envelope.job.operation().is_sent_by_workers()),
-        Request::Batch(batch) => (batch.op(), false),
+        JobRequest::Job(envelope) => (envelope.job.op(), envelope.job.operation().is_sent_by_workers()),
+        JobRequest::Batch(batch) => (batch.op(), false),
     };
     own || allow.is_none_or(|allow| allow.contains(op))
 }

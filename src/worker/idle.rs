@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::source::{Carries, Source};
+use super::source::{Carries, Intake};
 use crate::model::cause;
 use crate::ports::Clock;
 
@@ -21,8 +21,8 @@ pub enum Rechecks {
 
 /// Waits until every queue has stayed empty for `quiet`, with nothing in flight. The count includes hidden
 /// messages, so none is waiting for another try either.
-pub(crate) async fn idle(sources: &[Arc<Source>], quiet: Duration, rechecks: Rechecks, clock: &dyn Clock) {
-    let watched: Vec<&Arc<Source>> =
+pub(crate) async fn idle(sources: &[Arc<Intake>], quiet: Duration, rechecks: Rechecks, clock: &dyn Clock) {
+    let watched: Vec<&Arc<Intake>> =
         sources.iter().filter(|source| source.carries == Carries::Jobs || rechecks == Rechecks::Awaited).collect();
     let step = (quiet / 4).clamp(Duration::from_millis(50), Duration::from_secs(2));
     let mut since: Option<(Duration, u64)> = None;
@@ -41,7 +41,7 @@ pub(crate) async fn idle(sources: &[Arc<Source>], quiet: Duration, rechecks: Rec
     }
 }
 
-async fn empty(sources: &[&Arc<Source>]) -> bool {
+async fn empty(sources: &[&Arc<Intake>]) -> bool {
     for source in sources {
         if source.board.in_flight() > 0 {
             return false;

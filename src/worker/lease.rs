@@ -31,7 +31,7 @@ use tokio::time::sleep;
 
 use super::count;
 use super::note::with_note;
-use super::source::Source;
+use super::source::Intake;
 use crate::model::cause;
 use crate::model::job::Note;
 use crate::planted::{Bug, planted};
@@ -48,7 +48,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A message in work, and the right to settle it.
 pub(crate) struct Lease {
-    source: Arc<Source>,
+    source: Arc<Intake>,
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     id: String,
@@ -71,7 +71,7 @@ pub(crate) struct Lease {
 
 /// How holding a lease over some work ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Hold<T> {
+pub(crate) enum LeaseOutcome<T> {
     /// The work ended; its lease may have been lost just then, which settling will tell.
     Finished(T),
     /// The service says that the receipt is void: another receiver may have the message. The work was dropped.
@@ -111,7 +111,7 @@ pub(crate) struct Leased {
 }
 
 impl Lease {
-    pub(crate) fn new(source: Arc<Source>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
+    pub(crate) fn new(source: Arc<Intake>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
         let Leased { id, receipt, text, visibility, sent, expires } = leased;
         let mut lease = Self {
             source,
@@ -166,7 +166,7 @@ impl Lease {
     }
 
     /// Works under the lease, renewing it meanwhile, until the work ends or the lease does.
-    pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Hold<T> {
+    pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> LeaseOutcome<T> {
         let mut work = pin!(Some(work));
         loop {
             let clock = Arc::clone(&self.clock);
@@ -175,10 +175,10 @@ impl Lease {
             let mut step = pin!(poll_fn(|context| {
                 if clock.monotonic() >= deadline {
                     work.set(None);
-                    return Poll::Ready(Hold::Over);
+                    return Poll::Ready(LeaseOutcome::Over);
                 }
                 match work.as_mut().as_pin_mut() {
-                    Some(work) => work.poll(context).map(Hold::Finished),
+                    Some(work) => work.poll(context).map(LeaseOutcome::Finished),
                     None => Poll::Pending,
                 }
             }));
@@ -214,7 +214,7 @@ impl Lease {
             }
             let lost = self.renewed(sent, visibility, answer);
             if lost {
-                return Hold::Lost;
+                return LeaseOutcome::Lost;
             }
             if let Some(ended) = ended {
                 return ended;

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::decide::{End, describe};
 use super::deliver::{Times, is_awaited};
-use super::engine::Engine;
+use super::engine::Core;
 use super::examine::{Assigned, Examined};
-use super::settle::Settled;
-use super::source::Source;
+use super::settle::SettleOutcome;
+use super::source::Intake;
 use super::walked::walked;
 use crate::model::cause;
 use crate::model::job::{Primary, Walked};
@@ -114,11 +114,11 @@ pub struct Delivered {
 }
 
 /// One delivery that ended, as the worker has it.
-pub(crate) struct Ended<'a> {
+pub(crate) struct EndedDelivery<'a> {
     pub(crate) message: &'a Message,
     pub(crate) examined: &'a Examined,
     pub(crate) end: &'a End,
-    pub(crate) settled: Settled,
+    pub(crate) settled: SettleOutcome,
     /// The outcome in metrics.
     pub(crate) outcome: &'static str,
     pub(crate) times: Times,
@@ -139,15 +139,15 @@ fn jobs(examined: &Examined) -> usize {
 }
 
 /// The report of an ended delivery to an observer.
-pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> Delivered {
-    let Ended { message, examined, end, settled, outcome, ref times } = *ended;
+pub(crate) fn delivered(engine: &Core, source: &Intake, ended: &EndedDelivery<'_>) -> Delivered {
+    let EndedDelivery { message, examined, end, settled, outcome, ref times } = *ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = match settled {
-        Settled::Deleted if skipped => Ending::Skipped,
-        Settled::Deleted => Ending::Done,
-        Settled::Released => Ending::Retried,
-        Settled::Poisoned(_) => Ending::Poisoned,
-        Settled::Lost => Ending::Lost,
+        SettleOutcome::Deleted if skipped => Ending::Skipped,
+        SettleOutcome::Deleted => Ending::Done,
+        SettleOutcome::Released => Ending::Retried,
+        SettleOutcome::Poisoned(_) => Ending::Poisoned,
+        SettleOutcome::Lost => Ending::Lost,
     };
     let (step, error) = match ending {
         Ending::Done => (None, None),
@@ -160,7 +160,7 @@ pub(crate) fn delivered(engine: &Engine, source: &Source, ended: &Ended<'_>) -> 
         }
     };
     let changes = end.outcome().map_or(&[][..], |outcome| &outcome.summary().changes);
-    let lag = (settled == Settled::Deleted && is_awaited(source, examined)).then_some(times.age);
+    let lag = (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {
         at: engine.clock.now(),
         queue: source.queue.clone(),

@@ -6,22 +6,22 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::count;
-use super::decide::Stores;
+use super::decide::Health;
 use super::deliver::deliver;
-use super::doorbell::Wait;
-use super::engine::Engine;
+use super::doorbell::ReceiverWait;
+use super::engine::Core;
 use super::poll::Pacing;
-use super::source::{Carries, Source};
+use super::source::{Carries, Intake};
 use super::status::ReceiverState;
 use crate::model::cause;
 use crate::ports::{ErrorClass, Missing};
 use crate::settings::PollInterval;
 
 /// Receives until the run is stopped, then until every message that was got is settled.
-pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
+pub(crate) async fn receive(engine: Arc<Core>, source: Arc<Intake>) {
     let mut jobs = JoinSet::new();
     let mut pacing = Pacing::new(poll_of(&engine, &source));
-    let mut wait = Wait::For(Duration::ZERO);
+    let mut wait = ReceiverWait::For(Duration::ZERO);
     while turn(&engine, &source, &mut pacing, wait).await {
         reap(&mut jobs);
         pacing.follow(poll_of(&engine, &source));
@@ -35,7 +35,7 @@ pub(crate) async fn receive(engine: Arc<Engine>, source: Arc<Source>) {
 }
 
 /// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
-fn poll_of(engine: &Engine, source: &Source) -> PollInterval {
+fn poll_of(engine: &Core, source: &Intake) -> PollInterval {
     let poll = engine.tuning.now().poll;
     match source.carries {
         Carries::Jobs => poll,
@@ -44,7 +44,7 @@ fn poll_of(engine: &Engine, source: &Source) -> PollInterval {
 }
 
 /// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(engine: &Engine, source: &Source, pacing: &mut Pacing, wait: Wait) -> bool {
+async fn turn(engine: &Core, source: &Intake, pacing: &mut Pacing, wait: ReceiverWait) -> bool {
     if pacing.is_unheard() {
         source.board.set_state(ReceiverState::Unheard);
     }
@@ -52,7 +52,7 @@ async fn turn(engine: &Engine, source: &Source, pacing: &mut Pacing, wait: Wait)
         if wait.over(&source.bell).await {
             pacing.rung();
         }
-        while engine.circuit.look() == Stores::Refuse {
+        while engine.circuit.look() == Health::Refuse {
             source.board.set_state(ReceiverState::PausedByStore);
             engine.circuit.closed().await;
         }
@@ -62,18 +62,18 @@ async fn turn(engine: &Engine, source: &Source, pacing: &mut Pacing, wait: Wait)
 }
 
 /// Gets one batch and begins its jobs. Returns how long to wait.
-async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> Wait {
+async fn batch(engine: &Arc<Core>, source: &Arc<Intake>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
     let slots = async {
         let slots = source.slots.refill().await;
         engine.stuck.settled().await;
         slots
     };
     let Some(Some(mut slots)) = engine.stop.receiving.run_until_cancelled(slots).await else {
-        return Wait::For(Duration::ZERO);
+        return ReceiverWait::For(Duration::ZERO);
     };
     // While it waited for slots a circuit may have opened.
-    if engine.circuit.look() == Stores::Refuse {
-        return Wait::For(Duration::ZERO);
+    if engine.circuit.look() == Health::Refuse {
+        return ReceiverWait::For(Duration::ZERO);
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);
     let sent = engine.now();
@@ -81,7 +81,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
     // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
     // have counted a delivery on messages that no task works on. They are released at once.
     let Some(got) = engine.stop.settling.run_until_cancelled(get).await else {
-        return Wait::For(Duration::ZERO);
+        return ReceiverWait::For(Duration::ZERO);
     };
     match got {
         Ok(messages) => {
@@ -93,7 +93,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
                 let place = source.board.enter(source.slots.taken(slot));
                 jobs.spawn(deliver(Arc::clone(engine), Arc::clone(source), message, sent, place));
             }
-            Wait::OrBell(pacing.answered(count, asked, engine.chance.unit()), pacing.fastest())
+            ReceiverWait::OrBell(pacing.answered(count, asked, engine.chance.unit()), pacing.fastest())
         }
         Err(error) => {
             let text = cause::chain(&error);
@@ -104,7 +104,7 @@ async fn batch(engine: &Arc<Engine>, source: &Arc<Source>, jobs: &mut JoinSet<()
             {
                 tracing::warn!(queue = %source.queue, error = %cause::chain(&error), "the missing queue cannot be created");
             }
-            Wait::For(if error.class == ErrorClass::Ambiguous {
+            ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
                 count::unanswered_poll(source);
                 pacing.unanswered(engine.chance.unit())
             } else {

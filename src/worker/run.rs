@@ -12,18 +12,18 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::adapt::adapt;
-use super::circuit::Circuit;
+use super::circuit::OpenCircuits;
 use super::concurrency;
 use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
-use super::engine::{Engine, KeyOf, RunReport, Stop, Tally};
+use super::engine::{Core, KeyOf, RunReport, Stop, WorkerTally};
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
 use super::receive::receive;
 use super::sample::sample;
 use super::slots::Slots;
-use super::source::{Carries, Source};
+use super::source::{Carries, Intake};
 use super::status::{QueueBoard, StatusBoard};
 use super::stuck::Stuck;
 use super::tuning::{Tuned, Tuning};
@@ -116,7 +116,7 @@ pub enum WorkerError {
 /// Takes messages from queues and drives their work.
 pub struct Worker {
     parts: WorkerParts,
-    sources: Vec<Arc<Source>>,
+    sources: Vec<Arc<Intake>>,
     board: StatusBoard,
     observer: Option<Arc<dyn Observer>>,
     tuning: Option<Arc<Tuning>>,
@@ -161,7 +161,7 @@ impl Worker {
     /// The doorbell of its job queues, also for use while it runs.
     pub fn doorbell(&self) -> Doorbell {
         let jobs = self.sources.iter().filter(|source| source.carries == Carries::Jobs);
-        let bell = |source: &Arc<Source>| (source.configured.clone(), source.queue.clone(), Arc::clone(&source.bell));
+        let bell = |source: &Arc<Intake>| (source.configured.clone(), source.queue.clone(), Arc::clone(&source.bell));
         Doorbell::new(jobs.map(bell))
     }
 
@@ -196,9 +196,9 @@ impl Worker {
         ended.map(|()| engine.tally.report())
     }
 
-    fn engine(&self) -> Engine {
+    fn engine(&self) -> Core {
         let parts = &self.parts;
-        Engine {
+        Core {
             execute: Arc::clone(&parts.execute),
             clock: Arc::clone(&parts.clock),
             chance: Arc::clone(&parts.chance),
@@ -208,18 +208,18 @@ impl Worker {
             key_of: Arc::clone(&parts.key_of),
             turns: Turns::new(),
             memory: Arc::clone(&self.memory),
-            circuit: Circuit::new(Arc::clone(&parts.health)),
+            circuit: OpenCircuits::new(Arc::clone(&parts.health)),
             stuck: Stuck::new(),
             stop: Stop::new(),
             outdated: CancellationToken::new(),
-            tally: Tally::default(),
+            tally: WorkerTally::default(),
             items: count::Items::default(),
             observer: self.observer.clone(),
         }
     }
 
     /// Tasks that help and own nothing: they run until the last settlement, since that may wait for a circuit.
-    fn start_helpers(&self, engine: &Arc<Engine>, helpers: &mut JoinSet<()>) {
+    fn start_helpers(&self, engine: &Arc<Core>, helpers: &mut JoinSet<()>) {
         let watching = Arc::clone(engine);
         helpers.spawn(async move {
             let end = watching.stop.settling.clone();
@@ -227,7 +227,7 @@ impl Worker {
             end.run_until_cancelled(supervised("circuit", &end, watch)).await;
         });
         for queue in self.parts.queues.iter().filter(|queue| queue.concurrency == Concurrency::Auto) {
-            let of_queue = |source: &&Arc<Source>| {
+            let of_queue = |source: &&Arc<Intake>| {
                 source.carries == Carries::Jobs && source.configured == queue.name && source.account == queue.account
             };
             let (adapting, sources): (_, Vec<_>) = (Arc::clone(engine), self.sources.iter().filter(of_queue).cloned().collect());
@@ -246,7 +246,7 @@ impl Worker {
     }
 
     /// Waits until the run ends by itself.
-    async fn ended(&self, engine: &Engine, mode: Mode) -> Result<(), WorkerError> {
+    async fn ended(&self, engine: &Core, mode: Mode) -> Result<(), WorkerError> {
         match mode {
             Mode::Forever => std::future::pending().await,
             Mode::UntilIdle { quiet, rechecks } => tokio::select! {
@@ -282,7 +282,7 @@ impl Worker {
 }
 
 /// The queue or its shards, and its recheck queue.
-fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>, WorkerError> {
+fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>, WorkerError> {
     let name = |source| WorkerError::Name { queue: queue.name.clone(), source };
     let account = stores.account(&queue.account).map_err(|source| WorkerError::Account { queue: queue.name.clone(), source })?;
     let poison = queue.name.with_suffix("-poison").map_err(name)?;
@@ -294,7 +294,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
         }
         .clone();
-        Arc::new(Source {
+        Arc::new(Intake {
             board: Arc::new(QueueBoard::new(name.clone(), carries, slots.clone())),
             configured: queue.name.clone(),
             queue: name,
@@ -309,14 +309,14 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Source>>
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),
             bell: Arc::default(),
-            found: count::Found::default(),
+            found: count::QueueCounters::default(),
         })
     };
     let slots = Slots::new(match queue.concurrency {
         Concurrency::Fixed(jobs) => jobs,
         Concurrency::Auto => concurrency::START,
     });
-    let mut sources: Vec<Arc<Source>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, &slots)).collect();
+    let mut sources: Vec<Arc<Intake>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, &slots)).collect();
     sources.push(source(recheck.clone(), Carries::Rechecks, &Slots::new(RECHECK_SLOTS)));
     Ok(sources)
 }

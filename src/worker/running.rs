@@ -19,11 +19,11 @@ use tokio::time::sleep;
 use super::attempts::Deliveries;
 use super::count;
 use super::decide::{End, Interruption, Ran};
-use super::engine::Engine;
-use super::lease::{Hold, Lease, Traced};
+use super::engine::Core;
+use super::lease::{Lease, LeaseOutcome, Traced};
 use super::schedule::Folding;
-use super::source::Source;
-use super::turns::{Lead, Place, Turn};
+use super::source::Intake;
+use super::turns::{Lead, QueuePosition, Turn};
 use crate::model::cause;
 use crate::model::job::JobDigest;
 use crate::ports::Message;
@@ -39,7 +39,7 @@ pub(crate) struct Assignment<'a> {
 }
 
 /// Runs the work under its lease, or shares a run.
-pub(crate) async fn run(engine: &Engine, source: &Source, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
+pub(crate) async fn run(engine: &Core, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
     let lead = match held(lease.hold(turn(engine, source, assignment)).await) {
         Ok(Ok(lead)) => lead,
         Ok(Err(end)) | Err(end) => return end,
@@ -51,16 +51,16 @@ pub(crate) async fn run(engine: &Engine, source: &Source, lease: &mut Lease, ass
 }
 
 /// The result of work under a lease.
-pub(super) fn held<T>(hold: Hold<T>) -> Result<T, End> {
+pub(super) fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
     match hold {
-        Hold::Finished(finished) => Ok(finished),
-        Hold::Lost => Err(End::LeaseLost),
-        Hold::Over => Err(End::Interrupted(Interruption::LeaseOver)),
+        LeaseOutcome::Finished(finished) => Ok(finished),
+        LeaseOutcome::Lost => Err(End::LeaseLost),
+        LeaseOutcome::Over => Err(End::Interrupted(Interruption::LeaseOver)),
     }
 }
 
 /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-pub(super) async fn turn(engine: &Engine, source: &Source, assignment: &Assignment<'_>) -> Result<Lead, End> {
+pub(super) async fn turn(engine: &Core, source: &Intake, assignment: &Assignment<'_>) -> Result<Lead, End> {
     let Assignment { message, work, .. } = assignment;
     if engine.stop.receiving.is_cancelled() {
         return Err(End::Interrupted(Interruption::Drain));
@@ -68,9 +68,9 @@ pub(super) async fn turn(engine: &Engine, source: &Source, assignment: &Assignme
     let folding = if matches!(work, Work::Job(job) if job.operation().folds()) { Folding::Folds } else { Folding::Alone };
     let Some(key) = engine.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
     match engine.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
-        Place::Now(lead) => Ok(lead),
-        Place::Crowded => Err(End::Interrupted(Interruption::Crowded)),
-        Place::Later(turn) => {
+        QueuePosition::Now(lead) => Ok(lead),
+        QueuePosition::Crowded => Err(End::Interrupted(Interruption::Crowded)),
+        QueuePosition::Later(turn) => {
             let turn = tokio::select! {
                 biased;
                 () = engine.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
@@ -90,7 +90,7 @@ pub(super) async fn turn(engine: &Engine, source: &Source, assignment: &Assignme
 }
 
 /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-pub(super) async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+pub(super) async fn note(engine: &Core, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
     if !deliveries.is_disturbed() {
         lease.note_later(deliveries.begun());
         return Ok(());
@@ -104,7 +104,7 @@ pub(super) async fn note(engine: &Engine, lease: &mut Lease, deliveries: &Delive
 }
 
 /// Runs the work, for all that were folded into it.
-pub(super) async fn execute(engine: &Engine, source: &Source, assignment: &Assignment<'_>, lead: Lead) -> End {
+pub(super) async fn execute(engine: &Core, source: &Intake, assignment: &Assignment<'_>, lead: Lead) -> End {
     // Requests sent for any of them may be on their way still.
     let delivery = crate::reconcile::Delivery {
         dequeue_count: lead.dequeue_count(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::count;
-use super::source::Source;
+use super::source::Intake;
 use super::status::Backlog;
 use super::times::between;
 use crate::model::cause;
@@ -17,7 +17,7 @@ use crate::ports::{Chance, Clock, StoreError};
 const EVERY: Duration = Duration::from_secs(15);
 
 /// Measures the backlog of every queue periodically; never returns.
-pub(crate) async fn sample(sources: &[Arc<Source>], clock: &dyn Clock, chance: &dyn Chance) {
+pub(crate) async fn sample(sources: &[Arc<Intake>], clock: &dyn Clock, chance: &dyn Chance) {
     loop {
         for source in sources {
             if let Err(error) = backlog(source, clock).await {
@@ -28,7 +28,7 @@ pub(crate) async fn sample(sources: &[Arc<Source>], clock: &dyn Clock, chance: &
     }
 }
 
-async fn backlog(source: &Source, clock: &dyn Clock) -> Result<(), StoreError> {
+async fn backlog(source: &Intake, clock: &dyn Clock) -> Result<(), StoreError> {
     let messages = source.queues.approximate_count(&source.queue).await?;
     let visible = if messages == 0 { Vec::new() } else { source.queues.peek(&source.queue, limits::QUEUE_BATCH).await? };
     // The front of the queue is not always its oldest message; the oldest of the first 32 is near enough.

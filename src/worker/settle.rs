@@ -9,12 +9,12 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
-use super::decide::{Attempt, Progress, Settlement, Verdict};
-use super::engine::Engine;
+use super::decide::{Attempt, PoisonVerdict, Progress, Settlement};
+use super::engine::Core;
 use super::examine::{Assigned, Examined};
-use super::lease::{Hold, Lease};
+use super::lease::{Lease, LeaseOutcome};
 use super::poison::{self, PoisonMessage, Reason};
-use super::source::Source;
+use super::source::Intake;
 use super::stuck::StuckOne;
 use super::{count, note};
 use crate::model::cause;
@@ -35,7 +35,7 @@ const POISON_TRIES: u32 = 3;
 
 /// Outcome for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum SettleOutcome {
     /// It was deleted: the job is done.
     Deleted,
     /// It comes again.
@@ -47,13 +47,13 @@ pub(crate) enum Settled {
 }
 
 /// One request that settles a message.
-enum Request<'a> {
+enum SettleRequest<'a> {
     Delete,
     Release { text: &'a str, delay: Duration },
 }
 
 /// How a request that settles ended.
-enum Answer {
+enum SettleAnswer {
     Done,
     Lost,
     Refused,
@@ -61,40 +61,42 @@ enum Answer {
 
 /// Walks a settlement. `delivered` is the message as it was got.
 pub(crate) async fn settle(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
     settlement: &Settlement,
-) -> Settled {
+) -> SettleOutcome {
     match settlement {
-        Settlement::Abandon => Settled::Lost,
-        Settlement::Delete => match persist(engine, source, lease, delivered, Request::Delete).await {
-            Answer::Done => Settled::Deleted,
-            Answer::Lost | Answer::Refused => Settled::Lost,
+        Settlement::Abandon => SettleOutcome::Lost,
+        Settlement::Delete => match persist(engine, source, lease, delivered, SettleRequest::Delete).await {
+            SettleAnswer::Done => SettleOutcome::Deleted,
+            SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
         },
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
         Settlement::Advance(progress) => advance(engine, source, lease, delivered, examined, progress).await,
         Settlement::Poison(verdict) => {
             if planted(Bug::DeletedBeforePoisoned) {
-                persist(engine, source, lease, delivered, Request::Delete).await;
+                persist(engine, source, lease, delivered, SettleRequest::Delete).await;
             }
             let put = async {
                 give_up(engine, source, delivered, examined, verdict).await
                     && put_poison(engine, source, delivered, examined, verdict).await.is_ok()
             };
             // A lease that ended with its message cannot be held any more, and no other receiver can get the message.
-            let put = if engine.now() >= lease.deadline() { Hold::Finished(put.await) } else { lease.hold(put).await };
+            let put = if engine.now() >= lease.deadline() { LeaseOutcome::Finished(put.await) } else { lease.hold(put).await };
             let delay = match put {
-                Hold::Finished(true) => {
+                LeaseOutcome::Finished(true) => {
                     count::poisoned(source, verdict.reason);
                     // Were the delete to fail, the message would come again and be poisoned again under the same id.
-                    persist(engine, source, lease, delivered, Request::Delete).await;
-                    return Settled::Poisoned(verdict.reason);
+                    persist(engine, source, lease, delivered, SettleRequest::Delete).await;
+                    return SettleOutcome::Poisoned(verdict.reason);
                 }
-                Hold::Lost => return Settled::Lost,
-                Hold::Finished(false) | Hold::Over => engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit()),
+                LeaseOutcome::Lost => return SettleOutcome::Lost,
+                LeaseOutcome::Finished(false) | LeaseOutcome::Over => {
+                    engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit())
+                }
             };
             release(engine, source, lease, delivered, examined, delay, verdict.attempt).await
         }
@@ -102,18 +104,18 @@ pub(crate) async fn settle(
 }
 
 async fn release(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
     delay: Duration,
     attempt: Attempt,
-) -> Settled {
+) -> SettleOutcome {
     let Some(text) = lease.text().map(ToOwned::to_owned) else {
         // In the place of a text that could not be read nothing else may be written.
         tracing::info!(queue = %source.queue, message_id = delivered.id, "the message is left as it is until its visibility timeout ends");
-        return Settled::Lost;
+        return SettleOutcome::Lost;
     };
     let note = match attempt {
         Attempt::Counts => examined.deliveries.begun(),
@@ -121,44 +123,44 @@ async fn release(
         Attempt::Failed(failing) => examined.deliveries.failed(failing),
     };
     if let Some(text) = note::with_note(&text, &note) {
-        match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
-            Answer::Done => return Settled::Released,
-            Answer::Lost => return Settled::Lost,
+        match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+            SettleAnswer::Done => return SettleOutcome::Released,
+            SettleAnswer::Lost => return SettleOutcome::Lost,
             // The text as it was is surely accepted.
-            Answer::Refused => {}
+            SettleAnswer::Refused => {}
         }
     }
-    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay }).await {
-        Answer::Done => Settled::Released,
-        Answer::Lost | Answer::Refused => Settled::Lost,
+    match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+        SettleAnswer::Done => SettleOutcome::Released,
+        SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
     }
 }
 
 /// Releases the message with its progress in it. Where that does not fit, as it was: the part is done once more.
 async fn advance(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
     progress: &Progress,
-) -> Settled {
+) -> SettleOutcome {
     let note = examined.deliveries.advanced(progress.at_once);
     let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, &progress.fields)) else {
         return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };
-    match persist(engine, source, lease, delivered, Request::Release { text: &text, delay: progress.delay }).await {
-        Answer::Done => Settled::Released,
-        Answer::Lost | Answer::Refused => Settled::Lost,
+    match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay: progress.delay }).await {
+        SettleAnswer::Done => SettleOutcome::Released,
+        SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
     }
 }
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
 /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered: &Message, request: Request<'_>) -> Answer {
+async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> SettleAnswer {
     let op = match request {
-        Request::Delete => "delete_message",
-        Request::Release { .. } => "update_message",
+        SettleRequest::Delete => "delete_message",
+        SettleRequest::Release { .. } => "update_message",
     };
     let mut waits = RETRIES.waits(|| engine.chance.unit());
     let mut stuck: Option<StuckOne<'_>> = None;
@@ -166,24 +168,24 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
     let mut told = false;
     loop {
         let result = match request {
-            Request::Delete => lease.delete().await,
-            Request::Release { text, delay } => lease.release(text, delay).await,
+            SettleRequest::Delete => lease.delete().await,
+            SettleRequest::Release { text, delay } => lease.release(text, delay).await,
         };
         let Err(error) = result else {
             if let Some(stuck) = stuck {
                 stuck.through();
             }
-            return Answer::Done;
+            return SettleAnswer::Done;
         };
         let retry_after = match error.class {
             // An earlier request that was never answered may well have been the one.
-            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return Answer::Done,
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return SettleAnswer::Done,
             ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                 tracing::warn!(
                     queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error),
                     "the message was not settled: somebody else has it"
                 );
-                return Answer::Lost;
+                return SettleAnswer::Lost;
             }
             ErrorClass::Ambiguous => {
                 unanswered = true;
@@ -195,7 +197,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
             }
             ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::Permanent | ErrorClass::TooLarge => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "the message was not settled");
-                return Answer::Refused;
+                return SettleAnswer::Refused;
             }
         };
         if !told {
@@ -211,7 +213,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
             biased;
             () = engine.stop.settling.cancelled() => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, "the message was not settled before the program ended");
-                return Answer::Lost;
+                return SettleAnswer::Lost;
             }
             () = engine.circuit.closes() => {}
             // Spread over a second, since all that are stuck are woken at once.
@@ -222,7 +224,7 @@ async fn persist(engine: &Engine, source: &Source, lease: &mut Lease, delivered:
 }
 
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
-async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined: &Examined, verdict: &Verdict) -> bool {
+async fn give_up(engine: &Core, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     match &examined.work {
         Ok(Assigned::One(work)) => give_up_one(engine, source, delivered, (work, examined.digest.clone()), verdict).await,
         Ok(Assigned::Many(_)) | Err(_) => true,
@@ -230,11 +232,11 @@ async fn give_up(engine: &Engine, source: &Source, delivered: &Message, examined
 }
 
 async fn give_up_one(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     delivered: &Message,
     (work, digest): (&Work, Option<JobDigest>),
-    verdict: &Verdict,
+    verdict: &PoisonVerdict,
 ) -> bool {
     let (Reason::Exhausted | Reason::Expired) = verdict.reason else { return true };
     let delivery = source.delivery(delivered, digest);
@@ -251,11 +253,11 @@ async fn give_up_one(
 
 /// Puts the poison message, a few times where the store is at fault.
 async fn put_poison(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     delivered: &Message,
     examined: &Examined,
-    verdict: &Verdict,
+    verdict: &PoisonVerdict,
 ) -> Result<(), StoreError> {
     let text = match &delivered.text {
         MessageText::Readable(text) => text,
@@ -267,12 +269,12 @@ async fn put_poison(
 
 /// Gives a job of a batch up and puts its poison message: that of the job alone, under an id of its own. Whether it is there.
 pub(crate) async fn put_poison_of(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     delivered: &Message,
     examined: &Examined,
     (batch, at): (&Batch, usize),
-    verdict: &Verdict,
+    verdict: &PoisonVerdict,
 ) -> bool {
     if let Ok(JobEnvelope { job, digest, .. }) = batch.job(at)
         && !give_up_one(engine, source, delivered, (&Work::Job(job), digest), verdict).await
@@ -291,11 +293,11 @@ pub(crate) async fn put_poison_of(
 }
 
 fn poison_message(
-    engine: &Engine,
-    source: &Source,
+    engine: &Core,
+    source: &Intake,
     delivered: &Message,
     examined: &Examined,
-    verdict: &Verdict,
+    verdict: &PoisonVerdict,
     body: String,
 ) -> PoisonMessage {
     PoisonMessage {
@@ -316,7 +318,7 @@ fn poison_message(
     }
 }
 
-async fn put_poison_message(engine: &Engine, source: &Source, message: PoisonMessage) -> Result<(), StoreError> {
+async fn put_poison_message(engine: &Core, source: &Intake, message: PoisonMessage) -> Result<(), StoreError> {
     if planted(Bug::PoisonLost) {
         return Ok(());
     }

@@ -19,10 +19,10 @@ const OF_BATCHES: usize = 256;
 
 /// The slots that the shards of one queue share.
 #[derive(Debug, Clone)]
-pub(crate) struct Slots(Arc<Shared>);
+pub(crate) struct Slots(Arc<SlotsState>);
 
 #[derive(Debug)]
-struct Shared {
+struct SlotsState {
     free: Arc<Semaphore>,
     count: AtomicUsize,
     /// Slots in use that are one too many: each is given up when it becomes free.
@@ -49,7 +49,7 @@ impl Slots {
     /// At least one slot.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
-        Self(Arc::new(Shared {
+        Self(Arc::new(SlotsState {
             free: Arc::new(Semaphore::new(count)),
             count: AtomicUsize::new(count),
             surplus: AtomicUsize::new(0),
@@ -104,7 +104,7 @@ impl Slots {
 
     /// Measurements since the last [`reset`](Self::reset), `length` ago.
     pub(crate) fn window(&self, length: Duration) -> Window {
-        let Shared { ended, throttled, full, .. } = self.0.as_ref();
+        let SlotsState { ended, throttled, full, .. } = self.0.as_ref();
         Window {
             length,
             ended: ended.load(Ordering::Relaxed),

@@ -24,7 +24,7 @@ pub enum Carries {
 }
 
 /// One queue that is received from: a job queue, one of its shards, or a recheck queue.
-pub(crate) struct Source {
+pub(crate) struct Intake {
     pub(crate) queue: QueueName,
     /// The queue as configured, of which it may be a shard.
     pub(crate) configured: QueueName,
@@ -47,10 +47,10 @@ pub(crate) struct Source {
     pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
     /// Counters of its deliveries.
-    pub(crate) found: count::Found,
+    pub(crate) found: count::QueueCounters,
 }
 
-impl Source {
+impl Intake {
     /// How many jobs that cannot be folded may wait under one key: half of the slots stay for other keys.
     pub(crate) fn crowd(&self) -> usize {
         self.slots.count().div_ceil(2)

@@ -113,11 +113,11 @@ pub(crate) struct QueueBoard {
     gauge: metrics::Gauge,
     limit: metrics::Gauge,
     slots: Slots,
-    told: Mutex<Told>,
+    told: Mutex<ReceiverReport>,
 }
 
 #[derive(Clone)]
-struct Told {
+struct ReceiverReport {
     state: ReceiverState,
     last_poll: Option<Timestamp>,
     last_error: Option<LastError>,
@@ -134,7 +134,7 @@ impl QueueBoard {
     pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
         announce_queue(queue.as_str());
         let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
-        let told = Mutex::new(Told { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
+        let told = Mutex::new(ReceiverReport { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
         let zero = || AtomicU64::new(0);
         Self {
             queue,
@@ -210,7 +210,7 @@ impl QueueBoard {
     }
 
     fn snapshot(&self) -> QueueStatus {
-        let Told { state, last_poll, last_error, backlog } = self.told().clone();
+        let ReceiverReport { state, last_poll, last_error, backlog } = self.told().clone();
         QueueStatus {
             queue: self.queue.clone(),
             carries: self.carries,
@@ -225,7 +225,7 @@ impl QueueBoard {
         }
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+    fn told(&self) -> std::sync::MutexGuard<'_, ReceiverReport> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

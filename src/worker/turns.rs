@@ -31,7 +31,7 @@ pub(crate) enum Turn {
 }
 
 /// Outcome for an arriving job.
-pub(crate) enum Place {
+pub(crate) enum QueuePosition {
     /// Its turn.
     Now(Lead),
     /// Its turn, later.
@@ -53,7 +53,7 @@ impl Turns {
     }
 
     /// Takes a place under a key. At most `most` jobs that cannot be folded may wait there.
-    pub(crate) fn arrive(&self, key: Primary, folding: Folding, most: usize, dequeue_count: u32) -> Place {
+    pub(crate) fn arrive(&self, key: Primary, folding: Folding, most: usize, dequeue_count: u32) -> QueuePosition {
         let mut later = None;
         let arrival = self.lock().arrive(&key, folding, most, || {
             let (turn, receiver) = oneshot::channel();
@@ -61,9 +61,9 @@ impl Turns {
             Waiter { turn, dequeue_count }
         });
         match (arrival, later) {
-            (Arrival::Runs, _) => Place::Now(Lead { held: Some((self.clone(), key)), dequeue_count, folded: Vec::new() }),
-            (Arrival::Waits, Some(turn)) => Place::Later(turn),
-            (Arrival::Waits, None) | (Arrival::Crowded, _) => Place::Crowded,
+            (Arrival::Runs, _) => QueuePosition::Now(Lead { held: Some((self.clone(), key)), dequeue_count, folded: Vec::new() }),
+            (Arrival::Waits, Some(turn)) => QueuePosition::Later(turn),
+            (Arrival::Waits, None) | (Arrival::Crowded, _) => QueuePosition::Crowded,
         }
     }
 
@@ -140,26 +140,26 @@ mod tests {
 
     fn later(turns: &Turns, folding: Folding) -> oneshot::Receiver<Turn> {
         match turns.arrive(key(), folding, 9, 1) {
-            Place::Later(turn) => turn,
-            Place::Now(_) | Place::Crowded => panic!("it does not wait"),
+            QueuePosition::Later(turn) => turn,
+            QueuePosition::Now(_) | QueuePosition::Crowded => panic!("it does not wait"),
         }
     }
 
     #[test]
     fn a_turn_is_handed_on_when_the_run_ends_or_is_dropped() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
         let mut second = later(&turns, Folding::Alone);
         assert!(second.try_recv().is_err());
         drop(first);
         assert!(matches!(second.try_recv(), Ok(Turn::Lead(_))));
-        assert!(matches!(turns.arrive(key(), Folding::Alone, 9, 1), Place::Now(_)));
+        assert!(matches!(turns.arrive(key(), Folding::Alone, 9, 1), QueuePosition::Now(_)));
     }
 
     #[test]
     fn who_no_longer_waits_is_passed_over_with_those_folded_into_it_kept() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Alone, 9, 1) else { panic!("it waits") };
         drop(later(&turns, Folding::Folds));
         let mut kept = later(&turns, Folding::Folds);
         drop(first);
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn folded_jobs_get_the_answer_or_run_themselves_where_there_was_none() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
         let (mut a, mut b, mut c) = (later(&turns, Folding::Folds), later(&turns, Folding::Folds), later(&turns, Folding::Folds));
         drop(first);
         let Ok(Turn::Lead(lead)) = a.try_recv() else { panic!("not its turn") };
@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn a_run_is_a_redelivery_where_one_of_those_folded_into_it_is() {
         let turns = Turns::new();
-        let Place::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
+        let QueuePosition::Now(first) = turns.arrive(key(), Folding::Folds, 9, 1) else { panic!("it waits") };
         let mut lead = later(&turns, Folding::Folds);
-        let Place::Later(mut folded) = turns.arrive(key(), Folding::Folds, 9, 3) else { panic!("it does not wait") };
+        let QueuePosition::Later(mut folded) = turns.arrive(key(), Folding::Folds, 9, 3) else { panic!("it does not wait") };
         assert_eq!(first.dequeue_count(), 1);
         drop(first);
         let Ok(Turn::Lead(second)) = lead.try_recv() else { panic!("not its turn") };

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use evenkeel::adapters::azure::{self, AzureAccount, EndpointOverrides, Timeouts};
 use evenkeel::model::{AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, Condition, ErrorClass, MessageText, Missing, Query, StoreError,
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, ClocksApart, ErrorClass, IfMatch, MessageText, Missing, Query, StoreError,
     TableOperation, Ttl,
 };
 use secrecy::SecretString;
@@ -54,7 +54,7 @@ fn insert() -> TableOperation {
 }
 
 fn replace() -> TableOperation {
-    TableOperation::Replace(entity("p", "r"), Condition::Matches(ETag::new("W/\"datetime'1'\"").unwrap()))
+    TableOperation::Replace(entity("p", "r"), IfMatch::Matches(ETag::new("W/\"datetime'1'\"").unwrap()))
 }
 
 /// The shape in which the tables of Azure report an error: no `x-ms-error-code`.

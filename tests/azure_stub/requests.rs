@@ -26,10 +26,10 @@ async fn quotes_are_doubled_in_addresses_alone() {
 
 #[tokio::test]
 async fn conditions_are_never_left_out() {
-    let etag = || Condition::Matches(ETag::new("W/\"datetime'1'\"").unwrap());
+    let etag = || IfMatch::Matches(ETag::new("W/\"datetime'1'\"").unwrap());
     let operations = [
         TableOperation::Replace(entity("p", "1"), etag()),
-        TableOperation::Merge(entity("p", "2"), Condition::Any),
+        TableOperation::Merge(entity("p", "2"), IfMatch::Any),
         TableOperation::Delete(entity("p", "3").key, etag()),
     ];
     for operation in operations.clone() {

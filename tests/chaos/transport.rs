@@ -9,8 +9,8 @@ use evenkeel::adapters::retry::Retry;
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{
-    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, Condition, ErrorClass, Message, Query, QueueStore, StoreError,
-    TableOperation, TableStore, Ttl,
+    Account, BlobCopy, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Message, Query, QueueStore, StoreError, TableOperation,
+    TableStore, Ttl,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::FutureExt as _;
@@ -131,10 +131,10 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     ("insert", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Insert(entity("new")))),
     ("insert or replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::InsertOrReplace(entity("r")))),
     ("insert or merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::InsertOrMerge(entity("r")))),
-    ("replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Replace(entity("r"), Condition::Matches(p.etag.clone())))),
-    ("merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Merge(entity("r"), Condition::Matches(p.etag.clone())))),
-    ("delete at an ETag", Kind::Repeats, |a, p| writes!(p, a, TableOperation::Delete(key(), Condition::Matches(p.etag.clone())))),
-    ("delete whatever is there", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Delete(key(), Condition::Any))),
+    ("replace", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Replace(entity("r"), IfMatch::Matches(p.etag.clone())))),
+    ("merge", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Merge(entity("r"), IfMatch::Matches(p.etag.clone())))),
+    ("delete at an ETag", Kind::Repeats, |a, p| writes!(p, a, TableOperation::Delete(key(), IfMatch::Matches(p.etag.clone())))),
+    ("delete whatever is there", Kind::Surfaces, |a, p| writes!(p, a, TableOperation::Delete(key(), IfMatch::Any))),
     ("transaction", Kind::Surfaces, |a, p| {
         async move {
             let operations = [TableOperation::Insert(entity("a")), TableOperation::Insert(entity("b"))];
@@ -233,7 +233,7 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn dressed(account: &Account) -> Account {
+fn decorated(account: &Account) -> Account {
     let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_secs(2) };
     let policy = RetryPolicy { backoff, attempts: 3 };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(1));
@@ -254,7 +254,7 @@ async fn one_fault_at_any_operation_is_survived_where_it_may_be_repeated_and_tol
         for fault in FAULTS.into_iter().filter(|fault| makes_sense(name, *fault)) {
             let prepared = prepare(&plain).await;
             let line = Line::with(fault, azurite);
-            let result = run(&dressed(&line.connect()), &prepared).await;
+            let result = run(&decorated(&line.connect()), &prepared).await;
             let surfaces = *kind == Kind::Surfaces && fault.class(*kind) == ErrorClass::Ambiguous;
             let well = match &result {
                 Ok(()) => !surfaces && line.sent() == 2,

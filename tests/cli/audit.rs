@@ -42,7 +42,7 @@ fn harm(place: &Place) {
         let different = copy("1@contoso.com", "1").with("LastName", "Nobody");
         let employee = Entity::new(EntityKey::new("Sales", "3").unwrap()).with("Email", "new@contoso.com").with("LastName", "Kim");
         for (table, operation) in [
-            (&copies, TableOperation::Delete(missing, evenkeel::ports::Condition::Any)),
+            (&copies, TableOperation::Delete(missing, evenkeel::ports::IfMatch::Any)),
             (&copies, TableOperation::InsertOrReplace(different)),
             (&copies, TableOperation::InsertOrReplace(copy("stray@contoso.com", "2"))),
             (&TableName::new("Employees").unwrap(), TableOperation::InsertOrReplace(employee)),

@@ -160,12 +160,12 @@ impl Dice {
 
 /// What the client does next: entities that it writes or deletes itself, then jobs.
 #[derive(Default)]
-struct Deed {
+struct ClientStep {
     own: Vec<(&'static str, TableOperation)>,
     jobs: Vec<Value>,
 }
 
-fn deed(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> Deed {
+fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientStep {
     let (pk, n) = (dice.of(&DEPARTMENTS), dice.below(8));
     let rk = n.to_string();
     let employee = json!({"PartitionKey": pk, "RowKey": rk, "Email": format!("{pk}{n}.{}@Contoso.com", dice.below(3)),
@@ -173,13 +173,13 @@ fn deed(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> Deed {
     let key = EntityKey::new(pk, rk.as_str()).unwrap();
     let on = |op: &str| json!({"op": op, "table": "Employees", "pk": pk, "rk": rk});
     let archive = |op: &str, archive: &str| json!({"op": op, "archive": archive, "pk": pk, "rk": rk});
-    let jobs = |jobs: Vec<Value>| Deed { jobs, ..Deed::default() };
+    let jobs = |jobs: Vec<Value>| ClientStep { jobs, ..ClientStep::default() };
     match dice.below(20) {
         0..=3 => jobs(vec![json!({"op": "put", "table": "Employees", "entity": employee})]),
         4 => jobs(vec![json!({"op": "put", "table": "Employees", "mode": "merge", "entity":
             {"PartitionKey": pk, "RowKey": rk, format!("Hour{:02}", number % 24): number}})]),
-        5 | 6 => Deed { own: vec![("Employees", TableOperation::InsertOrReplace(entity(&employee)))], jobs: vec![on("sync")] },
-        7 => Deed { own: vec![("Employees", TableOperation::Delete(key, evenkeel::ports::Condition::Any))], jobs: vec![on("sync")] },
+        5 | 6 => ClientStep { own: vec![("Employees", TableOperation::InsertOrReplace(entity(&employee)))], jobs: vec![on("sync")] },
+        7 => ClientStep { own: vec![("Employees", TableOperation::Delete(key, evenkeel::ports::IfMatch::Any))], jobs: vec![on("sync")] },
         8 => jobs(vec![on("delete")]),
         9 => jobs(vec![archive("archive", "former")]),
         10 => jobs(vec![archive("restore", "former")]),
@@ -218,14 +218,14 @@ fn entity(json: &Value) -> Entity {
     evenkeel::model::odata::decode(json).unwrap()
 }
 
-async fn does(account: &Account, deed: Deed) {
-    for (table, operation) in deed.own {
+async fn does(account: &Account, client_step: ClientStep) {
+    for (table, operation) in client_step.own {
         // One that is not there cannot be deleted: the sync that follows finds it absent either way.
         let done = account.tables.apply(&TableName::new(table).unwrap(), &operation).await;
         assert!(done.as_ref().err().is_none_or(evenkeel::ports::StoreError::is_missing_item), "{done:?}");
     }
     let queue = QueueName::new(QUEUE).unwrap();
-    for job in deed.jobs {
+    for job in client_step.jobs {
         account.queues.put(&queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
     }
 }
@@ -372,18 +372,18 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     site.write("Departments", &departments);
     let workers = [site.worker(&["--set", "queues.0.concurrency=16"]), site.worker(&["--set", "queues.0.concurrency=16"])];
     let mut dice = Dice(20_261_120);
-    let (deeds, readings) = site.with(async |account| {
-        let (mut deeds, mut readings) = (0, 0);
+    let (steps, readings) = site.with(async |account| {
+        let (mut steps, mut readings) = (0, 0);
         let began = tokio::time::Instant::now();
-        // Each deed is done whole: what is written and not said is nobody's to derive from. A slow machine takes longer than a minute.
+        // Each step is done whole: what is written and not said is nobody's to derive from. A slow machine takes longer than a minute.
         while began.elapsed() < GOES_ON || readings < ENOUGH_READINGS {
-            deeds += 1;
-            let next = deed(&mut dice, deeds, elsewhere);
+            steps += 1;
+            let next = client_step(&mut dice, steps, elsewhere);
             readings += next.jobs.iter().filter(|job| job["table"] == "Series").count();
             does(&account, next).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        (deeds, readings)
+        (steps, readings)
     });
     wait_until("everything is done", || site.count(QUEUE) == 0);
     for worker in workers {
@@ -394,7 +394,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         let error = poison["error"].as_str().unwrap_or_default();
         assert!(error.contains("was not restored by this job"), "{poison}");
     }
-    assert!(deeds > 100, "{deeds} deeds in a minute");
+    assert!(steps > 100, "{steps} steps in a minute");
     assert_derived(site, elsewhere, readings);
     let audited = site.command(&["--json", "audit"]);
     assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel::model::{EdmValue, Entity, EntityKey, Row, TableName};
-use evenkeel::ports::{Condition, ErrorClass, TableOperation};
+use evenkeel::ports::{ErrorClass, IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::oracle::assert_index_complete;
@@ -18,7 +18,7 @@ fn key(number: u32) -> EntityKey {
 /// How the client writes an entity: half only as long as it exists, half also when it has gone.
 fn write(number: u32, version: i32) -> TableOperation {
     let entity = Entity::new(key(number)).with("Version", version);
-    if number.is_multiple_of(2) { TableOperation::Merge(entity, Condition::Any) } else { TableOperation::InsertOrMerge(entity) }
+    if number.is_multiple_of(2) { TableOperation::Merge(entity, IfMatch::Any) } else { TableOperation::InsertOrMerge(entity) }
 }
 
 #[test]

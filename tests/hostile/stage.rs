@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::config::{self, Folder, Loaded, Request};
 use evenkeel::migrations::{Consent, Migrator};
@@ -239,7 +239,7 @@ impl Stage {
         let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
         let loaded = config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
         let clock = Arc::new(Hands::default());
-        let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Fair));
+        let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
         let account = sim.account();
         let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
         let stores = Stores::new([(AccountName::main(), account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);

@@ -171,7 +171,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     // Drift of one day is found and mended there.
     let copy = EntityKey::new("ada", "web_1").unwrap();
     let target = site.table(&format!("ByUser§x{before}"));
-    site.account.tables.apply(&target, &evenkeel::ports::TableOperation::Delete(copy, evenkeel::ports::Condition::Any)).await.unwrap();
+    site.account.tables.apply(&target, &evenkeel::ports::TableOperation::Delete(copy, evenkeel::ports::IfMatch::Any)).await.unwrap();
     site.work(json!({"op": "audit", "table": logins(&before), "repair": true})).await;
     agrees(site, &before, &then).await;
     site.work(json!({"op": "backfill", "table": logins(&today)})).await;

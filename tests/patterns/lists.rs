@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey};
-use evenkeel::ports::{BlobUpload, Condition, TableOperation};
+use evenkeel::ports::{BlobUpload, IfMatch, TableOperation};
 use serde_json::{Value, json};
 
 use crate::site::Site;
@@ -270,7 +270,7 @@ pub(crate) async fn a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_
     let error = site.refused(put(&key("Sales", "90"), ("", "Red", 1))).await;
     assert!(error.contains("its list is not in evenkeel-lists/by_team/") && error.contains("delete the row"), "{error}");
     let key = EntityKey::new("team", "Red").unwrap();
-    site.account.tables.apply(&site.table("Teams§"), &TableOperation::Delete(key, Condition::Any)).await.unwrap();
+    site.account.tables.apply(&site.table("Teams§"), &TableOperation::Delete(key, IfMatch::Any)).await.unwrap();
     staff.insert(("Sales".to_owned(), "90".to_owned()), ("", "Red", 1));
     site.work(json!({"op": "backfill", "view": "by_team"})).await;
     agrees(site, &staff).await;

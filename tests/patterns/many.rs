@@ -7,8 +7,8 @@ use evenkeel::model::{
 };
 use evenkeel::ports::{BlobUpload, Block, BlockId, TableOperation};
 use evenkeel::reconcile::Outcome;
-use evenkeel::shared::blocks::{BLOCK_BYTES, BlockedList, Written};
-use evenkeel::shared::{Change, Write};
+use evenkeel::shared::blocks::{BLOCK_BYTES, BlockedList, ListWrite};
+use evenkeel::shared::{PartChange, PartWrite};
 use serde_json::json;
 
 use crate::lists::CATALOG;
@@ -26,10 +26,10 @@ fn rk(number: u64) -> String {
     format!("{:07}", number * 7_919 % MEMBERS)
 }
 
-fn put(address: &ItemAddress, number: u64) -> Change {
+fn put(address: &ItemAddress, number: u64) -> PartChange {
     let member = Member(vec!["Sales".to_owned(), format!("{number:07}")]);
-    let write = Write::Put { over: None, token: ETag::token(number) };
-    Change { address: ItemAddress { part: Some(Part::Member(member)), ..address.clone() }, write, says: None }
+    let write = PartWrite::Put { over: None, token: ETag::token(number) };
+    PartChange { address: ItemAddress { part: Some(Part::Member(member)), ..address.clone() }, write, says: None }
 }
 
 async fn blocks(site: &site::Site, container: &ContainerName, name: &BlobName) -> Vec<Block> {
@@ -55,7 +55,7 @@ async fn a_million_members_are_one_list_of_which_a_change_writes_one_block_and_t
         ids += 1;
         ids
     });
-    let Written::Blocks { new, all } = written else { panic!("not written as blocks") };
+    let ListWrite::Blocks { new, all } = written else { panic!("not written as blocks") };
     let bytes: u64 = new.iter().map(|(_, content)| content.len() as u64).sum();
     let id = |id: u128| BlockId(id.to_be_bytes());
     for (block, content) in new {

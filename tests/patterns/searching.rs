@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName, ViewName};
-use evenkeel::reconcile::{FailureClass, Finding, Problem};
+use evenkeel::reconcile::{AuditFinding, FailureClass, Problem};
 use serde_json::{Value, json};
 
 use crate::site::Site;
@@ -98,7 +98,7 @@ async fn agrees(site: &Site) {
     assert_eq!(audit(site, false).await, []);
 }
 
-async fn audit(site: &Site, repair: bool) -> Vec<Finding> {
+async fn audit(site: &Site, repair: bool) -> Vec<AuditFinding> {
     site.account.tables.create_table(&TableName::new("EvenkeelAudits").unwrap()).await.unwrap();
     let (Job::Audit(audit), delivery) = site.message(&json!({"op": "audit", "table": "Staff§", "repair": repair})) else {
         panic!("no audit")

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::search;
+use evenkeel::adapters::stack::{DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink};
 use evenkeel::adapters::system::{SystemChance, SystemClock};
-use evenkeel::adapters::wear::{Grouping, Worn, WornSink, wear, wear_sink};
 use evenkeel::catalog::{ArchiveTarget, Catalog, ViewKind};
 use evenkeel::client::Client;
 use evenkeel::config::{self, Folder, Request};
@@ -39,9 +39,9 @@ pub(crate) struct Site {
     pub(crate) engine: Engine,
     /// What an application works with.
     pub(crate) client: Client,
-    worn: Worn,
-    /// The search service that its catalog names, and how it is dressed.
-    searched: Option<(SearchStub, WornSink)>,
+    decorated: DecoratedAccount,
+    /// The search service that its catalog names, and its decorator stack.
+    searched: Option<(SearchStub, DecoratedSink)>,
     clock: Arc<dyn Clock>,
     unique: String,
     messages: AtomicU64,
@@ -82,14 +82,15 @@ impl Site {
             },
             attempts: 3,
         };
-        let worn = wear(&AccountName::main(), bare, Grouping::Together, schedule, &clock, &chance);
+        let decorated = decorate(&AccountName::main(), bare, Grouping::Together, schedule, &clock, &chance);
         let sink = AccountName::new("catalog").unwrap();
         let searched = search.map(|stub| {
             let bare = search::connect(stub.service(&sink)).unwrap();
-            (stub, wear_sink(&sink, bare, schedule, &clock, &chance))
+            (stub, decorate_sink(&sink, bare, schedule, &clock, &chance))
         });
-        let sinks = searched.iter().map(|(_, worn)| (sink.clone(), Arc::clone(&worn.sink))).collect();
-        let stores = Stores::new([(AccountName::main(), worn.account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
+        let sinks = searched.iter().map(|(_, decorated)| (sink.clone(), Arc::clone(&decorated.sink))).collect();
+        let stores =
+            Stores::new([(AccountName::main(), decorated.account.clone())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
         create(bare, &catalog).await;
         let site_catalog = Arc::new(catalog);
         let recheck_after = std::time::Duration::from_mins(26);
@@ -103,7 +104,7 @@ impl Site {
             account: bare.clone(),
             engine: Engine::new(parts),
             client,
-            worn,
+            decorated,
             searched,
             clock,
             unique,
@@ -211,8 +212,8 @@ impl Site {
 
     /// How many storage requests were sent so far.
     pub(crate) fn requests(&self) -> u64 {
-        let searched = self.searched.as_ref().map_or(0, |(_, worn)| worn.counts.snapshot().transactions());
-        self.worn.counts.snapshot().transactions() + searched
+        let searched = self.searched.as_ref().map_or(0, |(_, decorated)| decorated.counts.snapshot().transactions());
+        self.decorated.counts.snapshot().transactions() + searched
     }
 
     /// The search service that its catalog names.

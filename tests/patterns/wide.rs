@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use serde_json::{Map, Value, json};
 
 use crate::site::{Site, key};
@@ -263,8 +263,8 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     let at = |rk: &str| Entity::new(EntityKey::new("2026", rk).unwrap());
     let first = site.row("Surveys§", "2026", "7").await.unwrap();
     let operations = [
-        TableOperation::Merge(at("7"), Condition::Matches(first.etag)),
-        TableOperation::Merge(at("7~1").with("Q0299", 1).with("Mail2", "x"), Condition::Any),
+        TableOperation::Merge(at("7"), IfMatch::Matches(first.etag)),
+        TableOperation::Merge(at("7~1").with("Q0299", 1).with("Mail2", "x"), IfMatch::Any),
     ];
     site.account.tables.transact(&table, &first.entity.key.pk, &operations).await.unwrap();
     survey.insert("Q0299".to_owned(), EdmValue::from(1));
@@ -278,8 +278,8 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     anew.properties.remove("ek_row");
     let first = site.row("Surveys§", "2026", "7").await.unwrap();
     let operations = [
-        TableOperation::Merge(at("7"), Condition::Matches(first.etag)),
-        TableOperation::Replace(anew.with("Q0299", 2), Condition::Matches(row.etag)),
+        TableOperation::Merge(at("7"), IfMatch::Matches(first.etag)),
+        TableOperation::Replace(anew.with("Q0299", 2), IfMatch::Matches(row.etag)),
     ];
     site.account.tables.transact(&table, &first.entity.key.pk, &operations).await.unwrap();
     survey.insert("Q0299".to_owned(), EdmValue::from(2));
@@ -291,7 +291,7 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     in_step(site, &[("2026", "7", &survey)]).await;
 
     // One that deletes the first row alone leaves the others, which are nobody's and go with the next write.
-    site.account.tables.apply(&table, &TableOperation::Delete(first.entity.key, Condition::Any)).await.unwrap();
+    site.account.tables.apply(&table, &TableOperation::Delete(first.entity.key, IfMatch::Any)).await.unwrap();
     site.work(on("sync", "7")).await;
     in_step(site, &[]).await;
     site.work(put("7", "replace", &answers(0..500, "ada@contoso.com"))).await;
@@ -307,7 +307,7 @@ pub(crate) async fn a_backfill_sees_one_entity(site: &Site) {
     // Copies are lost, and a narrow entity was never told of.
     for mail in ["0@contoso.com", "2@contoso.com"] {
         let key = EntityKey::new("mail", mail).unwrap();
-        let operation = TableOperation::Delete(key, Condition::Any);
+        let operation = TableOperation::Delete(key, IfMatch::Any);
         site.account.tables.apply(&TableName::new(site.name("ByMail§")).unwrap(), &operation).await.unwrap();
     }
     let narrow = answers(0..3, "narrow@contoso.com");

@@ -126,10 +126,10 @@ async fn a_key_is_handed_on_whatever_disturbs_the_job_that_gives_it_up() {
             while let Some(case) = sweep.next() {
                 let (lab, has, wants) = contested(shape).await;
                 let job = way(lab.clone(), has).await;
-                case.arm(&lab.weather);
+                case.arm(&lab.faults);
                 lab.deliver_until_done(&job).await;
                 sweep.seen(&lab);
-                lab.weather.calm();
+                lab.faults.calm();
                 do_queued(&lab).await;
                 lab.finish().await;
                 do_queued(&lab).await;
@@ -153,15 +153,15 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
             lab
         };
         let lab = arrived().await;
-        lab.weather.arm(u64::MAX, Disturbance::Crash);
+        lab.faults.arm(u64::MAX, Disturbance::Crash);
         drop(lab.deliver(&sync("Sales", "2"), 1).await);
-        let mut sweep = Sweep::over(lab.weather.counted());
+        let mut sweep = Sweep::over(lab.faults.counted());
         while let Some(case) = sweep.next() {
             let lab = arrived().await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&sync("Sales", "2")).await;
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             let story = format!("last_writer: {}, {case}", shape.last_writer);
             let has = holder(&lab).await.unwrap_or_else(|| panic!("{story}: nobody has it"));
@@ -191,16 +191,16 @@ async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
                     drop(lab.work(&sync("Sales", "1")).await);
                 };
                 let asks = |lab: Lab| async move { drop(lab.work(&sync("Sales", "2")).await) };
-                lab.weather.arm(at, Disturbance::Meddle);
+                lab.faults.arm(at, Disturbance::Meddle);
                 if asks_first {
-                    lab.weather.meddle(gives_up(other).boxed());
+                    lab.faults.meddle(gives_up(other).boxed());
                     asks(worker).await;
                 } else {
-                    lab.weather.meddle(asks(other).boxed());
+                    lab.faults.meddle(asks(other).boxed());
                     gives_up(worker).await;
                 }
-                let met = lab.weather.counted() >= at;
-                lab.weather.calm();
+                let met = lab.faults.counted() >= at;
+                lab.faults.calm();
                 if !met {
                     break;
                 }

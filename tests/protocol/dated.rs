@@ -91,7 +91,7 @@ async fn filled() -> Lab {
 
 /// The tables of one day are gone, and those of the other are as they were.
 async fn dropped(lab: &Lab, story: &str) {
-    lab.weather.calm();
+    lab.faults.calm();
     lab.finish().await;
     let tables: BTreeSet<String> = all_tables(lab.account.tables.as_ref())
         .await
@@ -112,15 +112,15 @@ async fn dropped(lab: &Lab, story: &str) {
 #[tokio::test]
 async fn a_drop_that_stops_anywhere_is_ended_by_the_next() {
     let lab = filled().await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.faults.arm(u64::MAX, Disturbance::Crash);
     assert!(matches!(lab.deliver(&drop_table(), 1).await.unwrap().unwrap(), Outcome::Done(_)));
-    let operations = lab.weather.counted();
+    let operations = lab.faults.counted();
     dropped(&lab, "undisturbed").await;
     assert!(operations >= 4, "only {operations} operations");
     let mut sweep = Sweep::over(operations);
     while let Some(case) = sweep.next() {
         let lab = filled().await;
-        case.arm(&lab.weather);
+        case.arm(&lab.faults);
         lab.deliver_until_done(&drop_table()).await;
         sweep.seen(&lab);
         dropped(&lab, &case.to_string()).await;
@@ -133,8 +133,8 @@ async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
         for at in 1..=12 {
             let lab = filled().await;
             let other = lab.of_another_worker();
-            lab.weather.arm(at, Disturbance::Meddle);
-            lab.weather.meddle(Box::pin(async move {
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
                 if op == "sync" {
                     drop(other.account.tables.apply(&table("Logins20200101"), &changed()).await);
                 }
@@ -152,7 +152,7 @@ async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
 
 fn changed() -> TableOperation {
     let login = Entity::new(EntityKey::new("web", "1").unwrap()).with("User", "kim");
-    TableOperation::Replace(login, evenkeel::ports::Condition::Any)
+    TableOperation::Replace(login, evenkeel::ports::IfMatch::Any)
 }
 
 #[tokio::test]
@@ -161,13 +161,13 @@ async fn a_table_that_is_dropped_under_a_job_ends_it() {
         let lab = filled().await;
         write(&lab, DAYS[0], "1", "kim").await;
         let other = lab.of_another_worker();
-        lab.weather.arm(at, Disturbance::Meddle);
-        lab.weather.meddle(Box::pin(async move {
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
             assert!(matches!(other.work(&drop_table()).await, Ok(Outcome::Done(_))));
         }));
         let ended = lab.work(&about("sync", "1")).await;
         assert!(ended.is_ok(), "dropped at operation {at}: {}", ended.unwrap_err().chain());
-        lab.weather.calm();
+        lab.faults.calm();
         drop(lab.work(&drop_table()).await);
         dropped(&lab, &format!("dropped at operation {at} of a sync that ended as {ended:?}")).await;
     }
@@ -179,7 +179,7 @@ async fn requests_that_arrive_after_the_drop_bring_nothing_back() {
         for later in [1, 6] {
             let lab = filled().await;
             write(&lab, DAYS[0], "1", "kim").await;
-            lab.weather.arm(at, Disturbance::ArriveLater(later));
+            lab.faults.arm(at, Disturbance::ArriveLater(later));
             drop(lab.deliver(&about("sync", "1"), 1).await);
             assert!(lab.work(&drop_table()).await.is_ok());
             let late = lab.work(&about("sync", "1")).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::{Entity, EntityKey};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::{Execute, Work};
 use futures::future::join_all;
 use futures::poll;
@@ -21,12 +21,12 @@ async fn who_waits_for_a_list_rides_along_in_its_next_write() {
     for n in 0..PEOPLE {
         lab.write(employee(&format!("{n}"), "", "King")).await;
     }
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let jobs: Vec<_> = (0..PEOPLE).map(|n| sync("Sales", &n.to_string())).collect();
     for result in join_all(jobs.iter().map(|job| lab.work(job))).await {
         result.unwrap();
     }
-    let writes = lab.weather.writes_to("Lists");
+    let writes = lab.faults.writes_to("Lists");
     assert!(writes < PEOPLE / 4, "{writes} writes of one list for {PEOPLE} employees");
     let list = lab.read("Lists", "list_King", "list").await.unwrap();
     assert_eq!(list.entity.get("ek_count"), Some(&40_i64.into()));
@@ -40,19 +40,19 @@ async fn who_waits_for_a_writer_that_stops_is_served_all_the_same() {
         let lab = Lab::new();
         lab.write(employee("1", "", "King")).await;
         lab.write(employee("2", "", "King")).await;
-        lab.weather.arm(at, Disturbance::Crash);
+        lab.faults.arm(at, Disturbance::Crash);
         let (work, delivery) = (Work::Job(sync("Sales", "1")), lab.delivery());
         let mut stops = Box::pin(lab.engine.execute(&work, &delivery));
         tokio::select! {
             biased;
-            () = lab.weather.crash() => {}
+            () = lab.faults.crash() => {}
             done = &mut stops => {
                 done.unwrap();
                 assert!(waited > 0, "nobody ever waited");
                 return;
             }
         }
-        lab.weather.calm();
+        lab.faults.calm();
         let job = sync("Sales", "2");
         let mut waits = Box::pin(lab.work(&job));
         if poll!(&mut waits).is_pending() {
@@ -75,7 +75,7 @@ async fn a_list_that_was_edited_into_nonsense_is_left_alone_and_mended_by_its_me
     }
     let lists = table("Lists");
     let broken = lab.read("Lists", "list_King", "list").await.unwrap().entity.with("Employees", "1;2");
-    lab.account.tables.apply(&lists, &TableOperation::Replace(broken.clone(), Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&lists, &TableOperation::Replace(broken.clone(), IfMatch::Any)).await.unwrap();
 
     lab.write(employee("3", "", "King")).await;
     let failure = lab.work(&sync("Sales", "3")).await.unwrap_err();
@@ -83,7 +83,7 @@ async fn a_list_that_was_edited_into_nonsense_is_left_alone_and_mended_by_its_me
     assert!(error.contains("Lists(\"list_King\", \"list\")") && error.contains("edited by hand"), "{error}");
     assert_eq!(lab.read("Lists", "list_King", "list").await.unwrap().entity.text("Employees"), Some("1;2"));
 
-    lab.account.tables.apply(&lists, &TableOperation::Delete(broken.key, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&lists, &TableOperation::Delete(broken.key, IfMatch::Any)).await.unwrap();
     for n in ["1", "2", "3"] {
         let thorough = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": n, "thorough": true});
         lab.work(&job(&thorough)).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_thorough_sync_mends_what_somebody_else_deleted_and_writes_nothing_whe
     lab.work(&sync("Sales", "1")).await.unwrap();
     for (name, pk, rk) in [("ByEmail", "email_Sales", "ada@contoso.com"), ("Lists", "list_King", "list")] {
         let key = lab.read(name, pk, rk).await.unwrap().entity.key;
-        lab.account.tables.apply(&table(name), &TableOperation::Delete(key, Condition::Any)).await.unwrap();
+        lab.account.tables.apply(&table(name), &TableOperation::Delete(key, IfMatch::Any)).await.unwrap();
     }
     let thorough = job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}));
     lab.work(&thorough).await.unwrap();
@@ -149,7 +149,7 @@ set = {{ {title}Name = "{{FirstName}}" }}
 #[tokio::test]
 async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it() {
     let lab = a_row_that_is_nearly_full().await;
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let jobs = ["Assistant", "Manager", "Deputy"].map(|title| sync("Sales", title));
     let ended = join_all(jobs.iter().map(|job| lab.work(job))).await;
     let refused: Vec<String> = ended.into_iter().filter_map(Result::err).map(|failure| failure.chain()).collect();
@@ -162,7 +162,7 @@ async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it()
     let mut roomy = row;
     roomy.properties.remove("Own0");
     roomy.properties.remove("Own1");
-    lab.account.tables.apply(&table("Departments"), &TableOperation::Replace(roomy, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&table("Departments"), &TableOperation::Replace(roomy, IfMatch::Any)).await.unwrap();
     for job in &jobs {
         lab.work(job).await.unwrap();
     }

@@ -117,9 +117,9 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
     for at in [3, 5, 150, 310, 500] {
         let lab = lab(&views()).await;
         lab.work(&put(&named("Ada"))).await.unwrap();
-        lab.weather.arm(at, Disturbance::Crash);
+        lab.faults.arm(at, Disturbance::Crash);
         lab.deliver_until_done(&put(&named("Bea"))).await;
-        lab.weather.calm();
+        lab.faults.calm();
         lab.finish().await;
         lab.work(&sync).await.unwrap();
         assert_eq!(names(&lab).await, BTreeSet::from(["Bea".to_owned()]), "stopped at operation {at}");

@@ -401,10 +401,10 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
         let mut sweep = Sweep::over(operations_of(&scenario).await);
         while let Some(case) = sweep.next() {
             let lab = prepared(&scenario).await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&(scenario.job)()).await;
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             check(&lab, &scenario, &format!("{}, {case}", scenario.name)).await;
         }
@@ -439,10 +439,10 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
         for (name, meddler) in [("syncs", syncs as Meddler), ("the same job", does_the_same)] {
             for at in 1..=operations {
                 let lab = prepared(&scenario).await;
-                lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddler(lab.of_another_worker(), (scenario.job)()));
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddler(lab.of_another_worker(), (scenario.job)()));
                 lab.deliver_until_done(&(scenario.job)()).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 check(&lab, &scenario, &format!("{}, {name} before operation {at}", scenario.name)).await;
                 runs += 1;

@@ -7,7 +7,7 @@ use evenkeel::catalog::ListSizes;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::{self, Footprint};
 use evenkeel::shared::spilled;
 use futures::future::{BoxFuture, join_all};
@@ -73,7 +73,7 @@ fn person(rk: &str, name: &str, skill: &str) -> Entity {
 
 /// People whose jobs are done, at once.
 async fn people(lab: &Lab, range: std::ops::Range<usize>, name: &str, skill: &str) {
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let keys: Vec<String> = range.map(|n| format!("{n:03}")).collect();
     for rk in &keys {
         lab.write(person(rk, name, skill)).await;
@@ -92,13 +92,13 @@ async fn pad(lab: &Lab, name: &str, pk: &str, rk: &str) {
         row = row.with(format!("Padding{n:03}"), n);
         n += 1;
     }
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
 async fn without_padding(lab: &Lab, name: &str, pk: &str, rk: &str) {
     let mut row = lab.read(name, pk, rk).await.unwrap().entity;
     row.properties.retain(|name, _| !name.starts_with("Padding"));
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
 /// Seventeen people called King, whose list lies in a blob.
@@ -240,7 +240,7 @@ async fn fill(lab: &Lab, name: &str, pk: &str, rk: &str) {
             row = larger;
         }
     }
-    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
 /// What a list says: its members and their tokens, read by simple means.
@@ -371,10 +371,10 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
         while let Some(case) = sweep.next() {
             let lab = lab().await;
             (scenario.prepare)(lab.clone()).await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             check(&lab, &format!("{}, {case}", scenario.name)).await;
         }
@@ -421,10 +421,10 @@ async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothi
             for at in 1..=operations {
                 let lab = lab().await;
                 (scenario.prepare)(lab.clone()).await;
-                lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&sync("Sales", scenario.rk)).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 check(&lab, &format!("{}, {name} before operation {at}", scenario.name)).await;
                 runs += 1;

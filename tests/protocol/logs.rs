@@ -76,15 +76,15 @@ async fn one_line_each(lab: &Lab, people: &[&str], story: &str) {
 
 async fn operations(views: usize, people: &[&str]) -> u64 {
     let lab = prepared(views, people).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.faults.arm(u64::MAX, Disturbance::Crash);
     archived(&lab, people).await;
     one_line_each(&lab, people, "undisturbed").await;
-    lab.weather.counted()
+    lab.faults.counted()
 }
 
 /// All at once.
 async fn archived(lab: &Lab, people: &[&str]) {
-    lab.weather.take_turns();
+    lab.faults.take_turns();
     let jobs: Vec<Job> = people.iter().map(|rk| archive(rk)).collect();
     for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
         ended.unwrap();
@@ -97,9 +97,9 @@ async fn a_line_whose_append_arrives_at_any_time_is_there_once() {
         for at in 1..=operations(views, &["1"]).await {
             for arrival in 1..=LATEST {
                 let lab = prepared(views, &["1"]).await;
-                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
+                lab.faults.arm(at, Disturbance::ArriveLater(arrival));
                 lab.deliver_until_done(&archive("1")).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 one_line_each(&lab, &["1"], &format!("{views} views: operation {at} arrives {arrival} later")).await;
             }
@@ -113,10 +113,10 @@ async fn a_line_whose_append_arrives_at_any_time_after_its_worker_stopped_is_the
         for at in 1..=operations(views, &["1"]).await {
             for arrival in 1..=LATEST {
                 let lab = prepared(views, &["1"]).await;
-                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
-                lab.weather.arm(at + 1, Disturbance::Crash);
+                lab.faults.arm(at, Disturbance::ArriveLater(arrival));
+                lab.faults.arm(at + 1, Disturbance::Crash);
                 lab.deliver_until_done(&archive("1")).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 one_line_each(&lab, &["1"], &format!("{views} views: operation {at} arrives {arrival} later, stopped")).await;
             }
@@ -131,9 +131,9 @@ async fn lines_that_travel_together_and_arrive_at_any_time_are_there_once() {
         for at in 1..=operations(views, &people).await {
             for arrival in 1..=LATEST {
                 let lab = prepared(views, &people).await;
-                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
+                lab.faults.arm(at, Disturbance::ArriveLater(arrival));
                 archived(&lab, &people).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 one_line_each(&lab, &people, &format!("{views} views: operation {at} arrives {arrival} later")).await;
             }
@@ -148,10 +148,10 @@ async fn two_appends_of_one_start_that_arrive_at_any_time_leave_one_line_each() 
         for gap in 1..=8 {
             for arrival in [2, 3, 5, 8, 13, 21] {
                 let lab = prepared(0, &people).await;
-                lab.weather.arm(at, Disturbance::ArriveLater(arrival + gap));
-                lab.weather.arm(at + gap, Disturbance::ArriveLater(arrival));
+                lab.faults.arm(at, Disturbance::ArriveLater(arrival + gap));
+                lab.faults.arm(at + gap, Disturbance::ArriveLater(arrival));
                 archived(&lab, &people).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 one_line_each(&lab, &people, &format!("operations {at} and {} arrive {arrival} later", at + gap)).await;
             }
@@ -167,12 +167,12 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
         for gap in 1..=6 {
             for arrival in 1..=12 {
                 let lab = prepared(0, &["1"]).await;
-                lab.weather.arm(at, Disturbance::ArriveLater(arrival));
-                lab.weather.arm(at + gap, Disturbance::Meddle);
+                lab.faults.arm(at, Disturbance::ArriveLater(arrival));
+                lab.faults.arm(at + gap, Disturbance::Meddle);
                 let client = lab.clone();
-                lab.weather.meddle(Box::pin(async move { client.client_writes("1", "meddled@contoso.com").await }));
+                lab.faults.meddle(Box::pin(async move { client.client_writes("1", "meddled@contoso.com").await }));
                 drop(lab.deliver_until_done(&archive("1")).await);
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 let story = format!("operation {at} arrives {arrival} later, and a client writes {gap} later");
                 let lines = lines(&lab).await;
@@ -197,7 +197,7 @@ async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
         for ahead in 0..30 {
             for slower in 0..4 {
                 let lab = prepared(0, people).await;
-                lab.weather.take_turns();
+                lab.faults.take_turns();
                 let other = lab.of_another_worker();
                 let (alone, jobs): (Job, Vec<Job>) = (archive("1"), people.iter().map(|rk| archive(rk)).collect());
                 let one = async {

@@ -70,10 +70,10 @@ async fn swept(shape: Shape, sweep_of: fn(u64) -> Sweep) -> (u32, u32) {
         let mut sweep = sweep_of(undisturbed(&scenario, shape).await);
         while let Some(case) = sweep.next() {
             let lab = prepared(&scenario, shape).await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&(scenario.job)()).await;
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             oracle::check(&lab, &format!("{}, {case}", scenario.name)).await;
             (scenario.verify)(lab).await;
@@ -115,10 +115,10 @@ async fn every_job_disturbed_twice_converges() {
             for at in 1..=operations {
                 for gap in (1 + at % stride..=operations).step_by(usize::try_from(stride).unwrap()) {
                     let lab = prepared(&scenario, SMALL).await;
-                    lab.weather.arm(at, first);
-                    lab.weather.arm(at + gap, second);
+                    lab.faults.arm(at, first);
+                    lab.faults.arm(at + gap, second);
                     lab.deliver_until_done(&(scenario.job)()).await;
-                    lab.weather.calm();
+                    lab.faults.calm();
                     lab.finish().await;
                     oracle::check(&lab, &format!("{}, {first:?} at {at} and {second:?} {gap} later", scenario.name)).await;
                     runs += 1;
@@ -135,9 +135,9 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
     let operations = undisturbed(&scenario, SHAPE).await;
     for at in 1..=operations {
         let lab = prepared(&scenario, SHAPE).await;
-        lab.weather.arm(at, Disturbance::Throttle);
+        lab.faults.arm(at, Disturbance::Throttle);
         let Some(Err(_)) = lab.deliver(&(scenario.job)(), 1).await else { panic!("operation {at} is not throttled") };
-        lab.weather.calm();
+        lab.faults.calm();
         let archived_already = lab.read("Employees", "Sales", "1").await.is_none();
         lab.client_writes("1", "meanwhile@contoso.com").await;
         lab.sync_later.lock().unwrap().push(scenarios::sync_of_one());
@@ -164,14 +164,14 @@ async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
         for gap in 1..=operations {
             for stops in [false, true] {
                 let lab = prepared(&scenario, shape).await;
-                lab.weather.arm(at, Disturbance::Throttle);
-                lab.weather.arm(at + gap, Disturbance::ArriveLater(1_000));
+                lab.faults.arm(at, Disturbance::Throttle);
+                lab.faults.arm(at + gap, Disturbance::ArriveLater(1_000));
                 if stops {
-                    lab.weather.arm(at + gap + 1, Disturbance::Crash);
+                    lab.faults.arm(at + gap + 1, Disturbance::Crash);
                 }
                 assert!(!matches!(lab.deliver(&(scenario.job)(), 1).await, Some(Ok(_))), "operation {at} is not throttled");
-                late += u32::from(lab.weather.counted() > at + gap);
-                lab.weather.calm();
+                late += u32::from(lab.faults.counted() > at + gap);
+                lab.faults.calm();
                 lab.deliver(&(scenario.job)(), 2).await.expect("no crash").expect("not disturbed");
                 lab.finish().await;
                 let then = if stops { "stopped, and " } else { "" };
@@ -195,14 +195,14 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
     for at in 1..=operations {
         for gap in 1..=operations {
             let lab = prepared(&scenario, SMALL).await;
-            lab.weather.arm(at, Disturbance::LoseAnswer);
-            lab.weather.arm(at + 1, Disturbance::Meddle);
+            lab.faults.arm(at, Disturbance::LoseAnswer);
+            lab.faults.arm(at + 1, Disturbance::Meddle);
             let other = lab.of_another_worker();
-            lab.weather.meddle(Box::pin(async move { drop(other.work(&scenarios::sync_of_one()).await) }));
-            lab.weather.arm(at + 1 + gap, Disturbance::ArriveLater(1_000));
-            lab.weather.arm(at + 2 + gap, Disturbance::Crash);
+            lab.faults.meddle(Box::pin(async move { drop(other.work(&scenarios::sync_of_one()).await) }));
+            lab.faults.arm(at + 1 + gap, Disturbance::ArriveLater(1_000));
+            lab.faults.arm(at + 2 + gap, Disturbance::Crash);
             stopped += u32::from(lab.deliver(&job, 1).await.is_none());
-            lab.weather.calm();
+            lab.faults.calm();
             lab.deliver(&job, 2).await.expect("no crash").expect("not disturbed");
             lab.finish().await;
             oracle::check(&lab, &format!("no answer at operation {at}, another worker, a late request {gap} later")).await;
@@ -222,11 +222,11 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
         for at in 1..=operations {
             for gap in 1..=3 {
                 let lab = prepared(&scenario, shape).await;
-                lab.weather.arm(at, Disturbance::ArriveLater(1_000));
-                lab.weather.arm(at + gap, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+                lab.faults.arm(at + gap, Disturbance::Meddle);
+                lab.faults.meddle(meddle(lab.of_another_worker()));
                 refused += u32::from(lab.deliver_until_done(&(scenario.job)()).await.is_none());
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 oracle::check(&lab, &format!("a late request at operation {at}, and {name} {gap} later")).await;
             }
@@ -246,11 +246,11 @@ async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
         // Each in its turn: there are many operations.
         for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle()) {
             let lab = prepared(&scenario, shape).await;
-            lab.weather.arm(at, Disturbance::ArriveLater(1_000));
-            lab.weather.arm(at + 1, Disturbance::Crash);
+            lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+            lab.faults.arm(at + 1, Disturbance::Crash);
             let job = (scenario.job)();
             let stopped = lab.deliver(&job, 1).await.is_none();
-            lab.weather.calm();
+            lab.faults.calm();
             if stopped {
                 lab.give_up(&job).await;
             }
@@ -273,10 +273,10 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
         for (name, meddle) in scenarios::meddlers() {
             for at in 1..=operations {
                 let lab = prepared(&scenario, SHAPE).await;
-                lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 let story = format!("{}, {name} before operation {at}", scenario.name);
                 oracle::check(&lab, &story).await;

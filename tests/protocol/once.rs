@@ -1,6 +1,6 @@
 //! One job acts once: what a request may have done unheard is not done again to what was created since.
 //!
-//! The account wears the layers that it wears in the program, so that a deletion whose answer is lost is repeated by them. Between the two
+//! The account has the decorators that it has in the program, so that a deletion whose answer is lost is repeated by them. Between the two
 //! attempts a client creates the entity anew, under the same key.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel::adapters::wear::Grouping;
+use evenkeel::adapters::stack::Grouping;
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job};
@@ -66,7 +66,7 @@ fn first() -> Entity {
 
 /// An employee who is in step.
 async fn settled(items: Items) -> Lab {
-    let lab = Lab::worn(SMALL, items.catalog(), Grouping::Together);
+    let lab = Lab::decorated(SMALL, items.catalog(), Grouping::Together);
     lab.write(first()).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab
@@ -75,7 +75,7 @@ async fn settled(items: Items) -> Lab {
 /// The source is deleted, its answer is lost, a client creates the entity anew, and what comes then is refused as `then` says.
 fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     let other = lab.of_another_worker();
-    lab.weather.lose_the_deletion_of("Employees", then, Box::pin(async move { anew(&other).await }));
+    lab.faults.lose_the_deletion_of("Employees", then, Box::pin(async move { anew(&other).await }));
 }
 
 /// A client creates the entity anew, a minute later than anything before.
@@ -107,7 +107,7 @@ async fn email(lab: &Lab, name: &str, pk: &str) -> Option<String> {
 
 /// What was created anew lives, and is in step.
 async fn lives(lab: &Lab, story: &str) {
-    lab.weather.calm();
+    lab.faults.calm();
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.finish().await;
     assert_eq!(email(lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}: live data was taken away");
@@ -130,7 +130,7 @@ async fn an_archive_job_takes_nobody_away_who_was_created_after_its_unheard_dele
         let lab = settled(Apart).await;
         unheard(&lab, refusal);
         lab.deliver_until_done(&archive(&[])).await;
-        assert!(lab.weather.has_lost_it());
+        assert!(lab.faults.has_lost_it());
         let story = format!("an archive whose repeated deletion is refused as {refusal:?}");
         lives(&lab, &story).await;
         assert_eq!(
@@ -172,7 +172,7 @@ async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_cloc
         let lab = settled(Apart).await;
         let other = lab.of_another_worker();
         let again = async move { other.write(employee("1", "anew@contoso.com", "Anew")).await };
-        lab.weather.lose_the_deletion_of("Employees", None, Box::pin(again));
+        lab.faults.lose_the_deletion_of("Employees", None, Box::pin(again));
         let ended = lab.deliver(&job, 1).await;
         assert!(matches!(ended, Some(Ok(Outcome::Skipped { .. }))), "{ended:?}");
         lives(&lab, &format!("{job:?}")).await;
@@ -194,8 +194,8 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
             let lab = settled(Apart).await;
             let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
             let other = lab.of_another_worker();
-            lab.weather.arm(at, Disturbance::Meddle);
-            lab.weather.meddle(Box::pin(async move { anew(&other).await }));
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move { anew(&other).await }));
             lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
             lives(&lab, &format!("if_match, to {archive_name}, and an update before operation {at}")).await;
         }
@@ -218,16 +218,16 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
         for at in 1..=operations {
             for then in 1..=operations {
                 let lab = bare().await;
-                lab.weather.arm(at, Disturbance::ArriveLater(1_000));
-                lab.weather.arm(at + 1, Disturbance::Crash);
+                lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+                lab.faults.arm(at + 1, Disturbance::Crash);
                 let stopped = lab.deliver(&job, 1).await.is_none();
-                if !stopped || lab.weather.named(at) != Some("Delete Entity") {
+                if !stopped || lab.faults.named(at) != Some("Delete Entity") {
                     continue;
                 }
                 let (other, was_there) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
                 let gone = Arc::clone(&was_there);
-                lab.weather.arm(then, Disturbance::Meddle);
-                lab.weather.meddle(Box::pin(async move {
+                lab.faults.arm(then, Disturbance::Meddle);
+                lab.faults.meddle(Box::pin(async move {
                     let before = other.read("Employees", "Sales", "1").await.is_some();
                     other.sim.settle();
                     if before && other.read("Employees", "Sales", "1").await.is_none() {
@@ -237,7 +237,7 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
                 }));
                 lab.deliver(&job, 2).await;
                 lab.deliver_until_done(&job).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 if was_there.load(Ordering::SeqCst) {
                     created += 1;
                     lives(&lab, &format!("{job:?}, a late deletion before operation {then} of the next delivery")).await;
@@ -401,15 +401,15 @@ async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_an
             lab.wait(Duration::from_mins(30));
             let (one, second) = (lab.message(&message), lab.message(&put("second@contoso.com")));
             let meddler = lab.of_another_worker();
-            lab.weather.arm(at, Disturbance::Meddle);
-            lab.weather.meddle(Box::pin(async move {
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
                 meddler.wait(Duration::from_secs(5));
                 meddler.run(&second).await.unwrap();
                 meddler.run(&other).await.unwrap();
             }));
             let ended = lab.run(&one).await;
-            let operations = lab.weather.counted();
-            lab.weather.calm();
+            let operations = lab.faults.counted();
+            lab.faults.calm();
             if let Err(failure) = ended {
                 assert!(matches!(failure.class, FailureClass::Transient { .. }), "{story}: {failure:?}");
             }
@@ -437,8 +437,8 @@ async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_do
             let mut again = one.clone();
             again.1.dequeue_count = 2;
             let first = lab.of_another_worker();
-            lab.weather.arm(at, Disturbance::Meddle);
-            lab.weather.meddle(Box::pin(async move {
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
                 first.run(&one).await.unwrap();
             }));
             let ended = lab.run(&again).await;

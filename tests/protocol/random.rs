@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, odata};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::{FailureClass, Outcome};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -314,7 +314,7 @@ impl Run {
                 self.tell(at, told).await;
             }
             Step::Remove { at, told } => {
-                let operation = TableOperation::Delete(EntityKey::new(at.1, at.2).unwrap(), Condition::Any);
+                let operation = TableOperation::Delete(EntityKey::new(at.1, at.2).unwrap(), IfMatch::Any);
                 drop(self.lab.account.tables.apply(&table(SOURCES[at.0]), &operation).await);
                 self.model.primaries.remove(&key(at));
                 self.tell(at, told).await;

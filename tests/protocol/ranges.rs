@@ -9,7 +9,7 @@ use evenkeel::catalog::{Catalog, DenormalizeRange, ListSizes, OnConflict, RangeR
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::Outcome;
 use evenkeel::shared::spilled;
 use futures::future::BoxFuture;
@@ -62,7 +62,7 @@ async fn department(lab: &Lab, name: &str, prefix: &str) {
 }
 
 async fn forget(lab: &Lab, name: &str, rk: &str) {
-    let operation = TableOperation::Delete(EntityKey::new("Sales", rk).unwrap(), Condition::Any);
+    let operation = TableOperation::Delete(EntityKey::new("Sales", rk).unwrap(), IfMatch::Any);
     drop(lab.account.tables.apply(&table(name), &operation).await);
 }
 
@@ -226,7 +226,7 @@ fn meddlers() -> [(&'static str, Step); 6] {
 
 /// Does what is left to do; then everybody says what their department does.
 async fn agrees(lab: &Lab, story: &str) {
-    lab.weather.calm();
+    lab.faults.calm();
     lab.sim.settle();
     for _ in 0..3 {
         lab.do_queued().await;
@@ -258,9 +258,9 @@ async fn agrees(lab: &Lab, story: &str) {
 async fn undisturbed(prepare: Step, job: &Job, followed: bool, story: &str) -> u64 {
     let lab = Lab::with(SMALL, catalog(followed));
     prepare(lab.clone()).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.faults.arm(u64::MAX, Disturbance::Crash);
     lab.deliver(job, 1).await.expect("not disturbed").unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
-    let operations = lab.weather.counted();
+    let operations = lab.faults.counted();
     agrees(&lab, story).await;
     operations
 }
@@ -280,9 +280,9 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
         for n in 0..250 {
             person(&lab, &format!("e{n:03}")).await;
         }
-        lab.weather.arm(at, Disturbance::Meddle);
+        lab.faults.arm(at, Disturbance::Meddle);
         let clock = lab.clone();
-        lab.weather.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+        lab.faults.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
         let mut cursor = json!({});
         while let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&carry(&cursor)).await {
             cursor = fields["cursor"].clone();
@@ -338,7 +338,7 @@ async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
             while let Some(case) = sweep.next() {
                 let lab = Lab::with(SMALL, catalog(followed));
                 prepare(lab.clone()).await;
-                case.arm(&lab.weather);
+                case.arm(&lab.faults);
                 lab.deliver_until_done(&job).await;
                 sweep.seen(&lab);
                 agrees(&lab, &format!("{story}, {case}, followed {followed}")).await;
@@ -360,12 +360,12 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
                     for late in [None, Some(at + 1), Some(at + 2)] {
                         let lab = Lab::with(SMALL, catalog(followed));
                         prepare(lab.clone()).await;
-                        lab.weather.arm(at, Disturbance::Meddle);
+                        lab.faults.arm(at, Disturbance::Meddle);
                         // And then a request that is given up and arrives when much else has happened.
                         if let Some(late) = late {
-                            lab.weather.arm(late, Disturbance::ArriveLater(6));
+                            lab.faults.arm(late, Disturbance::ArriveLater(6));
                         }
-                        lab.weather.meddle(meddle(lab.of_another_worker()));
+                        lab.faults.meddle(meddle(lab.of_another_worker()));
                         lab.deliver_until_done(&job).await;
                         agrees(&lab, &format!("{story}, {name} before operation {at}, late {late:?}, followed {followed}")).await;
                         runs += 1;

@@ -72,7 +72,7 @@ async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
 
 /// The table is gone, and its files say all that was in it, each row once.
 async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
-    lab.weather.calm();
+    lab.faults.calm();
     lab.sim.settle();
     assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{story}: the table is still there");
     let claimed: Value = serde_json::from_slice(&file(lab, to, "archiving.json").await.expect("somebody was at it")).unwrap();
@@ -98,14 +98,14 @@ async fn a_table_is_dropped_when_every_row_of_it_is_in_a_file_whatever_fails() {
     let mut runs = 0;
     for to in [blobs(), folder()] {
         let lab = filled(to.clone()).await;
-        lab.weather.arm(u64::MAX, Disturbance::Crash);
+        lab.faults.arm(u64::MAX, Disturbance::Crash);
         lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
-        let operations = lab.weather.counted();
+        let operations = lab.faults.counted();
         archived(&lab, &to, "undisturbed").await;
         let mut sweep = Sweep::over(operations);
         while let Some(case) = sweep.next() {
             let lab = filled(to.clone()).await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&drop_table(&json!({}))).await;
             sweep.seen(&lab);
             archived(&lab, &to, &case.to_string()).await;
@@ -120,9 +120,9 @@ async fn what_takes_longer_goes_on_where_it_stopped() {
     for at in 1..20 {
         let (to, mut cursor, mut deliveries) = (blobs(), json!({}), 0);
         let lab = filled(to.clone()).await;
-        lab.weather.arm(at, Disturbance::Meddle);
+        lab.faults.arm(at, Disturbance::Meddle);
         let clock = lab.clone();
-        lab.weather.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+        lab.faults.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
         while let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await {
             cursor = fields["cursor"].clone();
             deliveries += 1;
@@ -159,9 +159,9 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
 async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
     let to = blobs();
     let lab = filled(to.clone()).await;
-    lab.weather.arm(9, Disturbance::Crash);
+    lab.faults.arm(9, Disturbance::Crash);
     assert!(lab.deliver(&drop_table(&json!({})), 1).await.is_none(), "it crashes half-way");
-    lab.weather.calm();
+    lab.faults.calm();
     let second = lab.work(&drop_table(&json!({}))).await.unwrap();
     assert!(matches!(&second, Outcome::Skipped { reason, .. } if reason.contains("another job is archiving")), "{second:?}");
     assert!(all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)));
@@ -174,13 +174,13 @@ async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
 
 /// How far a first delivery has come that takes longer than its part, in the words of its message.
 async fn begun(lab: &Lab) -> Value {
-    lab.weather.arm(9, Disturbance::Meddle);
+    lab.faults.arm(9, Disturbance::Meddle);
     let clock = lab.clone();
-    lab.weather.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
+    lab.faults.meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
     let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&json!({}))).await else {
         panic!("it came to its end at once")
     };
-    lab.weather.calm();
+    lab.faults.calm();
     fields["cursor"].clone()
 }
 
@@ -263,12 +263,12 @@ async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_co
 #[tokio::test]
 async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
     let lab = filled(blobs()).await;
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.faults.arm(u64::MAX, Disturbance::Crash);
     lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
-    let operations = lab.weather.counted();
+    let operations = lab.faults.counted();
     for last in 0..4 {
         let lab = filled(blobs()).await;
-        lab.weather.arm(operations - last, Disturbance::Crash);
+        lab.faults.arm(operations - last, Disturbance::Crash);
         lab.deliver_until_done(&drop_table(&json!({}))).await;
         archived(&lab, &blobs(), "it was not dropped at first").await;
         assert_eq!(complete(&lab).await.into_values().collect::<Vec<_>>(), [ROWS as u64], "operation {}", operations - last);
@@ -278,9 +278,9 @@ async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
 #[tokio::test]
 async fn a_table_that_is_found_missing_is_not_dropped_unread() {
     let lab = lab(blobs());
-    lab.weather.arm(u64::MAX, Disturbance::Crash);
+    lab.faults.arm(u64::MAX, Disturbance::Crash);
     assert!(matches!(lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap(), Outcome::Skipped { .. }));
-    assert_eq!(lab.weather.total("Delete Table"), 0, "whoever creates it now has rows that are in no file");
+    assert_eq!(lab.faults.total("Delete Table"), 0, "whoever creates it now has rows that are in no file");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use evenkeel::catalog::{Catalog, Source};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::{self, Footprint};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -253,10 +253,10 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
             for (_, (what, afterwards)) in afterwards {
                 let lab = lab();
                 (scenario.prepare)(lab.clone()).await;
-                case.arm(&lab.weather);
+                case.arm(&lab.faults);
                 lab.deliver_until_done(&(scenario.job)()).await;
                 sweep.seen(&lab);
-                lab.weather.calm();
+                lab.faults.calm();
                 afterwards(lab.clone()).await;
                 lab.finish().await;
                 check(&lab, &format!("{}, {case}, then {what}", scenario.name)).await;
@@ -277,10 +277,10 @@ async fn documents_survive_two_disturbances_at_every_pair_of_operations() {
                 for gap in 1..=operations {
                     let lab = lab();
                     (scenario.prepare)(lab.clone()).await;
-                    lab.weather.arm(at, first);
-                    lab.weather.arm(at + gap, second);
+                    lab.faults.arm(at, first);
+                    lab.faults.arm(at + gap, second);
                     lab.deliver_until_done(&(scenario.job)()).await;
-                    lab.weather.calm();
+                    lab.faults.calm();
                     let (what, afterwards) = AFTERWARDS[runs as usize % AFTERWARDS.len()];
                     afterwards(lab.clone()).await;
                     lab.finish().await;
@@ -334,15 +334,15 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
             for at in 1..=operations {
                 let lab = lab();
                 (scenario.prepare)(lab.clone()).await;
-                lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
                 // A request that is on its way for longer than any is accepted is what this cannot survive, and says so.
-                let too_long = number >= 2 && lab.weather.named(at) == Some("Index Documents");
+                let too_long = number >= 2 && lab.faults.named(at) == Some("Index Documents");
                 if too_long {
                     continue;
                 }
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 check(&lab, &format!("{}, {what} before operation {at}", scenario.name)).await;
                 runs += 1;
@@ -356,14 +356,14 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
 async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_for() {
     let lab = lab();
     hired(&lab).await;
-    let before = lab.weather.total("Index Documents");
+    let before = lab.faults.total("Index Documents");
     // Something that the document does not say.
     lab.write(person("1", "King", 1).with("Note", "x")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
     let thorough = job(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1", "thorough": true}));
     lab.work(&thorough).await.unwrap();
-    assert_eq!(lab.weather.total("Index Documents"), before);
+    assert_eq!(lab.faults.total("Index Documents"), before);
     check(&lab, "nothing to say").await;
 }
 
@@ -373,9 +373,9 @@ async fn undisturbed_work_queues_no_second_look_for_its_documents() {
     hired(&lab).await;
     lab.write(person("1", "Byron", 2)).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
-    let before = lab.weather.total("Index Documents");
+    let before = lab.faults.total("Index Documents");
     lab.finish().await;
-    assert_eq!(lab.weather.total("Index Documents"), before);
+    assert_eq!(lab.faults.total("Index Documents"), before);
 }
 
 /// Views with the same documents under another name: the index is handed over from one to the other.
@@ -411,5 +411,5 @@ async fn what_no_document_can_say_is_refused_with_its_field() {
     let error = lab.work(&sync("Sales", "1")).await.unwrap_err().chain();
     assert!(error.contains("\"Salary\"") && error.contains("Edm.Binary") && error.contains("(\"Sales\", \"1\")"), "{error}");
     let row = lab.sim.rows(&table("Employees")).pop().unwrap();
-    lab.account.tables.apply(&table("Employees"), &TableOperation::Delete(row.entity.key, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&table("Employees"), &TableOperation::Delete(row.entity.key, IfMatch::Any)).await.unwrap();
 }

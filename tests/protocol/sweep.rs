@@ -103,7 +103,7 @@ impl Sweep {
 
     /// What became of the case that was run: its job has ended.
     pub(crate) fn seen(&mut self, lab: &Lab) {
-        let arrival = lab.weather.arrival();
+        let arrival = lab.faults.arrival();
         self.runs += 1;
         self.arrivals += u32::from(arrival == Arrival::During);
         self.last = Some(arrival);
@@ -145,14 +145,14 @@ impl Case {
         matches!(self.way, Way::Late(later) | Way::LateAndStopped(later) if later < LAST_OF_ALL)
     }
 
-    /// Makes the weather for it.
-    pub(crate) fn arm(self, weather: &Strike) {
+    /// Makes the faults for it.
+    pub(crate) fn arm(self, faults: &Strike) {
         match self.way {
-            Way::Once(n) => weather.arm(self.at, ONCE[n]),
-            Way::Late(later) => weather.arm(self.at, Disturbance::ArriveLater(later)),
+            Way::Once(n) => faults.arm(self.at, ONCE[n]),
+            Way::Late(later) => faults.arm(self.at, Disturbance::ArriveLater(later)),
             Way::LateAndStopped(later) => {
-                weather.arm(self.at, Disturbance::ArriveLater(later));
-                weather.arm(self.at + 1, Disturbance::Crash);
+                faults.arm(self.at, Disturbance::ArriveLater(later));
+                faults.arm(self.at + 1, Disturbance::Crash);
             }
         }
     }

@@ -8,7 +8,7 @@ use evenkeel::catalog::{Catalog, Source};
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::sweep::Sweep;
@@ -68,7 +68,7 @@ fn put(entity: &Entity) -> Job {
 }
 
 async fn merge(lab: &Lab, name: &str, entity: Entity) {
-    lab.account.tables.apply(&table(name), &TableOperation::Merge(entity, Condition::Any)).await.unwrap();
+    lab.account.tables.apply(&table(name), &TableOperation::Merge(entity, IfMatch::Any)).await.unwrap();
 }
 
 async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {
@@ -130,18 +130,18 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
         lab.work(&put(&booking(&n.to_string(), "Ada"))).await.unwrap();
     }
     let lab = lab.under(catalog(&format!("{}{}", index("old", "ByGuest"), index("new", "Other"))));
-    let before = lab.weather.writes_to("ByGuest");
+    let before = lab.faults.writes_to("ByGuest");
     lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
-    assert_eq!((lab.weather.writes_to("ByGuest") - before, lab.weather.writes_to("Other")), (0, BOOKINGS));
+    assert_eq!((lab.faults.writes_to("ByGuest") - before, lab.faults.writes_to("Other")), (0, BOOKINGS));
     assert_eq!(lab.rows("Other").await.len(), 5);
     for n in 0..BOOKINGS {
         plan_is_empty(&lab, &n.to_string(), "backfilled").await;
     }
     // A row that somebody changed is written, and no other.
     merge(&lab, "ByGuest", Entity::new(EntityKey::new("guest_Ada", "r1_3").unwrap()).with("Guest", "Mallory")).await;
-    let before = lab.weather.writes_to("ByGuest");
+    let before = lab.faults.writes_to("ByGuest");
     lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
-    assert_eq!((lab.weather.writes_to("ByGuest") - before, lab.weather.writes_to("Other")), (1, BOOKINGS));
+    assert_eq!((lab.faults.writes_to("ByGuest") - before, lab.faults.writes_to("Other")), (1, BOOKINGS));
     assert_eq!(lab.read("ByGuest", "guest_Ada", "r1_3").await.unwrap().entity.text("Guest"), Some("Ada"));
 }
 
@@ -173,15 +173,15 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
     let looked = Arc::new(AtomicU32::new(0));
     for at in 1.. {
         let lab = renamed().await;
-        lab.weather.arm(at, Disturbance::Meddle);
+        lab.faults.arm(at, Disturbance::Meddle);
         let (client, seen) = (lab.clone(), Arc::clone(&looked));
-        lab.weather.meddle(Box::pin(async move {
+        lab.faults.meddle(Box::pin(async move {
             assert!(row_view(&client).await.is_some(), "before operation {at} the row is gone");
             seen.fetch_add(1, Ordering::SeqCst);
         }));
         lab.deliver(&sync(), 1).await.unwrap().unwrap();
-        let operations = lab.weather.counted();
-        lab.weather.calm();
+        let operations = lab.faults.counted();
+        lab.faults.calm();
         assert_eq!(row_view(&lab).await.as_deref(), Some("new_name"));
         plan_is_empty(&lab, "b1", "renamed").await;
         if at >= operations {
@@ -199,10 +199,10 @@ async fn a_rename_that_is_disturbed_converges() {
     while let Some(case) = sweep.next() {
         let story = case.to_string();
         let lab = renamed().await;
-        case.arm(&lab.weather);
+        case.arm(&lab.faults);
         lab.deliver_until_done(&sync()).await.expect(&story);
         sweep.seen(&lab);
-        lab.weather.calm();
+        lab.faults.calm();
         lab.finish().await;
         assert_eq!(row_view(&lab).await.as_deref(), Some("new_name"), "{story}");
         plan_is_empty(&lab, "b1", &story).await;

@@ -159,17 +159,17 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             lab
         };
         let lab = prepared().await;
-        lab.weather.arm(u64::MAX, crate::world::Disturbance::Crash);
+        lab.faults.arm(u64::MAX, crate::world::Disturbance::Crash);
         assert!(lab.deliver(&bad, 1).await.unwrap().is_err());
-        let operations = lab.weather.counted();
+        let operations = lab.faults.counted();
         let mut sweep = Sweep::over(operations);
         while let Some(case) = sweep.next() {
             let story = format!("{bad:?}, {case}");
             let lab = prepared().await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             assert!(lab.deliver_until_done(&bad).await.is_none(), "{story}: the job ends in the poison queue");
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             // An earlier delivery that wrote the primary leaves what follows to the next job.
             drop(lab.work(&on_key("sync")).await);

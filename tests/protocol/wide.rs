@@ -200,10 +200,10 @@ async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
         let mut sweep = Sweep::over(operations_of(&scenario).await);
         while let Some(case) = sweep.next() {
             let lab = prepared(&scenario).await;
-            case.arm(&lab.weather);
+            case.arm(&lab.faults);
             lab.deliver_until_done(&(scenario.job)()).await.expect("it succeeds");
             sweep.seen(&lab);
-            lab.weather.calm();
+            lab.faults.calm();
             lab.finish().await;
             let story = format!("{}, {case}", scenario.name);
             check(&lab, &story).await;
@@ -249,10 +249,10 @@ async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
         for (name, meddle) in meddlers() {
             for at in 1..=operations {
                 let lab = prepared(&scenario).await;
-                lab.weather.arm(at, Disturbance::Meddle);
-                lab.weather.meddle(meddle(lab.of_another_worker()));
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
-                lab.weather.calm();
+                lab.faults.calm();
                 lab.finish().await;
                 let story = format!("{}, {name} before operation {at}", scenario.name);
                 let kept = ["Surveys", "FormerSurveys"].into_iter().flat_map(|name| entities(&lab, name, &story).into_values());
@@ -275,8 +275,8 @@ async fn a_reader_sees_one_version() {
         let lab = lab();
         lab.work(&put(&survey(600, 1, "ada"), "replace")).await.unwrap();
         let meddler = lab.of_another_worker();
-        lab.weather.arm(at, Disturbance::Meddle);
-        lab.weather.meddle(Box::pin(async move {
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
             meddler.work(&put(&survey(600, 2, "ada"), "replace")).await.unwrap();
         }));
         let row = wide::read(lab.account.tables.as_ref(), &table("Surveys"), &key, false).await.unwrap().joined().unwrap();

@@ -1,4 +1,4 @@
-//! A laboratory: a simulated account, an engine on it, a clock, and weather that strikes at one operation.
+//! A laboratory: a simulated account, an engine on it, a clock, and faults that strike at one operation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
-use evenkeel::adapters::wear::{Grouping, wear};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
@@ -114,12 +114,12 @@ impl Strike {
         self.unheard.lock().unwrap().is_none()
     }
 
-    async fn unheard(&self, operation: &OperationInfo) -> Option<Verdict> {
+    async fn unheard(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let unheard = self.unheard.lock().unwrap().take()?;
         match unheard {
             Unheard::Awaited { table, then, meddling } if deletes(operation, table) => {
                 *self.unheard.lock().unwrap() = Some(Unheard::Executed { table, then, meddling });
-                Some(Verdict::LoseAnswer)
+                Some(FaultDecision::LoseAnswer)
             }
             awaited @ Unheard::Awaited { .. } => {
                 *self.unheard.lock().unwrap() = Some(awaited);
@@ -127,7 +127,7 @@ impl Strike {
             }
             Unheard::Executed { table, then, meddling } => {
                 meddling.await;
-                then.filter(|_| deletes(operation, table)).map(Verdict::Fail)
+                then.filter(|_| deletes(operation, table)).map(FaultDecision::Fail)
             }
         }
     }
@@ -176,8 +176,8 @@ impl Strike {
 }
 
 #[async_trait]
-impl Weather for Strike {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Strike {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
             *self.writes.lock().unwrap().entry(table.to_string()).or_default() += 1;
         }
@@ -189,27 +189,27 @@ impl Weather for Strike {
             return verdict;
         }
         if self.calm.load(Ordering::SeqCst) {
-            return Verdict::Execute;
+            return FaultDecision::Execute;
         }
         let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
         self.names.lock().unwrap().insert(number, operation.name);
         let disturbance = self.at.lock().unwrap().remove(&number);
         match disturbance {
-            None => Verdict::Execute,
+            None => FaultDecision::Execute,
             Some(Disturbance::Crash) => {
                 self.crashed.notify_one();
                 std::future::pending().await
             }
-            Some(Disturbance::Refuse) => Verdict::Fail(ErrorClass::Refused),
-            Some(Disturbance::Throttle) => Verdict::Fail(ErrorClass::Throttled { retry_after: None }),
+            Some(Disturbance::Refuse) => FaultDecision::Fail(ErrorClass::Refused),
+            Some(Disturbance::Throttle) => FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }),
             // A read that gets no answer is only a failed read.
             Some(Disturbance::LoseAnswer | Disturbance::ArriveLater(_)) if !operation.writes => {
-                Verdict::Fail(ErrorClass::Transient { retry_after: None })
+                FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
             }
-            Some(Disturbance::LoseAnswer) => Verdict::LoseAnswer,
+            Some(Disturbance::LoseAnswer) => FaultDecision::LoseAnswer,
             Some(Disturbance::ArriveLater(operations)) => {
                 *self.due.lock().unwrap() = Some(number.saturating_add(operations));
-                Verdict::ArriveLater(operations)
+                FaultDecision::ArriveLater(operations)
             }
             Some(Disturbance::Meddle) => {
                 let meddling = self.meddling.lock().unwrap().take();
@@ -218,7 +218,7 @@ impl Weather for Strike {
                     meddling.await;
                     self.calm.store(false, Ordering::SeqCst);
                 }
-                Verdict::Execute
+                FaultDecision::Execute
             }
         }
     }
@@ -273,7 +273,7 @@ pub(crate) struct Lab {
     pub(crate) engine: Arc<Engine>,
     /// The engine of another worker.
     meddler: Arc<Engine>,
-    pub(crate) weather: Arc<Strike>,
+    pub(crate) faults: Arc<Strike>,
     clock: Arc<Hands>,
     messages: Arc<AtomicU64>,
     /// What the meddling client wrote last: row key and e-mail address.
@@ -290,17 +290,17 @@ fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
-/// The account with the layers that it wears in the program, or without.
-fn account(sim: &SimWorld, clock: &Arc<Hands>, wearing: Option<Grouping>) -> Account {
-    let Some(grouping) = wearing else { return sim.account() };
+/// The account with the decorators that it has in the program, or without.
+fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
+    let Some(grouping) = decorators else { return sim.account() };
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
     let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
-    wear(&AccountName::main(), &sim.account(), grouping, RetryPolicy { backoff, attempts: 6 }, &clock, &chance).account
+    decorate(&AccountName::main(), &sim.account(), grouping, RetryPolicy { backoff, attempts: 6 }, &clock, &chance).account
 }
 
-fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, wearing: Option<Grouping>) -> Arc<Engine> {
+fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, decorators: Option<Grouping>) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
-    let stores = Stores::new([(AccountName::main(), account(sim, clock, wearing))].into()).with_files(sim.files()).with_sinks(sinks);
+    let stores = Stores::new([(AccountName::main(), account(sim, clock, decorators))].into()).with_files(sim.files()).with_sinks(sinks);
     let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
     Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
 }
@@ -314,8 +314,8 @@ impl Lab {
         Self::with(shape, catalog(shape))
     }
 
-    /// Whose account wears the layers that it wears in the program.
-    pub(crate) fn worn(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
+    /// Whose account has the decorators that it has in the program.
+    pub(crate) fn decorated(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
         Self::build(shape, catalog, Some(grouping))
     }
 
@@ -331,19 +331,19 @@ impl Lab {
         self
     }
 
-    fn build(shape: Shape, catalog: Catalog, wearing: Option<Grouping>) -> Self {
-        let (clock, weather) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
-        weather.calm();
-        let sim = SimWorld::new(AccountName::main(), clock.clone(), weather.clone());
+    fn build(shape: Shape, catalog: Catalog, decorators: Option<Grouping>) -> Self {
+        let (clock, faults) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
+        faults.calm();
+        let sim = SimWorld::new(AccountName::main(), clock.clone(), faults.clone());
         let account = sim.account();
         let declared = Arc::new(catalog);
         let lab = Self {
             shape,
-            engine: engine(&sim, &clock, &declared, wearing),
+            engine: engine(&sim, &clock, &declared, decorators),
             meddler: engine(&sim, &clock, &declared, None),
             sim,
             account,
-            weather,
+            faults,
             clock,
             messages: Arc::default(),
             last_client_write: Arc::default(),
@@ -378,7 +378,7 @@ impl Lab {
 
     /// The same laboratory as a worker sees it that has heard no answer.
     pub(crate) fn of_a_new_worker(&self) -> Self {
-        let sim = self.sim.seen_by(1, self.weather.clone());
+        let sim = self.sim.seen_by(1, self.faults.clone());
         let engine = || engine(&sim, &self.clock, self.engine.catalog(), None);
         Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), ..self.clone() }
     }
@@ -405,7 +405,7 @@ impl Lab {
     /// Deletes a row, whosever it is.
     pub(crate) async fn delete_row(&self, name: &str, pk: &str, rk: &str) {
         let key = EntityKey::new(pk, rk).unwrap();
-        let operation = TableOperation::Delete(key, evenkeel::ports::Condition::Any);
+        let operation = TableOperation::Delete(key, evenkeel::ports::IfMatch::Any);
         drop(self.account.tables.apply(&table(name), &operation).await);
     }
 
@@ -493,7 +493,7 @@ impl Lab {
         let work = Work::Job(job.clone());
         tokio::select! {
             biased;
-            () = self.weather.crashed.notified() => None,
+            () = self.faults.crashed.notified() => None,
             result = self.engine.execute(&work, &delivery) => Some(result),
         }
     }
@@ -509,10 +509,10 @@ impl Lab {
 
     /// How many operations a job takes that nothing disturbs.
     pub(crate) async fn operations_of(&self, job: &Job) -> u64 {
-        self.weather.arm(u64::MAX, Disturbance::Crash);
+        self.faults.arm(u64::MAX, Disturbance::Crash);
         self.deliver(job, 1).await.expect("not disturbed").expect("the job succeeds");
-        let operations = self.weather.counted();
-        self.weather.calm();
+        let operations = self.faults.counted();
+        self.faults.calm();
         operations
     }
 

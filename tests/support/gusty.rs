@@ -1,7 +1,7 @@
 //! Weather in which contracts hold all the same.
 
 use async_trait::async_trait;
-use evenkeel::adapters::sim::{OperationInfo, Verdict, Weather};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel::ports::ErrorClass;
 
 /// Every fifth request is refused, or fails without having been executed; of those that change nothing, some lose their answer.
@@ -9,13 +9,13 @@ use evenkeel::ports::ErrorClass;
 pub struct Gusty;
 
 #[async_trait]
-impl Weather for Gusty {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Gusty {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         match operation.number % 15 {
-            0 => Verdict::Fail(ErrorClass::Refused),
-            5 => Verdict::Fail(ErrorClass::Transient { retry_after: None }),
-            10 if !operation.writes => Verdict::LoseAnswer,
-            _ => Verdict::Execute,
+            0 => FaultDecision::Fail(ErrorClass::Refused),
+            5 => FaultDecision::Fail(ErrorClass::Transient { retry_after: None }),
+            10 if !operation.writes => FaultDecision::LoseAnswer,
+            _ => FaultDecision::Execute,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 /// How bodies are written for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum Encoding {
     /// UTF-8, for Azure.
     Utf8,
     /// ASCII, for everything else.

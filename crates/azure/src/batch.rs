@@ -6,11 +6,11 @@
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::refusal::Refusal;
-use super::transport::Answer;
+use super::transport::HttpAnswer;
 
 /// One part of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct BatchPart {
     /// The status of the operation.
     pub status: u16,
     /// The headers of its answer.
@@ -21,7 +21,7 @@ pub(super) struct Part {
 
 /// Result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum BatchOutcome {
     /// All was done: the ETag that each operation's answer names.
     Done(Vec<Option<String>>),
     /// Nothing was done; the refusal of the operation that failed.
@@ -44,8 +44,8 @@ pub(super) fn without_content(body: &str) -> String {
 }
 
 /// Reads the answer to a transaction of `count` operations.
-pub(super) fn outcome(answer: &Answer, count: usize) -> Outcome {
-    let Some(parts) = parts(&String::from_utf8_lossy(&answer.body)) else { return Outcome::Unreadable };
+pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
+    let Some(parts) = parts(&String::from_utf8_lossy(&answer.body)) else { return BatchOutcome::Unreadable };
     if let Some((at, failed)) = parts.iter().enumerate().find(|(_, part)| !(200..300).contains(&part.status)) {
         let mut refusal = Refusal::read(failed.status, &failed.headers, failed.body.as_bytes());
         if refusal.request_id.is_none() {
@@ -53,17 +53,17 @@ pub(super) fn outcome(answer: &Answer, count: usize) -> Outcome {
         }
         // Without an index in the message, the place of the part tells only where there is a part for each.
         refusal.index = refusal.index.or_else(|| (parts.len() == count).then_some(at)).filter(|index| *index < count);
-        return Outcome::Failed(refusal);
+        return BatchOutcome::Failed(refusal);
     }
     if parts.len() != count {
-        return Outcome::Unreadable;
+        return BatchOutcome::Unreadable;
     }
-    let etag = |part: Part| part.headers.get("etag").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    Outcome::Done(parts.into_iter().map(etag).collect())
+    let etag = |part: BatchPart| part.headers.get("etag").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    BatchOutcome::Done(parts.into_iter().map(etag).collect())
 }
 
 /// The parts of the change set. `None` where one is cut off.
-fn parts(body: &str) -> Option<Vec<Part>> {
+fn parts(body: &str) -> Option<Vec<BatchPart>> {
     let mut parts = Vec::new();
     // Everything up to the first boundary describes the change set, and everything after the last closes it.
     let mut pieces = body.split("--changesetresponse_");
@@ -81,7 +81,7 @@ fn parts(body: &str) -> Option<Vec<Part>> {
     closed.then_some(parts)
 }
 
-fn part(text: &str) -> Option<Part> {
+fn part(text: &str) -> Option<BatchPart> {
     let start = text.find("HTTP/1.")?;
     let mut lines = text[start..].split_inclusive('\n');
     let status = lines.next()?.split_whitespace().nth(1)?.parse().ok()?;
@@ -96,15 +96,15 @@ fn part(text: &str) -> Option<Part> {
             headers.insert(name, value);
         }
     }
-    Some(Part { status, headers, body: lines.collect::<String>().trim().to_owned() })
+    Some(BatchPart { status, headers, body: lines.collect::<String>().trim().to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answer(body: impl Into<String>) -> Answer {
-        Answer { status: 202, headers: HeaderMap::new(), body: body.into().into() }
+    fn answer(body: impl Into<String>) -> HttpAnswer {
+        HttpAnswer { status: 202, headers: HeaderMap::new(), body: body.into().into() }
     }
 
     fn success(parts: &[(&str, &str)]) -> String {
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn a_success_names_an_etag_per_operation() {
         let body = success(&[("204 No Content", "W/\"datetime'1'\""), ("204 No Content", "")]);
-        assert_eq!(outcome(&answer(body.clone()), 2), Outcome::Done(vec![Some("W/\"datetime'1'\"".into()), None]));
-        assert_eq!(outcome(&answer(body), 3), Outcome::Unreadable);
+        assert_eq!(outcome(&answer(body.clone()), 2), BatchOutcome::Done(vec![Some("W/\"datetime'1'\"".into()), None]));
+        assert_eq!(outcome(&answer(body), 3), BatchOutcome::Unreadable);
     }
 
     #[test]
@@ -134,10 +134,10 @@ mod tests {
             HTTP/1.1 409 Conflict\r\nX-Content-Type-Options: nosniff\r\nContent-Type: application/json;odata=minimalmetadata\r\n\r\n\
             {\"odata.error\":{\"code\":\"EntityAlreadyExists\",\"message\":{\"lang\":\"en-US\",\"value\":\"3:The specified entity already exists.\\nRequestId:7\"}}}\r\n\
             --changesetresponse_2--\r\n--batchresponse_1--\r\n";
-        let Outcome::Failed(refusal) = outcome(&answer(body), 5) else { panic!() };
+        let BatchOutcome::Failed(refusal) = outcome(&answer(body), 5) else { panic!() };
         assert_eq!((refusal.status, refusal.code.as_deref(), refusal.index), (409, Some("EntityAlreadyExists"), Some(3)));
         // An index that no operation has is not passed on.
-        let Outcome::Failed(refusal) = outcome(&answer(body), 2) else { panic!() };
+        let BatchOutcome::Failed(refusal) = outcome(&answer(body), 2) else { panic!() };
         assert_eq!(refusal.index, None);
     }
 
@@ -145,9 +145,9 @@ mod tests {
     fn a_cut_off_answer_says_nothing() {
         let body = success(&[("204 No Content", "a"), ("204 No Content", "b")]);
         for end in [0, 10, 100, body.len() / 2, body.len() - 50] {
-            assert_eq!(outcome(&answer(&body[..end]), 2), Outcome::Unreadable, "{end}");
+            assert_eq!(outcome(&answer(&body[..end]), 2), BatchOutcome::Unreadable, "{end}");
         }
-        assert_eq!(outcome(&answer("<html>"), 1), Outcome::Unreadable);
+        assert_eq!(outcome(&answer("<html>"), 1), BatchOutcome::Unreadable);
     }
 
     #[test]

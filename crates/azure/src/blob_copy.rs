@@ -5,13 +5,13 @@ use std::time::Duration;
 use azure_core::prelude::IfMatchCondition;
 
 use super::blobs::{Address, AzureBlobs, DELETE, PROPERTIES};
-use super::classify::{Absent, Operation};
-use super::transport::Answer;
+use super::classify::{Absent, CallKind};
+use super::transport::HttpAnswer;
 use evenkeel_model::model::ETag;
 use evenkeel_model::ports::{ErrorClass, StoreError, What};
 use evenkeel_model::settings::WaitPolicy;
 
-pub(super) const COPY: Operation = Operation::write("Copy Blob", Absent::Item);
+pub(super) const COPY: CallKind = CallKind::write("Copy Blob", Absent::Item);
 
 /// How often a pending copy is looked at: for about 5 minutes in all.
 const COPY_LOOKS: u32 = 66;
@@ -29,7 +29,7 @@ pub(super) enum Copying {
     GivenUp,
 }
 
-pub(super) fn copy_of(answer: &Answer) -> Copying {
+pub(super) fn copy_of(answer: &HttpAnswer) -> Copying {
     match answer.header("x-ms-copy-status") {
         None => Copying::None,
         Some("success") => Copying::Done,

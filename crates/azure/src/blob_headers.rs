@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use azure_core::prelude::{IfMatchCondition, Metadata};
 
 use super::amend::Amendment;
-use super::transport::Answer;
+use super::transport::HttpAnswer;
 use evenkeel_model::ports::{BlobCondition, BlobUpload};
 
 /// `bytes 0-9/100`: where the range starts, and how long the whole is.
@@ -15,7 +15,7 @@ pub(super) fn content_range(text: &str) -> Option<(u64, u64)> {
     Some((start.trim().parse().ok()?, length.trim().parse().ok()?))
 }
 
-pub(super) fn metadata_of(answer: &Answer) -> BTreeMap<String, String> {
+pub(super) fn metadata_of(answer: &HttpAnswer) -> BTreeMap<String, String> {
     let pairs = answer.headers.iter().filter_map(|(name, value)| {
         let name = name.as_str().strip_prefix("x-ms-meta-")?;
         Some((name.to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))

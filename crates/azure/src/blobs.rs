@@ -17,30 +17,30 @@ use super::amend::Amendment;
 use super::blob_copy::{COPY, Copying, copy_of};
 use super::blob_headers::{condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of};
 use super::block_list;
-use super::call::{Caller, Failure};
-use super::classify::{Absent, Operation};
+use super::call::{Caller, NotOk};
+use super::classify::{Absent, CallKind};
 use super::listing;
 use super::settings::Credential;
-use super::transport::{self, Answer};
+use super::transport::{self, HttpAnswer};
 use evenkeel_model::model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_model::ports::{
     Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError,
     What,
 };
 
-const CREATE: Operation = Operation::write("Create Container", Absent::Container);
-const DELETE_CONTAINER: Operation = Operation::write("Delete Container", Absent::Container);
-const PUT: Operation = Operation::write("Put Blob", Absent::Container);
-const GET: Operation = Operation::read("Get Blob", Absent::Item);
-pub(super) const PROPERTIES: Operation = Operation::read("Get Blob Properties", Absent::Item);
-pub(super) const DELETE: Operation = Operation::write("Delete Blob", Absent::Item);
-const CREATE_APPEND: Operation = Operation::write("Put Append Blob", Absent::Container);
-const APPEND: Operation = Operation::write("Append Block", Absent::Item);
-const PUT_BLOCK: Operation = Operation::write("Put Block", Absent::Container);
-const PUT_BLOCK_LIST: Operation = Operation::write("Put Block List", Absent::Container);
-const GET_BLOCK_LIST: Operation = Operation::read("Get Block List", Absent::Item);
-const SET_METADATA: Operation = Operation::write("Set Blob Metadata", Absent::Item);
-const LIST: Operation = Operation::read("List Blobs", Absent::Container);
+const CREATE: CallKind = CallKind::write("Create Container", Absent::Container);
+const DELETE_CONTAINER: CallKind = CallKind::write("Delete Container", Absent::Container);
+const PUT: CallKind = CallKind::write("Put Blob", Absent::Container);
+const GET: CallKind = CallKind::read("Get Blob", Absent::Item);
+pub(super) const PROPERTIES: CallKind = CallKind::read("Get Blob Properties", Absent::Item);
+pub(super) const DELETE: CallKind = CallKind::write("Delete Blob", Absent::Item);
+const CREATE_APPEND: CallKind = CallKind::write("Put Append Blob", Absent::Container);
+const APPEND: CallKind = CallKind::write("Append Block", Absent::Item);
+const PUT_BLOCK: CallKind = CallKind::write("Put Block", Absent::Container);
+const PUT_BLOCK_LIST: CallKind = CallKind::write("Put Block List", Absent::Container);
+const GET_BLOCK_LIST: CallKind = CallKind::read("Get Block List", Absent::Item);
+const SET_METADATA: CallKind = CallKind::write("Set Blob Metadata", Absent::Item);
+const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
 /// Read with one request. Above 4 MiB, below which the library asks for checksums that services refuse for
 /// ranges larger than that; small enough to come within a request's time on a slow line.
@@ -83,9 +83,9 @@ impl AzureBlobs {
 
     fn describe(
         &self,
-        operation: Operation,
+        operation: CallKind,
         what: impl FnOnce() -> What,
-        answer: &Answer,
+        answer: &HttpAnswer,
         length: Option<u64>,
     ) -> Result<BlobProperties, StoreError> {
         // Its bytes are not there yet, or never will be, at any stated length.
@@ -123,7 +123,7 @@ impl AzureBlobs {
         }
         let answer = match self.caller.try_run(transport::first(call.into_stream())).await {
             Ok(answer) => answer,
-            Err(Failure::Refusal(refusal)) if refusal.status == 416 => return Ok(Chunk::PastTheEnd),
+            Err(NotOk::Refusal(refusal)) if refusal.status == 416 => return Ok(Chunk::PastTheEnd),
             Err(failure) => match self.caller.failed(GET, what(), failure) {
                 error if error.is_missing_item() => return Ok(Chunk::Absent),
                 error if error.class == ErrorClass::Precondition && etag.is_some() => return Ok(Chunk::Changed),
@@ -179,7 +179,7 @@ impl AzureBlobs {
         Ok(Some(Some(Blob { content: content.freeze(), properties })))
     }
 
-    fn check_upload(&self, operation: Operation, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
+    fn check_upload(&self, operation: CallKind, what: impl Fn() -> What, content: &Bytes, upload: &BlobUpload) -> Result<(), StoreError> {
         let refuse = |class, message: String| Err(self.caller.error(class, operation, what(), message));
         if content.len() > PUT_BYTES {
             return refuse(ErrorClass::TooLarge, format!("the content has {} bytes; one Put Blob writes 5,000 MiB", content.len()));
@@ -248,7 +248,7 @@ impl BlobStore for AzureBlobs {
         let call = self.service.container_client(container.as_str()).delete();
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            Err(Failure::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
+            Err(NotOk::Refusal(refusal)) if refusal.is("ContainerBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(DELETE_CONTAINER, What::Container(container.clone()), failure) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                 error => Err(error),
@@ -335,11 +335,11 @@ impl BlobStore for AzureBlobs {
             };
             let blocks = match block_list::read(&answer.body) {
                 Ok(blocks) => blocks,
-                Err(block_list::Unreadable::Foreign) => {
+                Err(block_list::BlockListError::Foreign) => {
                     let message = "another program's blocks are in the blob";
                     return Err(self.caller.error(ErrorClass::Permanent, GET_BLOCK_LIST, what(), message));
                 }
-                Err(block_list::Unreadable::Damaged) => {
+                Err(block_list::BlockListError::Damaged) => {
                     return Err(self.caller.unusable(GET_BLOCK_LIST, what(), &answer, "the answer is cut off or is no list of blocks"));
                 }
             };

@@ -13,7 +13,7 @@ const NAME: [&str; 4] = ["BlockList", "CommittedBlocks", "Block", "Name"];
 
 /// Why there is no list of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(super) enum BlockListError {
     /// The answer is cut off or is no list.
     Damaged,
     /// A block with a name that this program would not give.
@@ -21,17 +21,17 @@ pub(super) enum Unreadable {
 }
 
 /// Reads the committed blocks, in their order.
-pub(super) fn read(body: &[u8]) -> Result<Vec<Block>, Unreadable> {
-    let text = std::str::from_utf8(body).map_err(|_| Unreadable::Damaged)?;
+pub(super) fn read(body: &[u8]) -> Result<Vec<Block>, BlockListError> {
+    let text = std::str::from_utf8(body).map_err(|_| BlockListError::Damaged)?;
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
     let (mut path, mut blocks) = (Vec::<String>::new(), Vec::new());
     let (mut name, mut length) = (String::new(), None);
     loop {
-        match reader.read_event().map_err(|_| Unreadable::Damaged)? {
+        match reader.read_event().map_err(|_| BlockListError::Damaged)? {
             Event::Start(tag) => path.push(tag.local_name().as_ref().to_owned()),
             Event::Empty(tag) if path.is_empty() && tag.local_name().as_ref() == "BlockList" => return Ok(blocks),
             Event::GeneralRef(reference) => {
-                let text = xml::referred(&reference).ok_or(Unreadable::Damaged)?;
+                let text = xml::referred(&reference).ok_or(BlockListError::Damaged)?;
                 if path == NAME {
                     name.push_str(&text);
                 }
@@ -45,15 +45,15 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<Block>, Unreadable> {
                 let ended = path.pop();
                 if ended.as_deref() == Some("Block") && path.last().is_some_and(|list| list == "CommittedBlocks") {
                     let id = BASE64.decode(std::mem::take(&mut name)).ok().and_then(|id| id.try_into().ok());
-                    let id = BlockId(id.ok_or(Unreadable::Foreign)?);
-                    blocks.push(Block { id, length: length.take().ok_or(Unreadable::Damaged)? });
+                    let id = BlockId(id.ok_or(BlockListError::Foreign)?);
+                    blocks.push(Block { id, length: length.take().ok_or(BlockListError::Damaged)? });
                 }
                 if path.is_empty() {
-                    return if ended.as_deref() == Some("BlockList") { Ok(blocks) } else { Err(Unreadable::Damaged) };
+                    return if ended.as_deref() == Some("BlockList") { Ok(blocks) } else { Err(BlockListError::Damaged) };
                 }
             }
             // An end tag that is missing shows here.
-            Event::Eof => return Err(Unreadable::Damaged),
+            Event::Eof => return Err(BlockListError::Damaged),
             _ => {}
         }
     }
@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_or_of_others_is_told_apart() {
-        assert_eq!(read(xml("YQ==").as_bytes()), Err(Unreadable::Foreign));
+        assert_eq!(read(xml("YQ==").as_bytes()), Err(BlockListError::Foreign));
         let whole = xml(&BASE64.encode([0; 16]));
         for end in [3, 60, 150, whole.len() - 5] {
-            assert_eq!(read(&whole.as_bytes()[..end]), Err(Unreadable::Damaged), "{end}");
+            assert_eq!(read(&whole.as_bytes()[..end]), Err(BlockListError::Damaged), "{end}");
         }
-        assert_eq!(read(b"<html></html>"), Err(Unreadable::Damaged));
+        assert_eq!(read(b"<html></html>"), Err(BlockListError::Damaged));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::classify::{self, Operation};
+use super::classify::{self, CallKind};
 use super::refusal::Refusal;
 use super::scrub::Scrubber;
-use super::transport::{self, Answer, Fault};
+use super::transport::{self, HttpAnswer, HttpFault};
 use evenkeel_model::model::{AccountName, ETag};
 use evenkeel_model::ports::error::Cause;
 use evenkeel_model::ports::{ErrorClass, StoreError, Subject, What};
@@ -31,10 +31,10 @@ impl Caller {
     /// Runs a call of the client library. The answer is a 2xx one.
     pub(super) async fn run<T>(
         &self,
-        operation: Operation,
+        operation: CallKind,
         what: impl FnOnce() -> What,
         call: impl Future<Output = azure_core::Result<T>> + Send,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<HttpAnswer, StoreError> {
         match self.try_run(call).await {
             Ok(answer) => Ok(answer),
             Err(failure) => Err(self.failed(operation, what(), failure)),
@@ -42,21 +42,21 @@ impl Caller {
     }
 
     /// As [`run`](Self::run), for callers that read something out of a refusal themselves.
-    pub(super) async fn try_run<T>(&self, call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<Answer, Failure> {
-        let answer = transport::take(call).await.map_err(Failure::Fault)?;
-        if answer.is_success() { Ok(answer) } else { Err(Failure::Refusal(Refusal::of(&answer))) }
+    pub(super) async fn try_run<T>(&self, call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<HttpAnswer, NotOk> {
+        let answer = transport::take(call).await.map_err(NotOk::Fault)?;
+        if answer.is_success() { Ok(answer) } else { Err(NotOk::Refusal(Refusal::of(&answer))) }
     }
 
     /// The error of a failed call.
-    pub(super) fn failed(&self, operation: Operation, what: What, failure: Failure) -> StoreError {
+    pub(super) fn failed(&self, operation: CallKind, what: What, failure: NotOk) -> StoreError {
         match failure {
-            Failure::Refusal(refusal) => self.refused(operation, what, refusal),
-            Failure::Fault(fault) => self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(fault.text())),
+            NotOk::Refusal(refusal) => self.refused(operation, what, refusal),
+            NotOk::Fault(fault) => self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(fault.text())),
         }
     }
 
     /// The error of a refused request.
-    pub(super) fn refused(&self, operation: Operation, what: What, refusal: Refusal) -> StoreError {
+    pub(super) fn refused(&self, operation: CallKind, what: What, refusal: Refusal) -> StoreError {
         let class = classify::refused(operation, &refusal);
         // The service's message about a signature quotes it, and the text that was signed.
         let said = refusal.message.as_deref().filter(|_| class != ErrorClass::Unauthorised).map(|text| self.scrubber.clean(text));
@@ -69,23 +69,23 @@ impl Caller {
     }
 
     /// An answer that says the request succeeded but cannot be used.
-    pub(super) fn unusable(&self, operation: Operation, what: What, answer: &Answer, message: impl Into<String>) -> StoreError {
+    pub(super) fn unusable(&self, operation: CallKind, what: What, answer: &HttpAnswer, message: impl Into<String>) -> StoreError {
         self.error(operation.unknown(), operation, what, message.into()).with_status(answer.status, None)
     }
 
     /// An error with a class of the caller's choosing.
-    pub(super) fn error(&self, class: ErrorClass, operation: Operation, what: What, message: impl Into<String>) -> StoreError {
+    pub(super) fn error(&self, class: ErrorClass, operation: CallKind, what: What, message: impl Into<String>) -> StoreError {
         StoreError::new(class, operation.name, Subject { account: self.account.clone(), what }, message)
     }
 
     /// A request that is not sent since the service would refuse it.
-    pub(super) fn invalid(&self, class: ErrorClass, operation: Operation, what: What, why: impl Into<Cause>) -> StoreError {
+    pub(super) fn invalid(&self, class: ErrorClass, operation: CallKind, what: What, why: impl Into<Cause>) -> StoreError {
         let why = why.into();
         self.error(class, operation, what, why.to_string()).with_cause(why)
     }
 
     /// The ETag that an answer names.
-    pub(super) fn etag(&self, operation: Operation, what: impl FnOnce() -> What, answer: &Answer) -> Result<ETag, StoreError> {
+    pub(super) fn etag(&self, operation: CallKind, what: impl FnOnce() -> What, answer: &HttpAnswer) -> Result<ETag, StoreError> {
         let etag = answer.header("etag").and_then(|text| ETag::new(text).ok());
         etag.ok_or_else(|| self.unusable(operation, what(), answer, "the answer names no ETag"))
     }
@@ -93,11 +93,11 @@ impl Caller {
 
 /// Why a call got no 2xx answer.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum NotOk {
     /// The service refused.
     Refusal(Refusal),
     /// There is no whole answer.
-    Fault(Fault),
+    Fault(HttpFault),
 }
 
 /// The message in place of a missing or unfit one from the service.

@@ -121,7 +121,7 @@ pub fn transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), Object
 mod tests {
     use super::*;
     use evenkeel_model::model::{Entity, EntityKey};
-    use evenkeel_model::ports::Condition;
+    use evenkeel_model::ports::IfMatch;
 
     fn insert(pk: &str, rk: &str) -> TableOperation {
         TableOperation::Insert(Entity::new(EntityKey::new(pk, rk).unwrap()))
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(objection(&many), (ErrorClass::Permanent, None));
         assert!(transaction(&Key::new("p").unwrap(), &many[..100]).is_ok());
         assert_eq!(objection(&[insert("p", "1"), insert("q", "2")]), (ErrorClass::Permanent, Some(1)));
-        let delete = TableOperation::Delete(EntityKey::new("p", "1").unwrap(), Condition::Any);
+        let delete = TableOperation::Delete(EntityKey::new("p", "1").unwrap(), IfMatch::Any);
         assert_eq!(objection(&[insert("p", "1"), delete]), (ErrorClass::Permanent, Some(1)));
         let bad = TableOperation::Insert(Entity::new(EntityKey::new("p", "2").unwrap()).with("a-b", 1));
         assert_eq!(objection(&[insert("p", "1"), bad]), (ErrorClass::Permanent, Some(1)));

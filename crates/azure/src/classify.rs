@@ -6,21 +6,21 @@
 use std::time::Duration;
 
 use super::refusal::Refusal;
-use super::transport::Fault;
+use super::transport::HttpFault;
 use evenkeel_model::ports::{ErrorClass, Missing};
 
 /// An operation of the service, as far as its failures go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Operation {
+pub(super) struct CallKind {
     /// The operation in the service's words.
     pub name: &'static str,
-    effect: Effect,
+    effect: CallEffect,
     absent: Absent,
 }
 
 /// Whether repeating it blindly could do harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum CallEffect {
     /// Reads only: an unknown outcome does not matter.
     Read,
     /// Changes something. Get Messages too: it hides and counts.
@@ -38,15 +38,15 @@ pub(super) enum Absent {
     Lease,
 }
 
-impl Operation {
+impl CallKind {
     /// An operation that only reads.
     pub(super) const fn read(name: &'static str, absent: Absent) -> Self {
-        Self { name, effect: Effect::Read, absent }
+        Self { name, effect: CallEffect::Read, absent }
     }
 
     /// An operation that changes something.
     pub(super) const fn write(name: &'static str, absent: Absent) -> Self {
-        Self { name, effect: Effect::Write, absent }
+        Self { name, effect: CallEffect::Write, absent }
     }
 
     /// The same operation as a part of another one.
@@ -57,8 +57,8 @@ impl Operation {
     /// The class of an unknown outcome.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self.effect {
-            Effect::Read => ErrorClass::Transient { retry_after: None },
-            Effect::Write => ErrorClass::Ambiguous,
+            CallEffect::Read => ErrorClass::Transient { retry_after: None },
+            CallEffect::Write => ErrorClass::Ambiguous,
         }
     }
 
@@ -76,13 +76,13 @@ impl Operation {
 pub(super) const BEING_DELETED_WAIT: Duration = Duration::from_secs(40);
 
 /// The class of a refused request.
-pub(super) fn refused(operation: Operation, refusal: &Refusal) -> ErrorClass {
+pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let code = refusal.code.as_deref().unwrap_or_default();
     by_code(operation, refusal, code).unwrap_or_else(|| by_status(operation, refusal))
 }
 
 /// The codes that say more than their status, or that come with different ones.
-fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
+fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
     Some(match code {
         "ServerBusy" => ErrorClass::Throttled { retry_after: refusal.retry_after },
         "OperationTimedOut" => operation.unknown(),
@@ -143,7 +143,7 @@ fn by_code(operation: Operation, refusal: &Refusal, code: &str) -> Option<ErrorC
 
 /// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
 /// forwarded, others 408 where the answer took too long. Only the service's own statement proves that a request was not executed.
-fn by_status(operation: Operation, refusal: &Refusal) -> ErrorClass {
+fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };
     match refusal.status {
@@ -152,16 +152,16 @@ fn by_status(operation: Operation, refusal: &Refusal) -> ErrorClass {
         // It asks for the request again.
         425 | 449 => ErrorClass::Transient { retry_after },
         408 => match operation.effect {
-            Effect::Read => ErrorClass::Transient { retry_after },
-            Effect::Write => ErrorClass::Ambiguous,
+            CallEffect::Read => ErrorClass::Transient { retry_after },
+            CallEffect::Write => ErrorClass::Ambiguous,
         },
         409 => ErrorClass::Conflict,
         304 | 412 => ErrorClass::Precondition,
         413 => ErrorClass::TooLarge,
         429 => busy,
         503 => match operation.effect {
-            Effect::Write if !refusal.is_of_the_service() => ErrorClass::Ambiguous,
-            Effect::Read | Effect::Write => busy,
+            CallEffect::Write if !refusal.is_of_the_service() => ErrorClass::Ambiguous,
+            CallEffect::Read | CallEffect::Write => busy,
         },
         501 | 505 => ErrorClass::Permanent,
         500..=599 => operation.unknown(),
@@ -171,14 +171,14 @@ fn by_status(operation: Operation, refusal: &Refusal) -> ErrorClass {
 }
 
 /// The class of a request that got no whole answer.
-pub(super) const fn faulted(operation: Operation, fault: &Fault) -> ErrorClass {
+pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClass {
     match fault {
-        Fault::Unsent(_) => ErrorClass::Permanent,
-        Fault::Refused(_) => ErrorClass::Refused,
-        Fault::Lost(_) => operation.unknown(),
-        Fault::TooLong => match operation.effect {
-            Effect::Read => ErrorClass::Permanent,
-            Effect::Write => ErrorClass::Ambiguous,
+        HttpFault::Unsent(_) => ErrorClass::Permanent,
+        HttpFault::Refused(_) => ErrorClass::Refused,
+        HttpFault::Lost(_) => operation.unknown(),
+        HttpFault::TooLong => match operation.effect {
+            CallEffect::Read => ErrorClass::Permanent,
+            CallEffect::Write => ErrorClass::Ambiguous,
         },
     }
 }
@@ -187,11 +187,11 @@ pub(super) const fn faulted(operation: Operation, fault: &Fault) -> ErrorClass {
 mod tests {
     use super::*;
 
-    const READ: Operation = Operation::read("Get Entity", Absent::Item);
-    const WRITE: Operation = Operation::write("Insert Entity", Absent::Container);
-    const LEASE: Operation = Operation::write("Update Message", Absent::Lease);
+    const READ: CallKind = CallKind::read("Get Entity", Absent::Item);
+    const WRITE: CallKind = CallKind::write("Insert Entity", Absent::Container);
+    const LEASE: CallKind = CallKind::write("Update Message", Absent::Lease);
 
-    fn class(operation: Operation, status: u16, code: &str) -> ErrorClass {
+    fn class(operation: CallKind, status: u16, code: &str) -> ErrorClass {
         refused(operation, &Refusal { status, code: (!code.is_empty()).then(|| code.to_owned()), ..Refusal::default() })
     }
 
@@ -201,9 +201,9 @@ mod tests {
             assert_eq!(class(WRITE, status, code), ErrorClass::Ambiguous, "{status} {code}");
             assert_eq!(class(READ, status, code), ErrorClass::Transient { retry_after: None }, "{status} {code}");
         }
-        assert_eq!(faulted(WRITE, &Fault::Lost(String::new())), ErrorClass::Ambiguous);
-        assert_eq!(faulted(READ, &Fault::Lost(String::new())), ErrorClass::Transient { retry_after: None });
-        assert_eq!(faulted(WRITE, &Fault::Refused(String::new())), ErrorClass::Refused);
+        assert_eq!(faulted(WRITE, &HttpFault::Lost(String::new())), ErrorClass::Ambiguous);
+        assert_eq!(faulted(READ, &HttpFault::Lost(String::new())), ErrorClass::Transient { retry_after: None });
+        assert_eq!(faulted(WRITE, &HttpFault::Refused(String::new())), ErrorClass::Refused);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::amend::Amend;
-use super::ascii::Wire;
+use super::ascii::Encoding;
 use super::blobs::AzureBlobs;
 use super::call::Caller;
 use super::queues::AzureQueues;
@@ -28,7 +28,7 @@ pub const CHATTY_LOG_TARGETS: [&str; 8] =
 
 /// Why there is no connection to be had with these settings.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum AzureConnectError {
     /// The HTTP client could not be set up, because of this machine's certificates.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
@@ -38,8 +38,8 @@ pub enum ConnectError {
 }
 
 /// The stores of an account. Nothing is sent yet, so that a wrong key shows at the first request.
-pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
-    let transport = Transport::new(&account).map_err(ConnectError::Client)?;
+pub fn connect(account: AzureAccount) -> Result<Account, AzureConnectError> {
+    let transport = Transport::new(&account).map_err(AzureConnectError::Client)?;
     let options = |service| {
         let amend: Vec<Arc<dyn Policy>> = vec![Arc::new(Amend)];
         ClientOptions::default()
@@ -54,7 +54,7 @@ pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
         // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
-    let wire = if account.endpoints.are_azure() { Wire::Utf8 } else { Wire::Ascii };
+    let wire = if account.endpoints.are_azure() { Encoding::Utf8 } else { Encoding::Ascii };
     let caller = Caller::new(account.account.clone(), Scrubber::new(&account));
     let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
         .client_options(options(Service::Table))
@@ -73,9 +73,9 @@ pub fn connect(account: AzureAccount) -> Result<Account, ConnectError> {
     })
 }
 
-fn credentials(account: &AzureAccount) -> Result<StorageCredentials, ConnectError> {
+fn credentials(account: &AzureAccount) -> Result<StorageCredentials, AzureConnectError> {
     match &account.credential {
         Credential::Key(key) => Ok(StorageCredentials::access_key(account.name.clone(), Secret::new(key.expose_secret().to_owned()))),
-        Credential::Sas(sas) => StorageCredentials::sas_token(sas.expose_secret()).map_err(|_| ConnectError::Sas),
+        Credential::Sas(sas) => StorageCredentials::sas_token(sas.expose_secret()).map_err(|_| AzureConnectError::Sas),
     }
 }

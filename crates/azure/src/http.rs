@@ -34,7 +34,7 @@ pub enum Far {
 
 /// A service's answer, with any status.
 #[derive(Clone)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The HTTP status.
     pub status: u16,
     /// All headers.
@@ -43,7 +43,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// A header's value, where there is one and it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for HttpAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for Answer {
 
 /// Why there is no whole answer. The texts hold no address and no secret.
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub enum HttpFault {
     /// The request could not even be composed.
     Unsent(String),
     /// No connection could be made: nothing was sent.
@@ -74,7 +74,7 @@ pub enum Fault {
     TooLong,
 }
 
-impl Fault {
+impl HttpFault {
     /// Description of the fault.
     pub fn text(&self) -> &str {
         match self {
@@ -110,7 +110,7 @@ impl Exchange {
     }
 
     /// Sends one request, once.
-    pub async fn send(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<Answer, Fault> {
+    pub async fn send(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<HttpAnswer, HttpFault> {
         let extra = u64::try_from(body.len() / UPLOAD_BYTES_PER_SECOND).unwrap_or(u64::MAX);
         let timeout = self.timeout.saturating_add(Duration::from_secs(extra));
         let composed = self.client.request(method, url).headers(headers).timeout(timeout).body(body);
@@ -120,20 +120,20 @@ impl Exchange {
         let mut body = BytesMut::new();
         while let Some(part) = response.chunk().await.map_err(fault)? {
             if body.len() + part.len() > ANSWER_BYTES {
-                return Err(Fault::TooLong);
+                return Err(HttpFault::TooLong);
             }
             body.extend_from_slice(&part);
         }
-        Ok(Answer { status, headers, body: body.freeze() })
+        Ok(HttpAnswer { status, headers, body: body.freeze() })
     }
 }
 
 /// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can
 /// carry a signature, so the address is taken off it first.
-fn fault(error: reqwest::Error) -> Fault {
+fn fault(error: reqwest::Error) -> HttpFault {
     let error = error.without_url();
     if error.is_builder() {
-        return Fault::Unsent("the HTTP client could not compose the request".to_owned());
+        return HttpFault::Unsent("the HTTP client could not compose the request".to_owned());
     }
     let connecting = error.is_connect();
     let text = match (connecting, error.is_timeout()) {
@@ -142,7 +142,7 @@ fn fault(error: reqwest::Error) -> Fault {
         (false, true) => "no answer within the time allowed".to_owned(),
         (false, false) => format!("the connection broke: {}", root(&error)),
     };
-    if connecting { Fault::Refused(text) } else { Fault::Lost(text) }
+    if connecting { HttpFault::Refused(text) } else { HttpFault::Lost(text) }
 }
 
 /// The innermost cause, which is the operating system's or the TLS library's own sentence.

@@ -59,5 +59,5 @@ pub mod testing;
 mod transport;
 mod xml;
 
-pub use connect::{CHATTY_LOG_TARGETS, ConnectError, connect};
-pub use settings::{AzureAccount, Credential, EndpointOverrides, Endpoints, SettingsError, Timeouts};
+pub use connect::{AzureConnectError, CHATTY_LOG_TARGETS, connect};
+pub use settings::{AzureAccount, Credential, EndpointOverrides, ServiceEndpoints, SettingsError, Timeouts};

@@ -14,7 +14,7 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
     let mut page = BlobPage { blobs: Vec::new(), marker: None };
     let mut path: Vec<String> = Vec::new();
-    let mut blob = Entry::default();
+    let mut blob = ListingEntry::default();
     let mut seen_root = false;
     loop {
         match reader.read_event().ok()? {
@@ -22,7 +22,7 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
                 let name = tag.local_name().as_ref().to_owned();
                 seen_root |= path.is_empty() && name == "EnumerationResults";
                 match name.as_str() {
-                    "Blob" => blob = Entry::default(),
+                    "Blob" => blob = ListingEntry::default(),
                     "Name" => blob.encoded = is_encoded(&tag),
                     _ => {}
                 }
@@ -47,7 +47,7 @@ pub(super) fn read(body: &[u8]) -> Option<BlobPage> {
 
 /// Names that XML cannot carry come percent-encoded and say so.
 /// Takes a piece of text in, where it stands.
-fn take(text: &str, path: &[String], blob: &mut Entry, page: &mut BlobPage) {
+fn take(text: &str, path: &[String], blob: &mut ListingEntry, page: &mut BlobPage) {
     match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [_, "Blobs", "Blob", "Name"] => blob.name.push_str(text),
         [_, "Blobs", "Blob", "Properties", "Etag"] => blob.etag.push_str(text),
@@ -62,14 +62,14 @@ fn is_encoded(tag: &BytesStart<'_>) -> bool {
 }
 
 #[derive(Default)]
-struct Entry {
+struct ListingEntry {
     name: String,
     encoded: bool,
     etag: String,
     length: Option<u64>,
 }
 
-impl Entry {
+impl ListingEntry {
     fn item(self) -> Option<BlobItem> {
         // A name that had to be encoded holds characters that none of ours has.
         if self.encoded {

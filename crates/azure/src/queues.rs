@@ -9,23 +9,23 @@ use azure_storage_queues::{NumberOfMessages, PopReceipt, PopReceiptClient, Queue
 use jiff::Timestamp;
 
 use super::amend::Amendment;
-use super::ascii::{self, Wire};
-use super::call::{Caller, Failure};
-use super::classify::{Absent, Operation};
+use super::ascii::{self, Encoding};
+use super::call::{Caller, NotOk};
+use super::classify::{Absent, CallKind};
 use super::messages::{self, MessagePage, RawMessage};
-use super::transport::Answer;
+use super::transport::HttpAnswer;
 use super::{http_date, xml};
 use evenkeel_model::model::{QueueName, limits};
 use evenkeel_model::ports::{ErrorClass, Message, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What};
 
-const CREATE: Operation = Operation::write("Create Queue", Absent::Container);
-const DELETE_QUEUE: Operation = Operation::write("Delete Queue", Absent::Container);
-const PUT: Operation = Operation::write("Put Message", Absent::Container);
-const GET: Operation = Operation::write("Get Messages", Absent::Container);
-const UPDATE: Operation = Operation::write("Update Message", Absent::Lease);
-const DELETE: Operation = Operation::write("Delete Message", Absent::Lease);
-const PEEK: Operation = Operation::read("Peek Messages", Absent::Container);
-const COUNT: Operation = Operation::read("Get Queue Metadata", Absent::Container);
+const CREATE: CallKind = CallKind::write("Create Queue", Absent::Container);
+const DELETE_QUEUE: CallKind = CallKind::write("Delete Queue", Absent::Container);
+const PUT: CallKind = CallKind::write("Put Message", Absent::Container);
+const GET: CallKind = CallKind::write("Get Messages", Absent::Container);
+const UPDATE: CallKind = CallKind::write("Update Message", Absent::Lease);
+const DELETE: CallKind = CallKind::write("Delete Message", Absent::Lease);
+const PEEK: CallKind = CallKind::read("Peek Messages", Absent::Container);
+const COUNT: CallKind = CallKind::read("Get Queue Metadata", Absent::Container);
 
 /// How many messages are got one by one after a whole batch could not be: as many as were in it, so that the one
 /// at fault has gone by.
@@ -35,14 +35,14 @@ const CAREFUL_GETS: u32 = limits::QUEUE_BATCH;
 pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
-    wire: Wire,
+    wire: Encoding,
     /// Queues with messages to be got one by one, and for how many more messages.
     careful: Mutex<HashMap<QueueName, u32>>,
 }
 
 impl AzureQueues {
     /// Over a client of the library.
-    pub(super) fn new(caller: Caller, service: QueueServiceClient, wire: Wire) -> Self {
+    pub(super) fn new(caller: Caller, service: QueueServiceClient, wire: Encoding) -> Self {
         Self { caller, service, wire, careful: Mutex::new(HashMap::new()) }
     }
 
@@ -54,14 +54,14 @@ impl AzureQueues {
     fn text(&self) -> Amendment {
         let amendment = Amendment::default().body(messages::with_carriage_returns);
         match self.wire {
-            Wire::Utf8 => amendment,
-            Wire::Ascii => amendment.body(ascii::xml),
+            Encoding::Utf8 => amendment,
+            Encoding::Ascii => amendment.body(ascii::xml),
         }
     }
 
     /// A lease on a message. An id that is none is refused here: in a URL an empty id, or one of dots, would
     /// vanish and leave the address of Clear Messages.
-    fn lease(&self, operation: Operation, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<PopReceiptClient, StoreError> {
+    fn lease(&self, operation: CallKind, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<PopReceiptClient, StoreError> {
         let valid = (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !pop_receipt.is_empty();
         if valid {
             Ok(self.queue(queue).pop_receipt_client(PopReceipt::new(id, pop_receipt)))
@@ -71,7 +71,7 @@ impl AzureQueues {
         }
     }
 
-    fn check_text(&self, operation: Operation, what: impl FnOnce() -> What, text: &str) -> Result<(), StoreError> {
+    fn check_text(&self, operation: CallKind, what: impl FnOnce() -> What, text: &str) -> Result<(), StoreError> {
         if text.len() > limits::QUEUE_TEXT_BYTES {
             let message = format!("the text has {} bytes; Azure Queue storage allows 65,536", text.len());
             return Err(self.caller.error(ErrorClass::TooLarge, operation, what(), message));
@@ -86,7 +86,7 @@ impl AzureQueues {
     }
 
     /// A visibility timeout in whole seconds, rounded up.
-    fn seconds(&self, operation: Operation, what: impl FnOnce() -> What, time: Duration, least: u64) -> Result<Duration, StoreError> {
+    fn seconds(&self, operation: CallKind, what: impl FnOnce() -> What, time: Duration, least: u64) -> Result<Duration, StoreError> {
         let seconds = whole_seconds(time);
         if (least..=limits::QUEUE_VISIBILITY_SECONDS).contains(&seconds) {
             return Ok(Duration::from_secs(seconds));
@@ -95,7 +95,7 @@ impl AzureQueues {
         Err(self.caller.error(ErrorClass::Permanent, operation, what(), message))
     }
 
-    fn number(&self, operation: Operation, what: impl FnOnce() -> What, max: u32) -> Result<NumberOfMessages, StoreError> {
+    fn number(&self, operation: CallKind, what: impl FnOnce() -> What, max: u32) -> Result<NumberOfMessages, StoreError> {
         match u8::try_from(max) {
             Ok(number) if (1..=limits::QUEUE_BATCH).contains(&max) => Ok(NumberOfMessages::new(number)),
             _ => {
@@ -126,14 +126,14 @@ impl AzureQueues {
         careful.insert(queue.clone(), CAREFUL_GETS);
     }
 
-    async fn get_page(&self, queue: &QueueName, number: NumberOfMessages, visibility: Duration) -> Result<Answer, Failure> {
+    async fn get_page(&self, queue: &QueueName, number: NumberOfMessages, visibility: Duration) -> Result<HttpAnswer, NotOk> {
         let call = self.queue(queue).get_messages().number_of_messages(number).visibility_timeout(visibility);
         self.caller.try_run(call.into_future()).await
     }
 
     /// A page that is cut off still gives the messages that it holds: they are ours for now. With none in it the
     /// outcome is unknown.
-    fn page(&self, operation: Operation, queue: &QueueName, answer: &Answer) -> Result<MessagePage, StoreError> {
+    fn page(&self, operation: CallKind, queue: &QueueName, answer: &HttpAnswer) -> Result<MessagePage, StoreError> {
         let page = messages::read(&answer.body, date(answer));
         if page.lost > 0 || !page.complete {
             tracing::warn!(%queue, lost = page.lost, complete = page.complete, "a page of messages could not be read whole");
@@ -151,7 +151,7 @@ impl AzureQueues {
 }
 
 /// The queue's clock, as the answer tells it.
-fn date(answer: &Answer) -> Option<Timestamp> {
+fn date(answer: &HttpAnswer) -> Option<Timestamp> {
     answer.header("date").and_then(http_date::parse)
 }
 
@@ -188,7 +188,7 @@ impl QueueStore for AzureQueues {
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
         match self.caller.try_run(self.queue(queue).delete().into_future()).await {
             Ok(_) => Ok(true),
-            Err(Failure::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
+            Err(NotOk::Refusal(refusal)) if refusal.is("QueueBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(DELETE_QUEUE, What::Queue(queue.clone()), failure) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                 error => Err(error),
@@ -231,7 +231,7 @@ impl QueueStore for AzureQueues {
         let answer = match self.get_page(queue, if careful { one() } else { number }, visibility).await {
             // One message that the service itself cannot write down fails every batch it is in: without it the
             // others must still get through.
-            Err(Failure::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
+            Err(NotOk::Refusal(refusal)) if refusal.status == 500 && max > 1 && !careful => {
                 self.be_careful(queue);
                 self.get_page(queue, one(), visibility).await
             }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use super::transport::Answer;
+use super::transport::HttpAnswer;
 use super::{http_date, xml};
 
 /// A refused request.
@@ -34,7 +34,7 @@ const MESSAGE_CHARS: usize = 300;
 
 impl Refusal {
     /// Reads an answer with a status other than 2xx.
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: &HttpAnswer) -> Self {
         Self::read(answer.status, &answer.headers, &answer.body)
     }
 

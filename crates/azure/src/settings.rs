@@ -22,7 +22,7 @@ pub struct AzureAccount {
     /// The credential.
     pub credential: Credential,
     /// Where its services are.
-    pub endpoints: Endpoints,
+    pub endpoints: ServiceEndpoints,
     /// How long requests may take.
     pub timeouts: Timeouts,
 }
@@ -38,7 +38,7 @@ pub enum Credential {
 
 /// Where the services of an account are, without trailing slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoints {
+pub struct ServiceEndpoints {
     /// Table storage.
     pub table: Url,
     /// Queue storage.
@@ -160,7 +160,7 @@ impl AzureAccount {
         overrides: &EndpointOverrides,
         protocol: &str,
     ) -> Result<Self, SettingsError> {
-        let endpoints = Endpoints::new(name, overrides, protocol)?;
+        let endpoints = ServiceEndpoints::new(name, overrides, protocol)?;
         Ok(Self { account, name: name.to_owned(), credential, endpoints, timeouts: Timeouts::default() })
     }
 }
@@ -172,7 +172,7 @@ pub(super) fn sas_credential(sas: &str) -> Result<Credential, SettingsError> {
     if signed { Ok(Credential::Sas(SecretString::from(sas.to_owned()))) } else { Err(SettingsError::Sas) }
 }
 
-impl Endpoints {
+impl ServiceEndpoints {
     fn new(name: &str, overrides: &EndpointOverrides, protocol: &str) -> Result<Self, SettingsError> {
         let endpoint = |given: &Option<String>, service: Service, missing: &'static str| match given {
             Some(given) => parse(given, service),

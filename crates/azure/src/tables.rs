@@ -9,31 +9,31 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::amend::Amendment;
-use super::ascii::{self, Wire};
-use super::batch::{self, Outcome};
-use super::call::{Caller, Failure};
-use super::classify::{Absent, Operation};
-use super::transport::{self, Answer};
+use super::ascii::{self, Encoding};
+use super::batch::{self, BatchOutcome};
+use super::call::{Caller, NotOk};
+use super::classify::{Absent, CallKind};
+use super::transport::{self, HttpAnswer};
 use crate::check::{self, Objection};
 use evenkeel_model::model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
 use evenkeel_model::ports::{
-    Condition, Continuation, ErrorClass, Missing, Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,
+    Continuation, ErrorClass, IfMatch, Missing, Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What,
 };
 
-const GET: Operation = Operation::read("Get Entity", Absent::Item);
-const QUERY: Operation = Operation::read("Query Entities", Absent::Container);
-const TRANSACT: Operation = Operation::write("Entity Group Transaction", Absent::Container);
-const CREATE: Operation = Operation::write("Create Table", Absent::Container);
-const DELETE: Operation = Operation::write("Delete Table", Absent::Container);
-const LIST: Operation = Operation::read("Query Tables", Absent::Container);
+const GET: CallKind = CallKind::read("Get Entity", Absent::Item);
+const QUERY: CallKind = CallKind::read("Query Entities", Absent::Container);
+const TRANSACT: CallKind = CallKind::write("Entity Group Transaction", Absent::Container);
+const CREATE: CallKind = CallKind::write("Create Table", Absent::Container);
+const DELETE: CallKind = CallKind::write("Delete Table", Absent::Container);
+const LIST: CallKind = CallKind::read("Query Tables", Absent::Container);
 
 /// The operation that a write is, for its failures: an insert cannot miss a row.
-const fn write_of(operation: &TableOperation) -> Operation {
+const fn write_of(operation: &TableOperation) -> CallKind {
     let absent = match operation {
         TableOperation::Insert(_) | TableOperation::InsertOrReplace(_) | TableOperation::InsertOrMerge(_) => Absent::Container,
         TableOperation::Replace(..) | TableOperation::Merge(..) | TableOperation::Delete(..) => Absent::Item,
     };
-    Operation::write(operation.name(), absent)
+    CallKind::write(operation.name(), absent)
 }
 
 /// Minimal metadata names the types that JSON does not express, and ETags; the full metadata that the
@@ -46,12 +46,12 @@ fn json() -> Amendment {
 pub(super) struct AzureTables {
     caller: Caller,
     service: TableServiceClient,
-    wire: Wire,
+    wire: Encoding,
 }
 
 impl AzureTables {
     /// Over a client of the library.
-    pub(super) const fn new(caller: Caller, service: TableServiceClient, wire: Wire) -> Self {
+    pub(super) const fn new(caller: Caller, service: TableServiceClient, wire: Encoding) -> Self {
         Self { caller, service, wire }
     }
 
@@ -64,7 +64,7 @@ impl AzureTables {
         self.table(table).partition_key_client(quoted(&key.pk)).entity_client(quoted(&key.rk))
     }
 
-    fn objected(&self, operation: Operation, what: What, objection: Objection) -> StoreError {
+    fn objected(&self, operation: CallKind, what: What, objection: Objection) -> StoreError {
         self.caller.invalid(objection.class, operation, what, objection.why).with_index(objection.index)
     }
 
@@ -110,12 +110,12 @@ impl AzureTables {
     }
 
     /// The answer's JSON. One that is cut off may be whole the next time.
-    fn json(&self, operation: Operation, what: impl FnOnce() -> What, answer: &Answer) -> Result<Value, StoreError> {
+    fn json(&self, operation: CallKind, what: impl FnOnce() -> What, answer: &HttpAnswer) -> Result<Value, StoreError> {
         serde_json::from_slice(&answer.body)
             .map_err(|error| self.caller.unusable(operation, what(), answer, format!("the answer is not JSON: {error}")))
     }
 
-    fn row(&self, operation: Operation, what: impl Fn() -> What, answer: &Answer, json: Value) -> Result<Row, StoreError> {
+    fn row(&self, operation: CallKind, what: impl Fn() -> What, answer: &HttpAnswer, json: Value) -> Result<Row, StoreError> {
         let named = json.get("odata.etag").and_then(Value::as_str).or_else(|| answer.header("etag"));
         let etag = named.and_then(|text| ETag::new(text).ok());
         let etag = etag.ok_or_else(|| self.caller.unusable(operation, what(), answer, "a row has no ETag"))?;
@@ -134,10 +134,10 @@ fn quoted(key: &Key) -> String {
     key.as_str().replace('\'', "''")
 }
 
-fn condition(condition: &Condition) -> IfMatchCondition {
+fn condition(condition: &IfMatch) -> IfMatchCondition {
     match condition {
-        Condition::Matches(etag) => IfMatchCondition::Etag(etag.as_str().into()),
-        Condition::Any => IfMatchCondition::Any,
+        IfMatch::Matches(etag) => IfMatchCondition::Etag(etag.as_str().into()),
+        IfMatch::Any => IfMatchCondition::Any,
     }
 }
 
@@ -179,8 +179,8 @@ impl TableStore for AzureTables {
         let what = || What::Entity(table.clone(), operation.key().clone());
         check::operation(operation).map_err(|objection| self.objected(kind, what(), objection))?;
         let amendment = match self.wire {
-            Wire::Utf8 => json(),
-            Wire::Ascii => json().body(ascii::json::<{ limits::ENTITY_BYTES }>),
+            Encoding::Utf8 => json(),
+            Encoding::Ascii => json().body(ascii::json::<{ limits::ENTITY_BYTES }>),
         };
         let answer = self.caller.run(kind, what, self.send(table, operation, amendment.context())).await?;
         match operation {
@@ -194,12 +194,12 @@ impl TableStore for AzureTables {
         check::transaction(pk, operations).map_err(|objection| self.objected(TRANSACT, what(), objection))?;
         let amendment = Amendment::default().body(batch::without_content);
         let amendment = match self.wire {
-            Wire::Utf8 => amendment,
-            Wire::Ascii => amendment.body(ascii::json::<{ limits::TRANSACTION_BYTES }>),
+            Encoding::Utf8 => amendment,
+            Encoding::Ascii => amendment.body(ascii::json::<{ limits::TRANSACTION_BYTES }>),
         };
         let answer = self.caller.run(TRANSACT, what, self.send_batch(table, pk, operations, amendment.context())).await?;
         match batch::outcome(&answer, operations.len()) {
-            Outcome::Done(etags) => operations
+            BatchOutcome::Done(etags) => operations
                 .iter()
                 .zip(etags)
                 .map(|(operation, etag)| match (operation, etag.and_then(|text| ETag::new(text).ok())) {
@@ -208,12 +208,12 @@ impl TableStore for AzureTables {
                     (_, None) => Err(self.caller.unusable(TRANSACT, what(), &answer, "a part of the answer names no ETag")),
                 })
                 .collect(),
-            Outcome::Failed(refusal) => {
+            BatchOutcome::Failed(refusal) => {
                 // The class is that of the operation that failed, where it is known which one.
                 let failed = refusal.index.and_then(|index| operations.get(index)).map_or(TRANSACT, write_of);
                 Err(self.caller.refused(failed.within(TRANSACT), what(), refusal))
             }
-            Outcome::Unreadable => {
+            BatchOutcome::Unreadable => {
                 Err(self.caller.unusable(TRANSACT, what(), &answer, "the answer is cut off or is none to a transaction"))
             }
         }
@@ -267,7 +267,7 @@ impl TableStore for AzureTables {
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
             // A table that is being deleted is gone for every request but the creation of another under its name.
-            Err(Failure::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
+            Err(NotOk::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
             Err(failure) => match self.caller.failed(DELETE, What::Table(table.clone()), failure) {
                 error if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
                 error => Err(error),

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::layer::{Lane, Layer, Layered, Op, Request};
+use super::layer::{Layer, Layered, Op, Request, ThrottleScope};
 use evenkeel_model::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use evenkeel_model::ports::{
     Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage,
@@ -43,8 +43,8 @@ impl From<ErrorClass> for Answer {
 pub struct Arrival {
     /// Its operation.
     pub op: Op,
-    /// Its lane.
-    pub lane: Lane,
+    /// Its scope.
+    pub scope: ThrottleScope,
     /// Since the store was made.
     pub at: Duration,
 }
@@ -112,7 +112,7 @@ impl Scripted {
 
 impl Layer for Scripted {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
-        let arrival = Arrival { op: request.op, lane: request.target.lane(), at: self.start.elapsed() };
+        let arrival = Arrival { op: request.op, scope: request.target.scope(), at: self.start.elapsed() };
         self.arrived.lock().unwrap().push(arrival.clone());
         let listed = self.next.lock().unwrap().pop_front();
         match listed.unwrap_or_else(|| (self.then)(&arrival)) {

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::http_date;
 use super::settings::AzureAccount;
-pub(super) use crate::http::{Answer, Fault};
 use crate::http::{Exchange, Far};
+pub(super) use crate::http::{HttpAnswer, HttpFault};
 use evenkeel_model::ports::{Service, ServiceClocks};
 
 /// Monotonic time, the same for all accounts of the process.
@@ -28,17 +28,17 @@ fn monotonic() -> Duration {
 /// Carries an answer, or a fault, past the client library, which passes errors of the transport on untouched.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was taken before the client library read it")]
-struct Taken(Result<Answer, Fault>);
+struct RawReply(Result<HttpAnswer, HttpFault>);
 
 /// Runs one call of the client library and returns the answer to its request, or the fault.
-pub(super) async fn take<T>(call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<Answer, Fault> {
+pub(super) async fn take<T>(call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<HttpAnswer, HttpFault> {
     match call.await {
         // The transport never gives the library anything to finish with.
-        Ok(_) => Err(Fault::Lost("the client library finished without an answer".to_owned())),
-        Err(error) => match error.into_downcast::<Taken>() {
+        Ok(_) => Err(HttpFault::Lost("the client library finished without an answer".to_owned())),
+        Err(error) => match error.into_downcast::<RawReply>() {
             Ok(taken) => taken.0,
             // Composing or signing failed. The library's text may quote the request, so only its kind is reported.
-            Err(other) => Err(Fault::Unsent(format!("the client library could not compose the request ({})", kind_name(other.kind())))),
+            Err(other) => Err(HttpFault::Unsent(format!("the client library could not compose the request ({})", kind_name(other.kind())))),
         },
     }
 }
@@ -100,9 +100,9 @@ impl Transport {
 }
 
 impl ServiceTransport {
-    async fn exchange(&self, request: &Request) -> Result<Answer, Fault> {
+    async fn exchange(&self, request: &Request) -> Result<HttpAnswer, HttpFault> {
         let Body::Bytes(body) = request.body() else {
-            return Err(Fault::Unsent("a request body that is not in memory".to_owned()));
+            return Err(HttpFault::Unsent("a request body that is not in memory".to_owned()));
         };
         let (sent, method, headers) = (monotonic(), method(*request.method())?, headers(request)?);
         let answer = self.exchange.send(method, request.url().clone(), headers, body.clone()).await?;
@@ -118,19 +118,19 @@ impl ServiceTransport {
 impl HttpClient for ServiceTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<Response> {
         let outcome = self.exchange(request).await;
-        Err(azure_core::Error::new(ErrorKind::Other, Taken(outcome)))
+        Err(azure_core::Error::new(ErrorKind::Other, RawReply(outcome)))
     }
 }
 
-fn method(method: Method) -> Result<reqwest::Method, Fault> {
+fn method(method: Method) -> Result<reqwest::Method, HttpFault> {
     // MERGE, which Table storage has of its own, is not among the named constants.
-    reqwest::Method::from_bytes(method.as_ref().as_bytes()).map_err(|_| Fault::Unsent("an unknown HTTP method".to_owned()))
+    reqwest::Method::from_bytes(method.as_ref().as_bytes()).map_err(|_| HttpFault::Unsent("an unknown HTTP method".to_owned()))
 }
 
-fn headers(request: &Request) -> Result<HeaderMap, Fault> {
+fn headers(request: &Request) -> Result<HeaderMap, HttpFault> {
     let mut map = HeaderMap::new();
     for (name, value) in request.headers().iter() {
-        let bad = || Fault::Unsent(format!("the header {} cannot be sent", name.as_str()));
+        let bad = || HttpFault::Unsent(format!("the header {} cannot be sent", name.as_str()));
         let header = HeaderName::from_bytes(name.as_str().as_bytes()).map_err(|_| bad())?;
         let mut value = HeaderValue::from_str(value.as_str()).map_err(|_| bad())?;
         value.set_sensitive(name.as_str() == "authorization");

@@ -40,7 +40,7 @@ pub enum ConnectError {
         account: AccountName,
         /// Why.
         #[source]
-        source: evenkeel_azure::ConnectError,
+        source: evenkeel_azure::AzureConnectError,
     },
     /// A search service.
     #[error("[sinks.{sink}] cannot be connected to")]

@@ -4,7 +4,7 @@ use super::ClientError;
 use evenkeel_model::model::{BlobName, ContainerName, Entity, Site, ViewName};
 use evenkeel_model::ports::Account;
 use evenkeel_model::shared::List;
-use evenkeel_model::shared::blocks::{BlockedList, Opened};
+use evenkeel_model::shared::blocks::{BlockedList, OpenedList};
 use evenkeel_model::shared::spilled::Elsewhere;
 
 /// Times that a list may move while it is looked for.
@@ -47,8 +47,8 @@ async fn read(account: &Account, container: &ContainerName, name: &BlobName) -> 
     let blob = blob.map_err(ClientError::store(format!("reading {container}/{name}")))?;
     let Some(blob) = blob else { return Ok(None) };
     match BlockedList::open(&blob.content, blob.content.len() as u64) {
-        Ok(Opened::List(list)) => Ok(Some(list)),
-        Ok(Opened::More(_)) => Err(broken(format!("{container}/{name} is no list: it has no head"))),
+        Ok(OpenedList::List(list)) => Ok(Some(list)),
+        Ok(OpenedList::More(_)) => Err(broken(format!("{container}/{name} is no list: it has no head"))),
         Err(problem) => Err(broken(format!("{container}/{name} is not as evenkeel wrote it: {problem}"))),
     }
 }

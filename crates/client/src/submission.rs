@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
-use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, Request, Subject};
+use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject};
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
@@ -22,7 +22,7 @@ pub struct Prepared {
     pub op: &'static str,
     /// The number of its jobs: more than one of a batch.
     pub jobs: usize,
-    /// Subject of the job, in words.
+    /// JobSubject of the job, in words.
     pub about: String,
     /// The client's own name for it.
     pub id: Option<String>,
@@ -93,8 +93,8 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     let message = if trimmed.starts_with('{') { packed(trimmed)? } else { trimmed.to_owned() };
     let object = job::decode_object(&message).map_err(|error| cause::chain(&error))?;
     let (envelope, jobs) = match job::decode_request(object).map_err(|error| cause::chain(&error))? {
-        Request::Job(envelope) => (envelope, 1),
-        Request::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
+        JobRequest::Job(envelope) => (envelope, 1),
+        JobRequest::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
     };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
@@ -147,20 +147,20 @@ fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let derives = job.effect() == Effect::Derives;
     match job.operation().subject() {
         // Also an archived entity that has a document in the place of a row.
-        Subject::Primary(table, _) => {
+        JobSubject::Primary(table, _) => {
             let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
             filing.map_or_else(|| known_table(table, catalog), Ok)
         }
-        Subject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
-        Subject::Restored(archive, _)
+        JobSubject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
+        JobSubject::Restored(archive, _)
             if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
         {
             Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
         }
-        Subject::Archived(archive, _) | Subject::Restored(archive, _) => known_archive(archive, catalog),
-        Subject::Table(table) => known_table(table, catalog),
-        Subject::View(view) | Subject::Range(view) => known_view(view, catalog),
-        Subject::DatedTable(table) => dated_table(table, catalog),
+        JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) => known_archive(archive, catalog),
+        JobSubject::Table(table) => known_table(table, catalog),
+        JobSubject::View(view) | JobSubject::Range(view) => known_view(view, catalog),
+        JobSubject::DatedTable(table) => dated_table(table, catalog),
     }
 }
 

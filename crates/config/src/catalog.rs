@@ -14,9 +14,9 @@ use evenkeel_model::model::{AccountName, TableName};
 
 /// Tables by name, with the account that was named for each, if any.
 #[derive(Default)]
-struct Tables(BTreeMap<TableName, Option<AccountName>>);
+struct NamedTables(BTreeMap<TableName, Option<AccountName>>);
 
-impl Tables {
+impl NamedTables {
     /// Adds a table. The first spelling stays. A table has one account.
     fn declare(&mut self, name: &TableName, account: Option<&AccountName>, section: &Section<'_>, key: &str) {
         let known = self.0.entry(name.clone()).or_insert_with(|| account.cloned());
@@ -71,8 +71,8 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
 }
 
 /// Declared tables first, so that their spelling is the one that counts; then sources, then targets.
-fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> Tables {
-    let mut tables = Tables::default();
+fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> NamedTables {
+    let mut tables = NamedTables::default();
     for table in declared {
         let key = if table.account.is_some() { "account" } else { "" };
         tables.declare(&table.name, table.account.as_ref(), &table.section, key);
@@ -96,7 +96,7 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
     tables
 }
 
-fn view(draft: &ViewDraft<'_>, tables: &Tables) -> View {
+fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
     let source = tables.place(&draft.source);
     let kind = draft.kind.map(&|target| tables.place(&target.tables));
     let kind = match draft.settle {
@@ -118,7 +118,7 @@ fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'
     Some(View { name: draft.name.clone(), source: source.clone(), when: draft.when.clone(), kind, on_conflict })
 }
 
-fn archive(draft: &ArchiveDraft<'_>, tables: &Tables) -> Archive {
+fn archive(draft: &ArchiveDraft<'_>, tables: &NamedTables) -> Archive {
     let target = match &draft.target {
         TargetDraft::Table(table, _) => ArchiveTarget::Table(tables.place(table)),
         TargetDraft::Blob(target) => ArchiveTarget::Blob(target.clone()),

@@ -2,12 +2,12 @@
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
-use super::views::{Named, TableDraft, Tables, ViewDraft};
-use evenkeel_model::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, Rows};
+use super::views::{Named, TableDraft, ViewDraft, ViewTables};
+use evenkeel_model::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::template::{Crowding, Part, Template};
+use evenkeel_model::model::template::{Crowding, Template, TemplatePart};
 use evenkeel_model::model::{TableName, ViewName};
 
 /// Tables that evenkeel keeps its own records in.
@@ -58,7 +58,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 /// Rules on the keys of a view.
-pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
+pub(super) fn keys<T: ViewTables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = view.rows() {
         own_row(view, &rows);
         collisions(view, &rows);
@@ -68,7 +68,7 @@ pub(super) fn keys<T: Tables>(view: &ViewDraft<'_, T>) {
 }
 
 /// A copy must not be its own primary.
-fn own_row<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+fn own_row<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     if view.source != rows.target.tables {
         return;
     }
@@ -115,15 +115,15 @@ fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>
 }
 
 fn is_just(template: &Template, property: &str) -> bool {
-    matches!(template.parts(), [Part::Field(field)] if field.property() == property && field.filters().is_empty())
+    matches!(template.parts(), [TemplatePart::Field(field)] if field.property() == property && field.filters().is_empty())
 }
 
 fn starts_literally(template: &Template) -> bool {
-    matches!(template.parts().first(), Some(Part::Literal(_)))
+    matches!(template.parts().first(), Some(TemplatePart::Literal(_)))
 }
 
 /// Reports where two primaries can want one key, unless the catalog decides the conflict.
-fn collisions<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>) {
+fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     // Lists and groups take members of every primary.
     if view.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
         return;
@@ -178,7 +178,7 @@ fn crowding(section: &Section<'_>, key: &str, template: &Template) {
 }
 
 /// A property that is a key's name but for its case is another property, most likely by mistake.
-fn spelling<T: Tables>(view: &ViewDraft<'_, T>) {
+fn spelling<T: ViewTables>(view: &ViewDraft<'_, T>) {
     let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
     let keys = keys.map(|(key, template)| (key, properties([template])));
     let when = view.when.iter().map(|when| ("when", when.properties().into_iter().map(str::to_owned).collect()));
@@ -212,7 +212,7 @@ fn properties<'t>(templates: impl IntoIterator<Item = &'t Template>) -> Vec<Stri
     templates.into_iter().flat_map(Template::properties).map(str::to_owned).collect()
 }
 
-pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
+pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
     for (at, view) in views.iter().enumerate() {
         let before = &views[..at];
         match view.form() {
@@ -239,7 +239,7 @@ pub(super) fn same_rows<T: Tables>(views: &[ViewDraft<'_, T>]) {
     }
 }
 
-fn same_keys<T: Tables>(view: &ViewDraft<'_, T>, rows: &Rows<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
+fn same_keys<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
     let target = &rows.target.tables;
     let same = |other: &&ViewDraft<'_, T>| {
         other.rows().is_some_and(|other| {

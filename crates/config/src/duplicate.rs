@@ -1,7 +1,7 @@
 //! The first declaration of a table or key of a TOML text, for those declared twice.
 
 /// The lines of a text.
-pub(super) struct Lines<'a>(Vec<&'a str>);
+pub(super) struct TextLines<'a>(Vec<&'a str>);
 
 /// A line with a table or key that is declared before.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Again {
     pub(super) first: usize,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> TextLines<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         Self(text.lines().collect())
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_first_one_is_found_whatever_blanks_and_quotes_there_are() {
-        let lines = Lines::of("a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n");
+        let lines = TextLines::of("a = 1\n[views.v]\nkind = 1\n[ views . \"v\" ] # again\nkind = 2\na = 3\n");
         let again = |line| lines.again(line).unwrap();
         assert_eq!(again(4), Again { header: Some(3), is_header: true, key: "views.v".to_owned(), first: 2 });
         assert_eq!(again(5), Again { header: Some(3), is_header: false, key: "views.v.kind".to_owned(), first: 3 });

@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 
 /// Everything that is wrong with a configuration, in the order of files and lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the configuration has {} mistake{}:{}", errors.len(), if errors.len() == 1 { "" } else { "s" }, Listed(errors))]
+#[error("the configuration has {} mistake{}:{}", errors.len(), if errors.len() == 1 { "" } else { "s" }, FindingList(errors))]
 pub struct ConfigErrors {
     /// The mistakes, at least one.
     pub errors: Vec<Finding>,
@@ -55,9 +55,9 @@ pub struct ConfigErrors {
     pub warnings: Vec<Finding>,
 }
 
-struct Listed<'a>(&'a [Finding]);
+struct FindingList<'a>(&'a [Finding]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for FindingList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|finding| write!(f, "\n  {finding}"))
     }

@@ -8,8 +8,8 @@ use super::defaults;
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 use super::request::{Folder, Request};
-use super::source::{Values, is_segment};
-use super::tree::{Kind, Node};
+use super::source::{LayerMap, is_segment};
+use super::tree::{Node, Toml};
 use super::unread;
 
 /// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and the like do not have it.
@@ -21,7 +21,7 @@ const MAX_SEGMENTS: usize = 8;
 
 /// The layers so far, and the mistakes in them.
 pub(super) struct Layers<'a> {
-    pub(super) values: Vec<Values>,
+    pub(super) values: Vec<LayerMap>,
     pub(super) findings: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
     pub(super) origins: &'a mut Origins,
@@ -65,8 +65,8 @@ impl<'a> Layers<'a> {
         self.findings.push(Finding::new(None, "", message));
     }
 
-    fn toml(&mut self, text: &str, layer: Layer, name: &str) -> Values {
-        let (values, findings) = Values::toml(text, layer, self.values.len(), name, self.origins);
+    fn toml(&mut self, text: &str, layer: Layer, name: &str) -> LayerMap {
+        let (values, findings) = LayerMap::toml(text, layer, self.values.len(), name, self.origins);
         self.findings.extend(findings);
         values
     }
@@ -180,7 +180,7 @@ impl<'a> Layers<'a> {
         let segments: Vec<&str> = segments.take(MAX_SEGMENTS + 1).collect();
         let origin = Origin { layer, rank: self.values.len(), name, line: None };
         match path(&segments, below) {
-            Ok(path) => self.values.push(Values::one(path, value, origin, self.origins)),
+            Ok(path) => self.values.push(LayerMap::one(path, value, origin, self.origins)),
             Err(problem) => self.findings.push(Finding::new(Some(&origin), "", problem)),
         }
     }
@@ -209,8 +209,8 @@ fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, Str
             found.map(|(_, node)| node)
         };
         (table, list) = match node.map(|node| &node.kind) {
-            Some(Kind::Table(table)) => (Some(table), None),
-            Some(Kind::List(items)) => (None, Some(items.as_slice())),
+            Some(Toml::Table(table)) => (Some(table), None),
+            Some(Toml::List(items)) => (None, Some(items.as_slice())),
             _ => (None, None),
         };
     }

@@ -6,9 +6,9 @@ use super::finding::{ConfigErrors, Finding};
 use super::layers::Layers;
 use super::origin::Origins;
 use super::request::Request;
-use super::section::{Context, Section};
-use super::source::Values;
-use super::tree::{Effective, Kind, Node, effective};
+use super::section::{ReaderContext, Section};
+use super::source::LayerMap;
+use super::tree::{Effective, Node, Toml, effective};
 use super::{accounts, catalog, queues, settings, sinks};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::AccountName;
@@ -54,24 +54,24 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
 /// Loads `[http]` alone, for any state of the rest of the configuration.
 pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let (tree, _) = tree(request)?;
-    let cx = Context::new(&request.environment);
+    let cx = ReaderContext::new(&request.environment);
     let http = settings::http(&Section::new(&cx, String::new(), &tree, None));
     let (errors, warnings) = cx.into_findings();
     http.filter(|_| errors.is_empty()).ok_or(ConfigErrors { errors, warnings })
 }
 
 /// Merges layers with the `config` crate.
-fn merge(layers: &[Values], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
+fn merge(layers: &[LayerMap], origins: &Origins) -> Result<BTreeMap<String, Node>, String> {
     let builder = layers.iter().fold(config::Config::builder(), |builder, layer| builder.add_source(layer.clone()));
     let merged = builder.build().map_err(|error| format!("the layers cannot be merged: {error}"))?;
     match Node::of(merged.cache, origins).map(|node| node.kind) {
-        Some(Kind::Table(table)) => Ok(table),
+        Some(Toml::Table(table)) => Ok(table),
         _ => Ok(BTreeMap::new()),
     }
 }
 
 fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) -> Result<Loaded, ConfigErrors> {
-    let cx = Context::new(&request.environment);
+    let cx = ReaderContext::new(&request.environment);
     let root = Section::new(&cx, String::new(), tree, None);
     let accounts = accounts::read(&root, request.account_check);
     let names: Vec<AccountName> = accounts.iter().map(|(name, _)| name.clone()).collect();

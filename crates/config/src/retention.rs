@@ -45,23 +45,24 @@ fn retention<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> 
 /// Where the rows of a table go before it is dropped.
 fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive> {
     #[derive(Clone, Copy)]
-    enum Kind {
+    enum Medium {
         Blob,
         File,
     }
-    let target =
-        match to.required_text("kind", "\"blob\" or \"file\"").and_then(|_| to.word("kind", &[("blob", Kind::Blob), ("file", Kind::File)]))
-        {
-            None => None,
-            Some(Kind::Blob) => {
-                let container = to.required("container", "the container of the files", str::parse::<ContainerName>);
-                let account = account(to, accounts, "account");
-                account.ok().and_then(|account| {
-                    Some(TableArchive::Blob { account: account.unwrap_or_else(AccountName::main), container: container? })
-                })
-            }
-            Some(Kind::File) => to.required("dir", SHARED_FOLDER, shared_folder).map(|dir| TableArchive::File { dir }),
-        };
+    let target = match to
+        .required_text("kind", "\"blob\" or \"file\"")
+        .and_then(|_| to.word("kind", &[("blob", Medium::Blob), ("file", Medium::File)]))
+    {
+        None => None,
+        Some(Medium::Blob) => {
+            let container = to.required("container", "the container of the files", str::parse::<ContainerName>);
+            let account = account(to, accounts, "account");
+            account
+                .ok()
+                .and_then(|account| Some(TableArchive::Blob { account: account.unwrap_or_else(AccountName::main), container: container? }))
+        }
+        Some(Medium::File) => to.required("dir", SHARED_FOLDER, shared_folder).map(|dir| TableArchive::File { dir }),
+    };
     to.finish();
     target
 }

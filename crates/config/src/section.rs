@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use super::origin::{Layer, Origin};
-use super::tree::{Kind, Node};
+use super::tree::{Node, Toml};
 use super::units::{duration_text, parse_duration, parse_size, size_text};
 use evenkeel_model::model::nearest::nearest;
 
 /// Context shared by all readers: the environment, and the findings.
-pub(super) struct Context<'a> {
+pub(super) struct ReaderContext<'a> {
     pub(super) environment: &'a BTreeMap<String, String>,
     errors: RefCell<Vec<Finding>>,
     warnings: RefCell<Vec<Finding>>,
 }
 
-impl<'a> Context<'a> {
+impl<'a> ReaderContext<'a> {
     pub(super) const fn new(environment: &'a BTreeMap<String, String>) -> Self {
         Self { environment, errors: RefCell::new(Vec::new()), warnings: RefCell::new(Vec::new()) }
     }
@@ -40,7 +40,7 @@ impl<'a> Context<'a> {
 
 /// A table that is being read. Every key asked for is a known one; [`finish`](Self::finish) reports the others.
 pub(super) struct Section<'a> {
-    pub(super) cx: &'a Context<'a>,
+    pub(super) cx: &'a ReaderContext<'a>,
     pub(super) path: String,
     table: &'a BTreeMap<String, Node>,
     origin: Option<&'a Origin>,
@@ -55,7 +55,12 @@ pub(super) struct Reported;
 pub(super) type TextAt = (String, Option<Origin>);
 
 impl<'a> Section<'a> {
-    pub(super) const fn new(cx: &'a Context<'a>, path: String, table: &'a BTreeMap<String, Node>, origin: Option<&'a Origin>) -> Self {
+    pub(super) const fn new(
+        cx: &'a ReaderContext<'a>,
+        path: String,
+        table: &'a BTreeMap<String, Node>,
+        origin: Option<&'a Origin>,
+    ) -> Self {
         Self { cx, path, table, origin, known: RefCell::new(BTreeSet::new()), abandoned: Cell::new(false) }
     }
 
@@ -102,9 +107,9 @@ impl<'a> Section<'a> {
     /// As [`mistyped`](Self::mistyped), of a value that is surely no secret and may be shown.
     fn unexpected(&self, key: &str, node: &Node, expected: &str) {
         let found = match &node.kind {
-            Kind::Text(text) => format!("{text:?}"),
-            Kind::Integer(number) => number.to_string(),
-            Kind::Bool(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => node.what().to_owned(),
+            Toml::Text(text) => format!("{text:?}"),
+            Toml::Integer(number) => number.to_string(),
+            Toml::Bool(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => node.what().to_owned(),
         };
         self.error(key, format!("expected {expected}, found {found}"));
     }
@@ -112,8 +117,8 @@ impl<'a> Section<'a> {
     /// The text of a key, where it has one; reports no mistakes.
     pub(super) fn glance(&self, key: &'static str) -> Option<&'a str> {
         match &self.node(key)?.kind {
-            Kind::Text(text) => Some(text),
-            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => None,
+            Toml::Text(text) => Some(text),
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => None,
         }
     }
 
@@ -121,8 +126,8 @@ impl<'a> Section<'a> {
     pub(super) fn text(&self, key: &'static str) -> Option<&'a str> {
         let node = self.node(key)?;
         match &node.kind {
-            Kind::Text(text) => Some(text),
-            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+            Toml::Text(text) => Some(text),
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                 self.mistyped(key, node, "a string");
                 None
             }
@@ -181,7 +186,7 @@ impl<'a> Section<'a> {
         unit: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        if let Some(Node { kind: Kind::Integer(number), .. }) = self.node(key) {
+        if let Some(Node { kind: Toml::Integer(number), .. }) = self.node(key) {
             self.error(key, format!("expected {expected}, found the number {number} without a unit; did you mean \"{number}{unit}\"?"));
             return None;
         }
@@ -206,10 +211,10 @@ impl<'a> Section<'a> {
             return None;
         };
         let number = match &node.kind {
-            Kind::Integer(number) => Some(*number),
+            Toml::Integer(number) => Some(*number),
             // The environment and flags have no types.
-            Kind::Text(text) if untyped(node) => text.trim().parse().ok(),
-            Kind::Bool(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) | Kind::Table(_) => None,
+            Toml::Text(text) if untyped(node) => text.trim().parse().ok(),
+            Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
         };
         let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| bounds.contains(number));
         if number.is_none() {
@@ -222,10 +227,10 @@ impl<'a> Section<'a> {
     pub(super) fn truth(&self, key: &'static str) -> Option<bool> {
         let node = self.node(key)?;
         match &node.kind {
-            Kind::Bool(truth) => Some(*truth),
-            Kind::Text(text) if untyped(node) && text.trim() == "true" => Some(true),
-            Kind::Text(text) if untyped(node) && text.trim() == "false" => Some(false),
-            Kind::Text(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+            Toml::Bool(truth) => Some(*truth),
+            Toml::Text(text) if untyped(node) && text.trim() == "true" => Some(true),
+            Toml::Text(text) if untyped(node) && text.trim() == "false" => Some(false),
+            Toml::Text(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                 self.unexpected(key, node, "true or false");
                 None
             }
@@ -236,12 +241,12 @@ impl<'a> Section<'a> {
     pub(super) fn texts(&self, key: &'static str) -> Option<Vec<TextAt>> {
         let node = self.node(key)?;
         match &node.kind {
-            Kind::List(items) => {
+            Toml::List(items) => {
                 let texts: Vec<Option<TextAt>> = items
                     .iter()
                     .map(|item| match &item.kind {
-                        Kind::Text(text) => Some((text.clone(), item.origin.clone())),
-                        Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                        Toml::Text(text) => Some((text.clone(), item.origin.clone())),
+                        Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                             self.cx.error(Finding::new(
                                 item.origin.as_ref(),
                                 self.path_of(key),
@@ -253,12 +258,12 @@ impl<'a> Section<'a> {
                     .collect();
                 texts.into_iter().collect()
             }
-            Kind::Text(text) if untyped(node) => {
+            Toml::Text(text) if untyped(node) => {
                 let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
                 let items = inner.split(',').map(|item| item.trim().trim_matches('"')).filter(|item| !item.is_empty());
                 Some(items.map(|item| (item.to_owned(), node.origin.clone())).collect())
             }
-            Kind::Text(_) | Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Table(_) => {
+            Toml::Text(_) | Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Table(_) => {
                 self.mistyped(key, node, "a list of strings");
                 None
             }
@@ -286,7 +291,7 @@ impl<'a> Section<'a> {
     }
 
     fn section_of(&self, key: &str, node: &'a Node) -> Option<Self> {
-        if let Kind::Table(table) = &node.kind {
+        if let Toml::Table(table) = &node.kind {
             return Some(Self::new(self.cx, self.path_of(key), table, node.origin.as_ref()));
         }
         let hint = if untyped(node) { "; set its keys one by one" } else { "" };
@@ -305,7 +310,7 @@ impl<'a> Section<'a> {
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else { return Vec::new() };
         let text = |(name, node): (&'a String, &'a Node)| {
-            let Kind::Text(text) = &node.kind else {
+            let Toml::Text(text) = &node.kind else {
                 table.mistyped(name, node, "a string");
                 return (name.as_str(), None);
             };
@@ -320,8 +325,8 @@ impl<'a> Section<'a> {
         let mut texts = Vec::new();
         for (name, node) in inner.table {
             match &node.kind {
-                Kind::Text(text) => texts.push((name.as_str(), text.as_str())),
-                Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::List(_) | Kind::Table(_) => {
+                Toml::Text(text) => texts.push((name.as_str(), text.as_str())),
+                Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::List(_) | Toml::Table(_) => {
                     inner.mistyped(name, node, "a string");
                 }
             }
@@ -332,13 +337,13 @@ impl<'a> Section<'a> {
     /// The tables of a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else { return Vec::new() };
-        let Kind::List(items) = &node.kind else {
+        let Toml::List(items) = &node.kind else {
             self.mistyped(key, node, "a list of tables, as in [[queues]]");
             return Vec::new();
         };
         let read = |(at, item): (usize, &'a Node)| match &item.kind {
-            Kind::Table(table) => Some(Self::new(self.cx, format!("{}[{at}]", self.path_of(key)), table, item.origin.as_ref())),
-            Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) => {
+            Toml::Table(table) => Some(Self::new(self.cx, format!("{}[{at}]", self.path_of(key)), table, item.origin.as_ref())),
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) => {
                 self.cx.error(Finding::new(
                     item.origin.as_ref(),
                     format!("{}[{at}]", self.path_of(key)),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use config::{ConfigError, Map, Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::duplicate::{Again, Lines};
+use super::duplicate::{Again, TextLines};
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 
@@ -19,9 +19,9 @@ const DUPLICATE: &str = "duplicate key";
 
 /// A layer, ready to be merged.
 #[derive(Debug, Clone)]
-pub(super) struct Values(Map<String, Value>);
+pub(super) struct LayerMap(Map<String, Value>);
 
-impl config::Source for Values {
+impl config::Source for LayerMap {
     fn clone_into_box(&self) -> Box<dyn config::Source + Send + Sync> {
         Box::new(self.clone())
     }
@@ -36,7 +36,7 @@ pub(super) fn is_segment(text: &str) -> bool {
     !text.is_empty() && text.len() <= 255 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-impl Values {
+impl LayerMap {
     /// One value at one path (`worker.lease`, `queues[0].concurrency`) with checked segments.
     pub(super) fn one(path: String, value: &str, origin: Origin, origins: &mut Origins) -> Self {
         let id = origins.add(origin);
@@ -45,7 +45,7 @@ impl Values {
 
     /// The values of a TOML text, and the mistakes in it.
     pub(super) fn toml(text: &str, layer: Layer, rank: usize, name: &str, origins: &mut Origins) -> (Self, Vec<Finding>) {
-        let mut reader = Reader { lines: line_starts(text), layer, rank, name, origins, findings: Vec::new() };
+        let mut reader = SourceReader { lines: line_starts(text), layer, rank, name, origins, findings: Vec::new() };
         if let Some(line) =
             text.lines().position(|line| !line.trim_start().starts_with('#') && line.bytes().filter(|b| *b == b'.').count() > MAX_DOTS)
         {
@@ -53,7 +53,7 @@ impl Values {
             return (Self(Map::new()), vec![Finding::new(Some(&origin), "", format!("more than {MAX_DOTS} dots in one line"))]);
         }
         let (table, errors) = DeTable::parse_recoverable(text);
-        let lines = Lines::of(text);
+        let lines = TextLines::of(text);
         // The header of a table that is declared twice: its keys are twice there, too, and that is reported once.
         let mut twice = None;
         for error in errors {
@@ -109,7 +109,7 @@ impl Values {
     }
 }
 
-struct Reader<'a> {
+struct SourceReader<'a> {
     lines: Vec<usize>,
     layer: Layer,
     rank: usize,
@@ -118,7 +118,7 @@ struct Reader<'a> {
     findings: Vec<Finding>,
 }
 
-impl Reader<'_> {
+impl SourceReader<'_> {
     fn origin(&self, span: &Range<usize>) -> Origin {
         let line = self.lines.partition_point(|start| *start <= span.start);
         Origin { layer: self.layer, rank: self.rank, name: self.name.to_owned(), line: Some(line.max(1)) }

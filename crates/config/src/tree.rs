@@ -11,12 +11,12 @@ use super::origin::{Origin, Origins};
 /// A value of the merged configuration.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    pub(super) kind: Kind,
+    pub(super) kind: Toml,
     pub(super) origin: Option<Origin>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum Toml {
     Bool(bool),
     Integer(i64),
     Float(f64),
@@ -31,19 +31,19 @@ impl Node {
         let mut origin = origins.get(value.origin()).cloned();
         let kind = match value.kind {
             ValueKind::Nil => return None,
-            ValueKind::Boolean(truth) => Kind::Bool(truth),
-            ValueKind::I64(number) => Kind::Integer(number),
-            ValueKind::I128(number) => i64::try_from(number).map_or_else(|_| Kind::Text(number.to_string()), Kind::Integer),
-            ValueKind::U64(number) => i64::try_from(number).map_or_else(|_| Kind::Text(number.to_string()), Kind::Integer),
-            ValueKind::U128(number) => i64::try_from(number).map_or_else(|_| Kind::Text(number.to_string()), Kind::Integer),
-            ValueKind::Float(number) => Kind::Float(number),
-            ValueKind::String(text) => Kind::Text(text),
-            ValueKind::Array(items) => Kind::List(items.into_iter().filter_map(|item| Self::of(item, origins)).collect()),
+            ValueKind::Boolean(truth) => Toml::Bool(truth),
+            ValueKind::I64(number) => Toml::Integer(number),
+            ValueKind::I128(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+            ValueKind::U64(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+            ValueKind::U128(number) => i64::try_from(number).map_or_else(|_| Toml::Text(number.to_string()), Toml::Integer),
+            ValueKind::Float(number) => Toml::Float(number),
+            ValueKind::String(text) => Toml::Text(text),
+            ValueKind::Array(items) => Toml::List(items.into_iter().filter_map(|item| Self::of(item, origins)).collect()),
             ValueKind::Table(table) => {
-                Kind::Table(table.into_iter().filter_map(|(key, value)| Some((key, Self::of(value, origins)?))).collect())
+                Toml::Table(table.into_iter().filter_map(|(key, value)| Some((key, Self::of(value, origins)?))).collect())
             }
         };
-        if let Kind::Table(table) = &kind {
+        if let Toml::Table(table) = &kind {
             // Merging forgets where a table began: it is where the first of its values stands in the latest file.
             let first = table.values().filter_map(|node| node.origin.as_ref());
             origin = origin.or_else(|| first.min_by_key(|origin| (usize::MAX - origin.rank, origin.line)).cloned());
@@ -54,25 +54,25 @@ impl Node {
     /// The type of the value, in words.
     pub(super) const fn what(&self) -> &'static str {
         match self.kind {
-            Kind::Bool(_) => "true or false",
-            Kind::Integer(_) => "an integer",
-            Kind::Float(_) => "a number",
-            Kind::Text(_) => "a string",
-            Kind::List(_) => "a list",
-            Kind::Table(_) => "a table",
+            Toml::Bool(_) => "true or false",
+            Toml::Integer(_) => "an integer",
+            Toml::Float(_) => "a number",
+            Toml::Text(_) => "a string",
+            Toml::List(_) => "a list",
+            Toml::Table(_) => "a table",
         }
     }
 
     /// The value as TOML writes it, on one line.
     fn toml(&self) -> String {
         match &self.kind {
-            Kind::Bool(truth) => truth.to_string(),
-            Kind::Integer(number) => number.to_string(),
-            Kind::Float(number) => format!("{number:?}"),
+            Toml::Bool(truth) => truth.to_string(),
+            Toml::Integer(number) => number.to_string(),
+            Toml::Float(number) => format!("{number:?}"),
             // JSON's escapes are TOML's.
-            Kind::Text(text) => json!(text).to_string(),
-            Kind::List(items) => format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")),
-            Kind::Table(table) => {
+            Toml::Text(text) => json!(text).to_string(),
+            Toml::List(items) => format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", ")),
+            Toml::Table(table) => {
                 let pairs: Vec<String> = table.iter().map(|(key, node)| format!("{key} = {}", node.toml())).collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
@@ -114,20 +114,20 @@ pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
 
 fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
     match &node.kind {
-        Kind::Table(table) if !table.is_empty() => {
+        Toml::Table(table) if !table.is_empty() => {
             for (key, child) in table {
                 collect(format!("{path}.{key}"), key, child, found);
             }
         }
-        Kind::List(items) if items.iter().any(|item| matches!(item.kind, Kind::Table(_))) => {
+        Toml::List(items) if items.iter().any(|item| matches!(item.kind, Toml::Table(_))) => {
             for (at, item) in items.iter().enumerate() {
                 collect(format!("{path}[{at}]"), name, item, found);
             }
         }
-        Kind::Bool(_) | Kind::Integer(_) | Kind::Float(_) | Kind::Text(_) | Kind::List(_) | Kind::Table(_) => {
+        Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
             let secret = SECRETS.contains(&name) && ["accounts.", "http.", "sinks."].iter().any(|section| path.starts_with(section));
             let hidden = match &node.kind {
-                Kind::Text(text) => secret && !super::secret::is_development_storage(text),
+                Toml::Text(text) => secret && !super::secret::is_development_storage(text),
                 _ => secret,
             };
             found.push(Effective {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::defaults::CATALOG_SECTIONS;
 use super::finding::Finding;
-use super::source::Values;
+use super::source::LayerMap;
 use evenkeel_model::model::nearest::nearest;
 
 /// Deepest folder that is looked into.
@@ -54,7 +54,7 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
     let size = std::fs::metadata(file).ok()?.len();
     let text = if size > MAX_FILE_BYTES { return None } else { std::fs::read_to_string(file).ok()? };
     let declared: Vec<String> =
-        Values::sections(&text).into_iter().filter(|section| CATALOG_SECTIONS.contains(&section.as_str())).collect();
+        LayerMap::sections(&text).into_iter().filter(|section| CATALOG_SECTIONS.contains(&section.as_str())).collect();
     let beside = file.parent() == Some(folder);
     let default = beside && name.eq_ignore_ascii_case("default");
     if declared.is_empty() && !default {

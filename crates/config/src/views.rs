@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::kinds::{self, DeclaredKind, Settle, ViewSection};
 use super::section::{Reported, Section};
-use evenkeel_model::catalog::{Form, OnConflict, Rows, ViewKind};
+use evenkeel_model::catalog::{Form, OnConflict, RowForm, ViewKind};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::nearest::nearest;
@@ -17,7 +17,7 @@ use evenkeel_model::settings::SinkSettings;
 pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
 /// Source or target of views: one table, or tables by date.
-pub(super) trait Tables: Sized + Clone + PartialEq + Display {
+pub(super) trait ViewTables: Sized + Clone + PartialEq + Display {
     /// Whether they are tables by date.
     const BY_DATE: bool;
 
@@ -27,7 +27,7 @@ pub(super) trait Tables: Sized + Clone + PartialEq + Display {
     fn target(text: &str) -> Result<Self, String>;
 }
 
-impl Tables for TableName {
+impl ViewTables for TableName {
     const BY_DATE: bool = false;
 
     fn source(text: &str) -> Result<Self, String> {
@@ -42,7 +42,7 @@ impl Tables for TableName {
     }
 }
 
-impl Tables for DatedTables {
+impl ViewTables for DatedTables {
     const BY_DATE: bool = true;
 
     fn source(text: &str) -> Result<Self, String> {
@@ -86,7 +86,7 @@ impl<T> ViewDraft<'_, T> {
     }
 
     /// The rows that its items are, or are part of.
-    pub(super) fn rows(&self) -> Option<Rows<'_, Named<T>>> {
+    pub(super) fn rows(&self) -> Option<RowForm<'_, Named<T>>> {
         self.form().rows()
     }
 
@@ -156,7 +156,7 @@ pub(super) fn views<'a>(
     (of_one, of_dated)
 }
 
-fn view<'a, T: Tables>(name: &str, section: Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> Option<ViewDraft<'a, T>> {
+fn view<'a, T: ViewTables>(name: &str, section: Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> Option<ViewDraft<'a, T>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
     let read = kinds::named::<T>(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);

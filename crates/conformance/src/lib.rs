@@ -29,7 +29,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use evenkeel_model::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName};
-use evenkeel_model::ports::{Account, Condition, ErrorClass, Missing, Page, Query, StoreError, TableOperation};
+use evenkeel_model::ports::{Account, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation};
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
@@ -175,8 +175,8 @@ pub fn entity(pk: &str, rk: &str) -> Entity {
 }
 
 /// The condition "at this ETag".
-pub fn at(etag: &ETag) -> Condition {
-    Condition::Matches(etag.clone())
+pub fn at(etag: &ETag) -> IfMatch {
+    IfMatch::Matches(etag.clone())
 }
 
 /// Turns every rule into a test. The expression makes a [`World`], with its paths from `crate`, and may await.

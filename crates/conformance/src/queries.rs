@@ -2,7 +2,7 @@
 
 use evenkeel_model::model::{Comparison, EdmDateTime, EdmValue, Filter, Key, TableName};
 use evenkeel_model::ports::TableOperation::{Delete, Insert, InsertOrReplace};
-use evenkeel_model::ports::{Condition, Continuation, ErrorClass, Query};
+use evenkeel_model::ports::{Continuation, ErrorClass, IfMatch, Query};
 use uuid::Uuid;
 
 use super::{World, class, entity, key};
@@ -124,7 +124,7 @@ pub async fn a_continuation_survives_deletes_and_inserts(world: &World) {
     // The rows at the seam go, and one appears on each side.
     let last = read.len();
     for row in [last - 1, last, last + 1] {
-        world.apply(&table, Delete(key("p", &format!("{row:05}")), Condition::Any)).await;
+        world.apply(&table, Delete(key("p", &format!("{row:05}")), IfMatch::Any)).await;
     }
     world.write(&table, Insert(entity("p", "00000a"))).await;
     world.write(&table, Insert(entity("p", "00025a"))).await;

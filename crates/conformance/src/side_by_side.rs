@@ -2,7 +2,7 @@
 //! answer.
 
 use evenkeel_model::ports::TableOperation::{Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace};
-use evenkeel_model::ports::{Condition, ErrorClass, What};
+use evenkeel_model::ports::{ErrorClass, IfMatch, What};
 use futures::future::join_all;
 
 use super::{NO_CONTAINER, NO_ITEM, World, at, class, entity, key, table_name};
@@ -20,7 +20,7 @@ pub async fn writes_side_by_side_each_get_their_own_answer(world: &World) {
         (Replace(entity("p", "replaced").with("A", 2), at(&current)), Ok(true)),
         (Merge(entity("p", "merged").with("B", 2), at(&merged)), Ok(true)),
         (Delete(key("p", "deleted"), at(&deleted)), Ok(false)),
-        (Delete(key("p", "never"), Condition::Any), Err(NO_ITEM)),
+        (Delete(key("p", "never"), IfMatch::Any), Err(NO_ITEM)),
         (InsertOrMerge(entity("p", "upmerged").with("A", 1)), Ok(true)),
         (Insert(entity("p", "wrong").with("a-b", 1)), Err(ErrorClass::Permanent)),
         (Insert(entity("q", "elsewhere")), Ok(true)),
@@ -73,7 +73,7 @@ pub async fn reads_side_by_side_each_find_their_own_row(world: &World) {
 
 pub async fn side_by_side_an_absent_table_is_absent_for_all(world: &World) {
     let table = table_name();
-    let operations = [Insert(entity("p", "a")), InsertOrReplace(entity("p", "b")), Delete(key("p", "c"), Condition::Any)];
+    let operations = [Insert(entity("p", "a")), InsertOrReplace(entity("p", "b")), Delete(key("p", "c"), IfMatch::Any)];
     for result in join_all(operations.iter().map(|operation| world.account.tables.apply(&table, operation))).await {
         assert_eq!(class(result), NO_CONTAINER);
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::model::{ETag, Entity, Key, TableName};
-use evenkeel_model::ports::{Condition, ErrorClass, Query, TableOperation};
+use evenkeel_model::ports::{ErrorClass, IfMatch, Query, TableOperation};
 use proptest::prelude::*;
 
 use super::machine::check;
@@ -83,7 +83,7 @@ impl Model {
             Version::Current => current.or_else(|| self.retired()),
             Version::Old => self.retired(),
         };
-        let condition = etag.map_or(Condition::Any, Condition::Matches);
+        let condition = etag.map_or(IfMatch::Any, IfMatch::Matches);
         match op.verb {
             Verb::Insert => TableOperation::Insert(entity),
             Verb::InsertOrReplace => TableOperation::InsertOrReplace(entity),
@@ -97,9 +97,9 @@ impl Model {
     /// What the row should hold afterwards, or why the operation fails.
     fn predict(&self, operation: &TableOperation) -> Result<Option<Entity>, ErrorClass> {
         let found = self.rows.get(&operation.key().rk);
-        let required = |condition: &Condition| match (found, condition) {
+        let required = |condition: &IfMatch| match (found, condition) {
             (None, _) => Err(NO_ITEM),
-            (Some((_, etag)), Condition::Matches(wanted)) if etag != wanted => Err(ErrorClass::Precondition),
+            (Some((_, etag)), IfMatch::Matches(wanted)) if etag != wanted => Err(ErrorClass::Precondition),
             (Some((entity, _)), _) => Ok(entity.clone()),
         };
         Ok(match operation {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_model::model::{EdmDateTime, EdmValue, TableName};
 use evenkeel_model::ports::TableOperation::{Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace};
-use evenkeel_model::ports::{Condition, ErrorClass, Query};
+use evenkeel_model::ports::{ErrorClass, IfMatch, Query};
 use futures::future::join_all;
 use uuid::Uuid;
 
@@ -56,9 +56,9 @@ pub async fn an_absent_table_is_told_from_an_absent_row(world: &World) {
         Insert(entity("p", "r")),
         InsertOrReplace(entity("p", "r")),
         InsertOrMerge(entity("p", "r")),
-        Replace(entity("p", "r"), Condition::Any),
-        Merge(entity("p", "r"), Condition::Any),
-        Delete(key("p", "r"), Condition::Any),
+        Replace(entity("p", "r"), IfMatch::Any),
+        Merge(entity("p", "r"), IfMatch::Any),
+        Delete(key("p", "r"), IfMatch::Any),
     ] {
         assert_eq!(world.refused(&absent, operation.clone()).await, NO_CONTAINER, "{}", operation.name());
     }
@@ -162,7 +162,7 @@ pub async fn strings_survive_as_they_are(world: &World) {
     let written = texts.iter().enumerate().fold(entity("p", "r"), |e, (i, text)| e.with(format!("S{i}"), *text));
     world.write(&table, Insert(written.clone())).await;
     assert_eq!(world.row(&table, &written.key).await.entity, written);
-    let replaced = world.write(&table, Replace(written.clone(), Condition::Any)).await;
+    let replaced = world.write(&table, Replace(written.clone(), IfMatch::Any)).await;
     let merged = world.write(&table, Merge(written.clone(), at(&replaced))).await;
     let row = world.row(&table, &written.key).await;
     assert_eq!((row.entity, row.etag), (written, merged));
@@ -295,7 +295,7 @@ pub async fn a_replace_drops_what_it_does_not_name(world: &World) {
     let etag = world.write(&table, Insert(entity("p", "r").with("A", 1).with("B", 1))).await;
     world.write(&table, Replace(entity("p", "r").with("B", 2), at(&etag))).await;
     assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("B", 2));
-    world.write(&table, Replace(entity("p", "r"), Condition::Any)).await;
+    world.write(&table, Replace(entity("p", "r"), IfMatch::Any)).await;
     assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r"));
 }
 
@@ -313,7 +313,7 @@ pub async fn a_merge_may_change_the_type_of_a_property(world: &World) {
     let table = world.table().await;
     world.write(&table, Insert(entity("p", "r").with("A", 5))).await;
     for value in [EdmValue::from("5"), 5_i64.into(), 5.0.into(), EdmValue::Binary(vec![5]), 5.into()] {
-        world.write(&table, Merge(entity("p", "r").with("A", value.clone()), Condition::Any)).await;
+        world.write(&table, Merge(entity("p", "r").with("A", value.clone()), IfMatch::Any)).await;
         assert_eq!(world.row(&table, &key("p", "r")).await.entity.get("A"), Some(&value));
     }
 }
@@ -323,11 +323,11 @@ pub async fn every_write_changes_the_etag_even_an_identical_one(world: &World) {
     let same = entity("p", "r").with("A", 1);
     let mut etags = vec![world.write(&table, Insert(same.clone())).await];
     for operation in [
-        Replace(same.clone(), Condition::Any),
-        Merge(same.clone(), Condition::Any),
+        Replace(same.clone(), IfMatch::Any),
+        Merge(same.clone(), IfMatch::Any),
         InsertOrReplace(same.clone()),
         InsertOrMerge(same.clone()),
-        Merge(entity("p", "r"), Condition::Any),
+        Merge(entity("p", "r"), IfMatch::Any),
     ] {
         let etag = world.write(&table, operation.clone()).await;
         assert!(!etags.contains(&etag), "{} kept the ETag", operation.name());
@@ -365,7 +365,7 @@ pub async fn the_timestamp_is_set_by_the_store_and_rises(world: &World) {
     let mut last = world.row(&table, &key("p", "r")).await.timestamp.unwrap();
     for _ in 0..5 {
         world.pass(Duration::from_millis(1)).await;
-        world.write(&table, Replace(entity("p", "r"), Condition::Any)).await;
+        world.write(&table, Replace(entity("p", "r"), IfMatch::Any)).await;
         let now = world.row(&table, &key("p", "r")).await.timestamp.unwrap();
         assert!(now > last, "{now} follows {last}");
         last = now;
@@ -399,9 +399,7 @@ pub async fn a_write_at_an_etag_meets_an_absent_row_as_not_found(world: &World) 
 
 pub async fn a_write_at_any_etag_needs_an_entity(world: &World) {
     let table = world.table().await;
-    for operation in
-        [Replace(entity("p", "r"), Condition::Any), Merge(entity("p", "r"), Condition::Any), Delete(key("p", "r"), Condition::Any)]
-    {
+    for operation in [Replace(entity("p", "r"), IfMatch::Any), Merge(entity("p", "r"), IfMatch::Any), Delete(key("p", "r"), IfMatch::Any)] {
         assert_eq!(world.refused(&table, operation.clone()).await, NO_ITEM, "{}", operation.name());
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
@@ -410,10 +408,10 @@ pub async fn a_write_at_any_etag_needs_an_entity(world: &World) {
 pub async fn a_write_at_any_etag_takes_any_version(world: &World) {
     let table = world.table().await;
     world.write(&table, Insert(entity("p", "r"))).await;
-    world.write(&table, Replace(entity("p", "r").with("A", 1), Condition::Any)).await;
-    world.write(&table, Merge(entity("p", "r").with("B", 1), Condition::Any)).await;
+    world.write(&table, Replace(entity("p", "r").with("A", 1), IfMatch::Any)).await;
+    world.write(&table, Merge(entity("p", "r").with("B", 1), IfMatch::Any)).await;
     assert_eq!(world.row(&table, &key("p", "r")).await.entity, entity("p", "r").with("A", 1).with("B", 1));
-    assert_eq!(world.apply(&table, Delete(key("p", "r"), Condition::Any)).await, None);
+    assert_eq!(world.apply(&table, Delete(key("p", "r"), IfMatch::Any)).await, None);
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
 }
 
@@ -422,7 +420,7 @@ pub async fn a_delete_at_the_etag_deletes(world: &World) {
     let etag = world.write(&table, Insert(entity("p", "r"))).await;
     assert_eq!(world.apply(&table, Delete(key("p", "r"), at(&etag))).await, None);
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
-    assert_eq!(world.refused(&table, Delete(key("p", "r"), Condition::Any)).await, NO_ITEM);
+    assert_eq!(world.refused(&table, Delete(key("p", "r"), IfMatch::Any)).await, NO_ITEM);
 }
 
 pub async fn property_names_are_checked_before_anything_is_written(world: &World) {

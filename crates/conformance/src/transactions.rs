@@ -2,7 +2,7 @@
 
 use evenkeel_model::model::Key;
 use evenkeel_model::ports::TableOperation::{Delete, Insert, InsertOrMerge, InsertOrReplace, Merge, Replace};
-use evenkeel_model::ports::{Condition, ErrorClass, Query, StoreError, TableOperation};
+use evenkeel_model::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation};
 use futures::future::{join, join_all};
 
 use super::{NO_CONTAINER, NO_ITEM, World, at, class, entity, key, table_name};
@@ -46,7 +46,7 @@ pub async fn a_transaction_executes_all_its_operations(world: &World) {
 pub async fn a_delete_in_a_transaction_has_no_etag(world: &World) {
     let table = world.table().await;
     world.write(&table, Insert(entity("p", "a"))).await;
-    let operations = [Delete(key("p", "a"), Condition::Any), Insert(entity("p", "b"))];
+    let operations = [Delete(key("p", "a"), IfMatch::Any), Insert(entity("p", "b"))];
     let etags = world.account.tables.transact(&table, &partition(), &operations).await.unwrap();
     assert!(etags[0].is_none() && etags[1].is_some());
 }
@@ -80,7 +80,7 @@ pub async fn a_failed_insert_is_named_by_index_and_class_and_nothing_is_written(
 pub async fn a_stale_etag_is_named_by_index_and_class_and_nothing_is_written(world: &World) {
     let table = world.table().await;
     let stale = world.write(&table, Insert(entity("p", "c"))).await;
-    let current = world.write(&table, Replace(entity("p", "c"), Condition::Any)).await;
+    let current = world.write(&table, Replace(entity("p", "c"), IfMatch::Any)).await;
     for last in [Replace(entity("p", "c").with("A", 1), at(&stale)), Merge(entity("p", "c"), at(&stale)), Delete(key("p", "c"), at(&stale))]
     {
         let error = failure(world, &table, &[Insert(entity("p", "a")), InsertOrReplace(entity("p", "b")), last]).await;
@@ -93,12 +93,12 @@ pub async fn a_stale_etag_is_named_by_index_and_class_and_nothing_is_written(wor
 pub async fn an_absent_row_is_named_by_index_and_class_and_nothing_is_written(world: &World) {
     let table = world.table().await;
     let gone = world.write(&table, Insert(entity("p", "gone"))).await;
-    world.apply(&table, Delete(key("p", "gone"), Condition::Any)).await;
+    world.apply(&table, Delete(key("p", "gone"), IfMatch::Any)).await;
     for second in [
         Replace(entity("p", "gone"), at(&gone)),
-        Merge(entity("p", "gone"), Condition::Any),
+        Merge(entity("p", "gone"), IfMatch::Any),
         Delete(key("p", "gone"), at(&gone)),
-        Delete(key("p", "gone"), Condition::Any),
+        Delete(key("p", "gone"), IfMatch::Any),
     ] {
         let error = failure(world, &table, &[Insert(entity("p", "a")), second, Insert(entity("p", "b"))]).await;
         assert_eq!((error.class, error.index), (NO_ITEM, Some(1)));
@@ -120,7 +120,7 @@ pub async fn the_first_and_the_last_operation_may_fail(world: &World) {
 
 pub async fn an_entity_twice_is_refused(world: &World) {
     let table = world.table().await;
-    let operations = [InsertOrReplace(entity("p", "a")), InsertOrReplace(entity("p", "b")), Delete(key("p", "a"), Condition::Any)];
+    let operations = [InsertOrReplace(entity("p", "a")), InsertOrReplace(entity("p", "b")), Delete(key("p", "a"), IfMatch::Any)];
     let error = failure(world, &table, &operations).await;
     assert_eq!((error.class, error.index), (ErrorClass::Permanent, Some(2)));
     assert_eq!(count(world, &table).await, 0);
@@ -197,7 +197,7 @@ pub async fn readers_never_see_half_a_transaction(world: &World) {
             world.account.tables.transact(&table, &pk, &operations).await.unwrap();
             // One that fails at its end must be as invisible as one that has not begun.
             operations = rows.map(|rk| InsertOrReplace(entity("p", rk).with("Round", -1))).to_vec();
-            operations.push(Delete(key("p", "absent"), Condition::Any));
+            operations.push(Delete(key("p", "absent"), IfMatch::Any));
             world.account.tables.transact(&table, &pk, &operations).await.unwrap_err();
         }
     };

@@ -156,7 +156,7 @@ pub const fn planted(_: Bug) -> bool {
 }
 
 #[cfg(feature = "planted")]
-pub use ground::{Planting, planted};
+pub use ground::{MutationGuard, planted};
 
 #[cfg(feature = "planted")]
 mod ground {
@@ -175,9 +175,9 @@ mod ground {
 
     /// A bug in the ground, until this is dropped.
     #[derive(Debug)]
-    pub struct Planting(());
+    pub struct MutationGuard(());
 
-    impl Planting {
+    impl MutationGuard {
         /// Plants a bug on this thread.
         #[must_use]
         pub fn of(bug: Bug) -> Self {
@@ -186,7 +186,7 @@ mod ground {
         }
     }
 
-    impl Drop for Planting {
+    impl Drop for MutationGuard {
         fn drop(&mut self) {
             PLANTED.set(None);
         }

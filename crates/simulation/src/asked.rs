@@ -7,7 +7,7 @@ use evenkeel::model::EntityKey;
 
 /// The condition of a job, as its client meant it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Guard {
+pub(super) enum JobCondition {
     /// Only over this ETag.
     Match(String),
     /// Only where there is nothing.
@@ -18,7 +18,7 @@ pub(super) enum Guard {
 
 /// A job about one entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct EntityJob {
     /// Its operation.
     pub(super) op: &'static str,
     /// The table of the primary.
@@ -28,7 +28,7 @@ pub(super) struct Asked {
     /// Where it goes, where it moves.
     pub(super) to: Option<EntityKey>,
     /// What may make it skip.
-    pub(super) guard: Option<Guard>,
+    pub(super) guard: Option<JobCondition>,
     /// The blobs that were staged for it.
     pub(super) staged: Vec<String>,
     /// What it is to write, of a put.
@@ -37,7 +37,7 @@ pub(super) struct Asked {
     pub(super) thorough: bool,
 }
 
-impl Asked {
+impl EntityJob {
     /// A job without a condition that writes nothing of its own.
     pub(super) const fn plain(op: &'static str, table: &'static str, key: EntityKey) -> Self {
         Self { op, table, key, to: None, guard: None, staged: Vec::new(), brings: None, thorough: false }
@@ -58,7 +58,7 @@ impl Asked {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expectation {
     /// A job about one entity.
-    Job(Asked),
+    Job(EntityJob),
     /// A job of this operation about many.
     Whole(&'static str),
     /// Something that is no job: poisoned for this reason.

@@ -11,18 +11,18 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::climate::{Draw, JOBS, seconds};
 use super::company::{ARCHIVE, container, queue, table};
 use super::content::Brings;
-use super::fault::Fault;
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
-use super::ledger::{Asked, Expectation, Guard};
-use super::realm::{Realm, account_of};
+use super::ledger::{EntityJob, Expectation, JobCondition};
+use super::sim_accounts::{SimulatedAccounts, account_of};
 use super::stage::Stage;
 use evenkeel::adapters::sim::SimWorld;
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, BlobName, Entity, EntityKey, body};
-use evenkeel::ports::{Account, BlobUpload, Condition, StoreError, TableOperation, TableStore, Ttl};
+use evenkeel::ports::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
 
 /// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";
@@ -34,11 +34,11 @@ const RECREATED: i64 = 1_000_000;
 
 /// One thing that the client does, and when.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct ClientStep {
     pub(super) at: Duration,
     /// What belongs together: the client's own change and the messages that follow it.
-    pub(super) deed: usize,
-    pub(super) action: Action,
+    pub(super) step_group: usize,
+    pub(super) action: ClientAction,
     /// How its message is sent, where it is one.
     pub(super) posting: Posting,
 }
@@ -56,11 +56,14 @@ pub(super) struct Posting {
 
 impl Posting {
     /// How each message of a script is sent.
-    pub(super) fn vary(steps: &mut [Step], draw: &Draw<'_>, rates: &[f64; Fault::ALL.len()]) {
-        let (doubled, expiry) = (rates[Fault::Doubled as usize], rates[Fault::Expiry as usize]);
+    pub(super) fn vary(steps: &mut [ClientStep], draw: &Draw<'_>, rates: &[f64; FaultKind::ALL.len()]) {
+        let (doubled, expiry) = (rates[FaultKind::Doubled as usize], rates[FaultKind::Expiry as usize]);
         let ids = draw.happens(0.5);
         for (number, step) in steps.iter_mut().enumerate() {
-            if let Action::Send(Message::Job { .. } | Message::Thorough(..) | Message::Put(_) | Message::Spelled { .. }) = &step.action {
+            if let ClientAction::Send(
+                ClientMessage::Job { .. } | ClientMessage::Thorough(..) | ClientMessage::Put(_) | ClientMessage::Spelled { .. },
+            ) = &step.action
+            {
                 step.posting = Self {
                     id: (doubled > 0.0 && ids).then(|| format!("message-{number}")),
                     again: draw.happens(doubled).then(|| *draw.of(&[Duration::ZERO, Duration::from_millis(300), Duration::from_secs(5)])),
@@ -71,15 +74,15 @@ impl Posting {
     }
 }
 
-impl Step {
-    pub(super) fn new(at: Duration, deed: usize, action: Action) -> Self {
-        Self { at, deed, action, posting: Posting::default() }
+impl ClientStep {
+    pub(super) fn new(at: Duration, step_group: usize, action: ClientAction) -> Self {
+        Self { at, step_group, action, posting: Posting::default() }
     }
 }
 
 /// One thing that the client does.
 #[derive(Debug, Clone)]
-pub(super) enum Action {
+pub(super) enum ClientAction {
     /// Writes an entity directly.
     Write(&'static str, Entity),
     /// Writes properties of an entity directly, and leaves the others as they are.
@@ -87,12 +90,12 @@ pub(super) enum Action {
     /// Deletes an entity directly.
     Remove(&'static str, EntityKey),
     /// Sends a message.
-    Send(Message),
+    Send(ClientMessage),
 }
 
 /// A message.
 #[derive(Debug, Clone)]
-pub(super) enum Message {
+pub(super) enum ClientMessage {
     /// A job about one entity.
     Job {
         /// Its operation.
@@ -109,13 +112,13 @@ pub(super) enum Message {
     /// A sync that takes nothing for granted.
     Thorough(&'static str, EntityKey),
     /// A put.
-    Put(Box<Put>),
+    Put(Box<EmployeePut>),
     /// A job about one entity, in full.
     Spelled {
         /// What is sent.
         json: Value,
         /// What it means.
-        asked: Box<Asked>,
+        asked: Box<EntityJob>,
         /// Whether it is under the condition of the ETag that the client reads just before.
         at_its_etag: bool,
     },
@@ -127,7 +130,7 @@ pub(super) enum Message {
 
 /// A put of an employee.
 #[derive(Debug, Clone)]
-pub(super) struct Put {
+pub(super) struct EmployeePut {
     /// The employee's key.
     pub(super) key: EntityKey,
     /// Its version.
@@ -154,9 +157,9 @@ pub(super) enum If {
 }
 
 /// What belongs together in a script: actions at their times, and the messages that follow them.
-pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i64) -> Action) -> Vec<Step> {
+pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i64) -> ClientAction) -> Vec<ClientStep> {
     let mut steps = Vec::new();
-    let (mut version, mut deed) = (0, 0);
+    let (mut version, mut step_group) = (0, 0);
     let bursts = 3 + draw.below(8);
     for _ in 0..bursts {
         let start = draw.moment(storm);
@@ -164,18 +167,18 @@ pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i6
         for _ in 0..2 + draw.below(6) {
             let at = start + draw.moment(within);
             version += 1;
-            deed += 1;
+            step_group += 1;
             let action = action(version);
             // A message follows the client's own change, sooner or later, and sometimes twice.
-            if let Action::Write(table, Entity { key, .. }) | Action::Remove(table, key) = &action {
+            if let ClientAction::Write(table, Entity { key, .. }) | ClientAction::Remove(table, key) = &action {
                 let syncs = if draw.happens(0.15) { 2 } else { 1 };
                 for _ in 0..syncs {
                     let after = at + seconds(draw.magnitude(0.02, 20.0));
-                    let sync = Message::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
-                    steps.push(Step::new(after, deed, Action::Send(sync)));
+                    let sync = ClientMessage::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
+                    steps.push(ClientStep::new(after, step_group, ClientAction::Send(sync)));
                 }
             }
-            steps.push(Step::new(at, deed, action));
+            steps.push(ClientStep::new(at, step_group, action));
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -183,7 +186,7 @@ pub(super) fn script(storm: Duration, draw: &Draw<'_>, mut action: impl FnMut(i6
 }
 
 /// Something that is no job.
-pub(super) fn broken(draw: &Draw<'_>) -> Action {
+pub(super) fn broken(draw: &Draw<'_>) -> ClientAction {
     let (text, reason) = *draw.of(&[
         ("no job at all", "undecodable"),
         ("{\"op\":", "undecodable"),
@@ -194,7 +197,7 @@ pub(super) fn broken(draw: &Draw<'_>) -> Action {
         (r#"{"op":"archive","archive":"nowhere","pk":"Sales","rk":"1"}"#, "permanent"),
         (r#"{"v":2,"op":"sync","table":"Employees","pk":"Sales","rk":"1"}"#, "permanent"),
     ]);
-    Action::Send(Message::Broken(text.to_owned(), reason))
+    ClientAction::Send(ClientMessage::Broken(text.to_owned(), reason))
 }
 
 /// Which of several things happens, each by its weight.
@@ -208,7 +211,7 @@ pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
 }
 
 /// The client at work.
-pub(super) struct Client {
+pub(super) struct SimulatedClient {
     pub(super) stage: Arc<Stage>,
     pub(super) account: Account,
     /// The other account, where there is one.
@@ -217,8 +220,8 @@ pub(super) struct Client {
     sending: Mutex<()>,
 }
 
-impl Client {
-    pub(super) fn new(stage: Arc<Stage>, seen: &Realm) -> Self {
+impl SimulatedClient {
+    pub(super) fn new(stage: Arc<Stage>, seen: &SimulatedAccounts) -> Self {
         let abroad = seen.abroad.as_ref().map(SimWorld::account);
         Self { stage, account: seen.main.account(), abroad, sending: Mutex::default() }
     }
@@ -230,7 +233,7 @@ impl Client {
     }
 
     /// Takes every step at its time.
-    pub(super) async fn play(&self, steps: &[Step]) {
+    pub(super) async fn play(&self, steps: &[ClientStep]) {
         for step in steps {
             sleep(step.at.saturating_sub(self.stage.elapsed())).await;
             if let Err(error) = self.take(&step.action, &step.posting).await {
@@ -243,14 +246,14 @@ impl Client {
     pub(super) async fn recreates(&self, over: &CancellationToken) {
         let mut version = RECREATED;
         while let Some(key) = over.run_until_cancelled(self.stage.to_recreate()).await {
-            if !self.stage.strike(Fault::Recreated) {
+            if !self.stage.strike(FaultKind::Recreated) {
                 continue;
             }
             version += 1;
-            self.stage.tell(|| format!("FAULT {} : {EMPLOYEES}{key} at version {version}", Fault::Recreated));
+            self.stage.tell(|| format!("FAULT {} : {EMPLOYEES}{key} at version {version}", FaultKind::Recreated));
             let entity = Entity::new(key.clone()).with(VERSION, version).with("FirstName", "Again").with("LastName", "Byron");
-            let sync = Message::Job { op: "sync", table: EMPLOYEES, key, to: None, condition: None };
-            for action in [Action::Write(EMPLOYEES, entity), Action::Send(sync)] {
+            let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key, to: None, condition: None };
+            for action in [ClientAction::Write(EMPLOYEES, entity), ClientAction::Send(sync)] {
                 if let Err(error) = self.take(&action, &Posting::default()).await {
                     self.stage.violated(format!("the client met an error in fair weather: {error}"));
                 }
@@ -258,37 +261,37 @@ impl Client {
         }
     }
 
-    async fn take(&self, action: &Action, posting: &Posting) -> Result<(), StoreError> {
+    async fn take(&self, action: &ClientAction, posting: &Posting) -> Result<(), StoreError> {
         match action {
-            Action::Merge(name, entity) => {
+            ClientAction::Merge(name, entity) => {
                 let operation = TableOperation::InsertOrMerge(entity.clone());
                 self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
-            Action::Remove(DEPARTMENTS, _) if !self.stage.strike(Fault::TargetGone) => Ok(()),
-            Action::Write(name, entity) => {
+            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(FaultKind::TargetGone) => Ok(()),
+            ClientAction::Write(name, entity) => {
                 let operation = TableOperation::InsertOrReplace(entity.clone());
                 self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
-            Action::Remove(name, key) => {
-                let operation = TableOperation::Delete(key.clone(), Condition::Any);
+            ClientAction::Remove(name, key) => {
+                let operation = TableOperation::Delete(key.clone(), IfMatch::Any);
                 match self.tables(name).apply(&table(name), &operation).await {
                     Err(error) if error.is_missing_item() => Ok(()),
                     done => done.map(drop),
                 }
             }
-            Action::Send(message) => self.send(message, posting).await,
+            ClientAction::Send(message) => self.send(message, posting).await,
         }
     }
 
-    async fn send(&self, message: &Message, posting: &Posting) -> Result<(), StoreError> {
+    async fn send(&self, message: &ClientMessage, posting: &Posting) -> Result<(), StoreError> {
         let (mut json, expectation) = match message {
-            Message::Broken(text, reason) => return self.put(text, Expectation::Poison(reason)).await,
-            Message::Thorough(table, key) => {
+            ClientMessage::Broken(text, reason) => return self.put(text, Expectation::Poison(reason)).await,
+            ClientMessage::Thorough(table, key) => {
                 let json = json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": true});
-                (json, Expectation::Job(Asked::thorough_sync(table, key.clone())))
+                (json, Expectation::Job(EntityJob::thorough_sync(table, key.clone())))
             }
-            Message::Whole(op, json) => (json.clone(), Expectation::Whole(op)),
-            Message::Job { op, table, key, to, condition } => {
+            ClientMessage::Whole(op, json) => (json.clone(), Expectation::Whole(op)),
+            ClientMessage::Job { op, table, key, to, condition } => {
                 let mut json = json!({"op": op, "pk": key.pk, "rk": key.rk});
                 let (field, name) = if matches!(*op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", *table) };
                 json[field] = name.into();
@@ -299,17 +302,17 @@ impl Client {
                 if condition.is_some() {
                     let etag = self.etag(EMPLOYEES, key).await?;
                     json["if_match"] = etag.as_str().into();
-                    guard = Some(Guard::Match(etag));
+                    guard = Some(JobCondition::Match(etag));
                 }
-                (json, Expectation::Job(Asked { to: to.clone(), guard, ..Asked::plain(op, table, key.clone()) }))
+                (json, Expectation::Job(EntityJob { to: to.clone(), guard, ..EntityJob::plain(op, table, key.clone()) }))
             }
-            Message::Put(put) => self.staged(put).await?,
-            Message::Spelled { json, asked, at_its_etag } => {
-                let (mut json, mut asked) = (json.clone(), Asked::clone(asked));
+            ClientMessage::Put(put) => self.staged(put).await?,
+            ClientMessage::Spelled { json, asked, at_its_etag } => {
+                let (mut json, mut asked) = (json.clone(), EntityJob::clone(asked));
                 if *at_its_etag {
                     let etag = self.etag(asked.table, &asked.key).await?;
                     json["if_match"] = etag.as_str().into();
-                    asked.guard = Some(Guard::Match(etag));
+                    asked.guard = Some(JobCondition::Match(etag));
                 }
                 (json, Expectation::Job(asked))
             }
@@ -318,33 +321,33 @@ impl Client {
             json["id"] = id.as_str().into();
         }
         let text = body::encode(&json.to_string());
-        match posting.ttl.filter(|_| self.stage.is_allowed(Fault::Expiry)) {
+        match posting.ttl.filter(|_| self.stage.is_allowed(FaultKind::Expiry)) {
             Some(ttl) => self.put_for(Ttl::After(ttl), &text, expectation.clone()).await?,
             None => self.put(&text, expectation.clone()).await?,
         }
         let Some(again) = posting.again else { return Ok(()) };
         sleep(again).await;
-        if self.stage.strike(Fault::Doubled) { self.put(&text, expectation).await } else { Ok(()) }
+        if self.stage.strike(FaultKind::Doubled) { self.put(&text, expectation).await } else { Ok(()) }
     }
 
     /// Stages what a put does not carry itself, and says what it carries.
-    async fn staged(&self, put: &Put) -> Result<(Value, Expectation), StoreError> {
-        let Put { key, version, entity, mode, condition, staged } = put;
+    async fn staged(&self, put: &EmployeePut) -> Result<(Value, Expectation), StoreError> {
+        let EmployeePut { key, version, entity, mode, condition, staged } = put;
         let mut json = json!({"op": "put", "table": EMPLOYEES, "mode": mode, "entity": entity});
         let guard = match condition {
             None => None,
             Some(If::Match) => {
                 let etag = self.etag(EMPLOYEES, key).await?;
                 json["if_match"] = etag.as_str().into();
-                Some(Guard::Match(etag))
+                Some(JobCondition::Match(etag))
             }
             Some(If::Absent) => {
                 json["if_absent"] = true.into();
-                Some(Guard::Absent)
+                Some(JobCondition::Absent)
             }
             Some(If::Newer) => {
                 json["newer_by"] = VERSION.into();
-                Some(Guard::Newer(*version))
+                Some(JobCondition::Newer(*version))
             }
         };
         for (property, name, content) in staged {
@@ -363,7 +366,7 @@ impl Client {
         let values = staged.iter().filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
         let brings = Some(Arc::new(Brings::of(mode, entity, values)));
         let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
-        Ok((json, Expectation::Job(Asked { guard, staged, brings, ..Asked::plain("put", EMPLOYEES, key.clone()) })))
+        Ok((json, Expectation::Job(EntityJob { guard, staged, brings, ..EntityJob::plain("put", EMPLOYEES, key.clone()) })))
     }
 
     /// The ETag of an entity now, or one that none has.

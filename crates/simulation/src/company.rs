@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use super::climate::Draw;
+use super::fault_plan::Draw;
 use evenkeel::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, LogTarget, OnConflict, SecondaryIndex,
     TableRef, View, ViewKind,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::client::{Action, DEPARTMENTS, EMPLOYEES, If, Message, Put, Step, broken, chosen, script};
-use super::climate::{Climate, Draw, chance, seconds};
+use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken, chosen, script};
+use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::history::VERSION;
 use evenkeel::model::{Entity, EntityKey, Key};
 
@@ -25,16 +25,16 @@ struct Properties {
 }
 
 /// The script of a seed, in order of time.
-pub(super) fn steps(seed: u64, climate: &Climate) -> Vec<Step> {
+pub(super) fn steps(seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
     let chance = chance(seed, 2);
     let draw = Draw(&chance);
     let keys = keys(seed, 1 + draw.below(4));
     let emails: &[&'static str] = if Draw(&self::chance(seed, 14)).happens(0.25) { &ODD_EMAILS } else { &EMAILS };
     // Each kind of action is frequent in some seeds and absent in others.
     let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
-    let mut steps = script(climate.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails), &weights));
-    if climate.shape.targets {
-        steps.extend(departments(seed, climate, &keys, steps.iter().map(|step| step.deed).max().unwrap_or(0)));
+    let mut steps = script(fault_plan.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails), &weights));
+    if fault_plan.shape.targets {
+        steps.extend(departments(seed, fault_plan, &keys, steps.iter().map(|step| step.step_group).max().unwrap_or(0)));
         steps.sort_by_key(|step| step.at);
     }
     steps
@@ -60,7 +60,7 @@ fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
 
 /// Departments that come and go. What follows each is a sync of all who may be its manager: a thorough one, since what they have
 /// set is gone with it; a plain one where it was never there.
-fn departments(seed: u64, climate: &Climate, keys: &[EntityKey], deeds: usize) -> Vec<Step> {
+fn departments(seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_groups: usize) -> Vec<ClientStep> {
     let chance = chance(seed, 16);
     let draw = Draw(&chance);
     let mut steps = Vec::new();
@@ -68,48 +68,48 @@ fn departments(seed: u64, climate: &Climate, keys: &[EntityKey], deeds: usize) -
     for pk in homes {
         let Ok(department) = EntityKey::new(pk.as_str(), "department") else { continue };
         let founded = pk.as_str() == "Sales";
-        let mut at = draw.moment(climate.storm / 2);
+        let mut at = draw.moment(fault_plan.storm / 2);
         for turn in 0..=draw.below(4) {
             let comes = founded == (turn % 2 == 1);
             let first = turn == 0 && !founded;
             let action = if comes {
-                Action::Merge(DEPARTMENTS, Entity::new(department.clone()).with("Name", pk.as_str()))
+                ClientAction::Merge(DEPARTMENTS, Entity::new(department.clone()).with("Name", pk.as_str()))
             } else {
-                Action::Remove(DEPARTMENTS, department.clone())
+                ClientAction::Remove(DEPARTMENTS, department.clone())
             };
-            let deed = deeds + 1 + steps.len();
+            let step_group = step_groups + 1 + steps.len();
             let followers = keys.iter().filter(|key| key.pk == *pk).map(|key| {
-                let sync = Message::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
-                let message = if first { sync } else { Message::Thorough(EMPLOYEES, key.clone()) };
-                Step::new(at + seconds(draw.magnitude(0.02, 5.0)), deed, Action::Send(message))
+                let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+                let message = if first { sync } else { ClientMessage::Thorough(EMPLOYEES, key.clone()) };
+                ClientStep::new(at + seconds(draw.magnitude(0.02, 5.0)), step_group, ClientAction::Send(message))
             });
             steps.extend(followers.collect::<Vec<_>>());
-            steps.push(Step::new(at, deed, action));
-            at += draw.moment(climate.storm / 4);
+            steps.push(ClientStep::new(at, step_group, action));
+            at += draw.moment(fault_plan.storm / 4);
         }
     }
     steps
 }
 
-fn action(draw: &Draw<'_>, key: EntityKey, (version, emails): (i64, &[&'static str]), weights: &[f64]) -> Action {
+fn action(draw: &Draw<'_>, key: EntityKey, (version, emails): (i64, &[&'static str]), weights: &[f64]) -> ClientAction {
     let properties = Properties { version, email: draw.of::<&str>(emails), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let chosen = chosen(draw, weights);
-    let job = |op, condition| Action::Send(Message::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+    let job = |op, condition| ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
     match chosen {
-        Some(1) => Action::Remove(EMPLOYEES, key),
+        Some(1) => ClientAction::Remove(EMPLOYEES, key),
         Some(2) => {
             let mode = if draw.happens(0.5) { "replace" } else { "merge" };
             let condition = some_if(&[If::Match, If::Absent, If::Newer]);
             let entity = properties.json(&key);
-            Action::Send(Message::Put(Box::new(Put { key, version, entity, mode, condition, staged: Vec::new() })))
+            ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut { key, version, entity, mode, condition, staged: Vec::new() })))
         }
         Some(3) => job("delete", some_if(&[If::Match])),
         Some(4) => job("archive", some_if(&[If::Match])),
         Some(5) => job("restore", None),
         Some(6) => job("sync", None),
         Some(7) if draw.happens(0.4) => broken(draw),
-        _ => Action::Write(EMPLOYEES, properties.entity(&key)),
+        _ => ClientAction::Write(EMPLOYEES, properties.entity(&key)),
     }
 }
 

@@ -14,11 +14,11 @@ pub(super) struct LedgerEntry {
     pub(super) enqueued: Timestamp,
     pub(super) text: String,
     pub(super) free: u64,
-    pub(super) deliveries: Vec<Delivered>,
+    pub(super) deliveries: Vec<DeliveryRecord>,
     /// Its own last run that ended well: how it ended.
     pub(super) ended: Option<Outcome>,
     /// Its own runs under way.
-    pub(super) running: Vec<Run>,
+    pub(super) running: Vec<ActiveRun>,
     /// Of a delete job: the deliveries for which a primary was deleted.
     pub(super) acted: Vec<u32>,
     /// Runs that panicked.
@@ -32,7 +32,7 @@ pub(super) struct LedgerEntry {
 
 #[expect(clippy::struct_excessive_bools, reason = "four separate facts about one delivery")]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Delivered {
+pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
     pub(super) caller: u32,
     /// Attempts so far, this one included: runs that began and whose end nothing tells of.
@@ -49,7 +49,7 @@ pub(super) struct Delivered {
 
 /// A run under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ActiveRun {
     pub(super) caller: u32,
     /// Which delivery it belongs to, from 1.
     pub(super) delivery: u32,
@@ -72,19 +72,19 @@ impl LedgerEntry {
     }
 
     /// The n-th delivery, from 1. A run that a redelivered sync shares is told of its number, which may be beyond the message's own.
-    pub(super) fn delivery(&mut self, number: u32) -> Option<&mut Delivered> {
+    pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries.get_mut(usize::try_from(number).ok()?.checked_sub(1)?.min(last))
     }
 
-    pub(super) fn explain(&mut self, whose: impl Fn(&Delivered) -> bool) {
+    pub(super) fn explain(&mut self, whose: impl Fn(&DeliveryRecord) -> bool) {
         for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
             delivery.explained = true;
         }
     }
 
     /// Something happened to deliveries, so that their runs may leave no trace.
-    pub(super) fn disturb(&mut self, whose: impl Fn(&Delivered) -> bool) {
+    pub(super) fn disturb(&mut self, whose: impl Fn(&DeliveryRecord) -> bool) {
         for delivery in self.deliveries.iter_mut().filter(|delivery| whose(delivery)) {
             delivery.disturbed = true;
         }
@@ -113,7 +113,7 @@ impl LedgerEntry {
     /// Whether enough runs began that count, each for a reason. `late`: the poison message arrived when its sender had given it
     /// up, and maybe written the delivery off.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
-        let counted: Vec<&Delivered> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
+        let counted: Vec<&DeliveryRecord> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
         counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
     }
 }

@@ -6,7 +6,7 @@ use super::world::World;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
+pub enum FaultKind {
     /// A request is refused before it is executed.
     ErrorBefore,
     /// A request is lost on its way: not executed, not answered.
@@ -77,7 +77,7 @@ pub enum Fault {
     QueuesAhead,
 }
 
-impl Fault {
+impl FaultKind {
     /// Every kind.
     pub const ALL: [Self; 34] = [
         Self::ErrorBefore,
@@ -169,7 +169,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -177,22 +177,22 @@ impl fmt::Display for Fault {
 
 /// How often each kind was injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FaultCounts([u64; Fault::ALL.len()]);
+pub struct FaultCounts([u64; FaultKind::ALL.len()]);
 
 impl Default for FaultCounts {
     fn default() -> Self {
-        Self([0; Fault::ALL.len()])
+        Self([0; FaultKind::ALL.len()])
     }
 }
 
 impl FaultCounts {
     /// Counts one.
-    pub const fn add(&mut self, fault: Fault) {
+    pub const fn add(&mut self, fault: FaultKind) {
         self.0[fault as usize] += 1;
     }
 
     /// How often this kind was injected.
-    pub const fn of(&self, fault: Fault) -> u64 {
+    pub const fn of(&self, fault: FaultKind) -> u64 {
         self.0[fault as usize]
     }
 

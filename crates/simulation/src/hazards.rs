@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::client::EMPLOYEES;
-use super::climate::{Draw, Outage, Refusal, chance, seconds};
-use super::fault::Fault;
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, Outage, OutageKind, chance, seconds};
 use super::oracle::escaped;
 use super::world::World;
 use evenkeel::model::{EntityKey, TableName};
@@ -24,11 +24,11 @@ pub(super) const FIRST_ATTEMPT: f64 = 0.01;
 const BEING_DELETED: Duration = Duration::from_secs(40);
 
 /// Refusals that a request meets, mostly in the middle of its attempts, and their classes.
-pub(super) const REFUSALS: [(Fault, ErrorClass); 4] = [
-    (Fault::Forbidden, ErrorClass::Unauthorised),
-    (Fault::BeingDeleted, ErrorClass::Transient { retry_after: Some(BEING_DELETED) }),
-    (Fault::BadRequest, ErrorClass::Permanent),
-    (Fault::TooLarge, ErrorClass::TooLarge),
+pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
+    (FaultKind::Forbidden, ErrorClass::Unauthorised),
+    (FaultKind::BeingDeleted, ErrorClass::Transient { retry_after: Some(BEING_DELETED) }),
+    (FaultKind::BadRequest, ErrorClass::Permanent),
+    (FaultKind::TooLarge, ErrorClass::TooLarge),
 ];
 
 /// Spells of a seed.
@@ -95,7 +95,7 @@ impl Hazards {
         seed: u64,
         (world, employees): (World, &[EntityKey]),
         storm: Duration,
-        rates: &mut [f64; Fault::ALL.len()],
+        rates: &mut [f64; FaultKind::ALL.len()],
         outages: &mut Vec<Outage>,
     ) -> Self {
         let chance = chance(seed, 7);
@@ -106,15 +106,15 @@ impl Hazards {
         };
         let some = |odds: f64, most: usize| if draw.happens(odds) { 1 + draw.below(most) } else { 0 };
         for (fault, odds, low, high) in [
-            (Fault::Forbidden, 0.15, 0.02, 0.5),
-            (Fault::BeingDeleted, 0.1, 0.02, 0.5),
-            (Fault::BadRequest, 0.15, 0.02, 0.3),
-            (Fault::TooLarge, 0.1, 0.02, 0.3),
-            (Fault::Recreated, 0.25, 0.1, 1.0),
-            (Fault::ShortPage, 0.2, 0.05, 0.6),
-            (Fault::Doubled, 0.2, 0.05, 0.5),
-            (Fault::Expiry, 0.15, 0.05, 0.5),
-            (Fault::Pill, 0.15, 0.01, 0.1),
+            (FaultKind::Forbidden, 0.15, 0.02, 0.5),
+            (FaultKind::BeingDeleted, 0.1, 0.02, 0.5),
+            (FaultKind::BadRequest, 0.15, 0.02, 0.3),
+            (FaultKind::TooLarge, 0.1, 0.02, 0.3),
+            (FaultKind::Recreated, 0.25, 0.1, 1.0),
+            (FaultKind::ShortPage, 0.2, 0.05, 0.6),
+            (FaultKind::Doubled, 0.2, 0.05, 0.5),
+            (FaultKind::Expiry, 0.15, 0.05, 0.5),
+            (FaultKind::Pill, 0.15, 0.01, 0.1),
         ] {
             if draw.happens(odds) {
                 rates[fault as usize] = draw.magnitude(low, high);
@@ -123,7 +123,7 @@ impl Hazards {
         let deaf = (0..some(0.15, 2)).map(|_| Outage {
             during: during(LONGEST / 2.0),
             service: *draw.of(world.services()),
-            refusal: *draw.of(&[Refusal::Reset, Refusal::Deaf]),
+            refusal: *draw.of(&[OutageKind::Reset, OutageKind::Deaf]),
         });
         outages.extend(deaf);
         let off = |chance: &dyn Chance| {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::archives::ArchiveHistory;
-use super::asked::{Asked, Expectation};
+use super::asked::{EntityJob, Expectation};
 use super::content::{self, Content};
 use super::items::{Address, Properties};
-use super::ledger::{Author, Ledger, Sent};
-use evenkeel::adapters::sim::{Change, Execution};
+use super::ledger::{Author, Ledger, SentRequest};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::job::Stamp;
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Key, Row};
@@ -29,7 +29,7 @@ pub(super) const TARGET: &str = "FormerEmployees";
 /// What is known of the primaries.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    primaries: BTreeMap<Address, Known>,
+    primaries: BTreeMap<Address, KnownPrimary>,
     /// Further rows of wide entities.
     further: BTreeMap<Address, Properties>,
     /// What each job has written, by message.
@@ -53,7 +53,7 @@ pub(super) struct History {
 
 /// What is known of one primary.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct KnownPrimary {
     pub(super) version: Option<i64>,
     pub(super) present: bool,
     pub(super) etag: Option<String>,
@@ -88,7 +88,7 @@ pub(super) struct Event<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) tick: u64,
     /// The request, where a worker's.
-    pub(super) sent: Option<&'a Sent>,
+    pub(super) sent: Option<&'a SentRequest>,
     pub(super) table: &'static str,
     pub(super) key: &'a EntityKey,
     /// What it is now, and what it says; nothing where it was deleted.
@@ -110,7 +110,13 @@ impl Event<'_> {
 
 impl History {
     /// Takes in the changes of one operation; what is wrong with them, in words.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, ledger: &mut Ledger, sent: Option<&Sent>) -> Result<(), String> {
+    pub(super) fn take_in(
+        &mut self,
+        execution: &Execution<'_>,
+        tick: u64,
+        ledger: &mut Ledger,
+        sent: Option<&SentRequest>,
+    ) -> Result<(), String> {
         if let Some(archives) = &mut self.archives {
             let taken_in = archives.take_in((execution, sent), tick, ledger);
             self.resurrections = archives.resurrections;
@@ -119,14 +125,14 @@ impl History {
         for change in execution.changes {
             match change {
                 // First the further rows, without which a first row says half.
-                Change::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
+                ObservedChange::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
                     let address = (table.to_string(), key.clone());
                     match row {
                         Some(row) => self.further.insert(address, row.entity.properties.clone()),
                         None => self.further.remove(&address),
                     };
                 }
-                Change::Blob { container, name, blob: None } => {
+                ObservedChange::Blob { container, name, blob: None } => {
                     if container.as_str() == STAGING && execution.caller != CLIENT {
                         let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
                         self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
@@ -137,7 +143,7 @@ impl History {
             }
         }
         for change in execution.changes {
-            let Change::Row { table, key, row } = change else { continue };
+            let ObservedChange::Row { table, key, row } = change else { continue };
             let Some(table) = known_table(table.as_str()) else { continue };
             // A derived row is no primary.
             let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
@@ -239,7 +245,7 @@ impl History {
         }
     }
 
-    pub(super) fn known(&self, table: &str, key: &EntityKey) -> Option<&Known> {
+    pub(super) fn known(&self, table: &str, key: &EntityKey) -> Option<&KnownPrimary> {
         self.primaries.get(&(table.to_owned(), key.clone()))
     }
 
@@ -327,7 +333,7 @@ impl History {
     }
 
     /// The job that a message asks for, where it is one about one entity.
-    pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l Asked> {
+    pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l EntityJob> {
         match ledger.asked(message) {
             Some(Expectation::Job(asked)) => Some(asked),
             _ => None,

@@ -16,7 +16,7 @@ pub(super) type Address = (String, EntityKey);
 
 /// Where an item lies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ItemPlace {
     /// In a row: its table and key.
     Row(String, EntityKey),
     /// In a blob: container and name.
@@ -28,7 +28,7 @@ pub enum Place {
 }
 
 /// An item: its place, and which part of what lies there it is, as JSON; empty where it is all of it.
-pub(super) type Item = (Place, String);
+pub(super) type Item = (ItemPlace, String);
 
 /// A whole row as a footprint spells it: view, generation, account, table, pk, rk, ETag, changing.
 type ListedRow = (String, u32, String, String, String, String, Option<String>, u8);
@@ -39,7 +39,7 @@ pub(super) type Properties = BTreeMap<String, EdmValue>;
 /// What a member says.
 pub(super) type Texts = Vec<String>;
 
-impl fmt::Display for Place {
+impl fmt::Display for ItemPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Row(table, key) => write!(f, "{table}{key}"),
@@ -50,7 +50,7 @@ impl fmt::Display for Place {
 
 /// One item.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Held {
+pub(super) struct HeldItem {
     pub(super) item: Item,
     /// The primary that it belongs to.
     pub(super) owner: Address,
@@ -86,10 +86,10 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
         let part = part.map(|part| part.to_string()).unwrap_or_default();
         let site: Vec<&str> = site.iter().map(String::as_str).collect();
         let place = match site.as_slice() {
-            ["row", table, pk, rk] => Place::Row((*table).to_owned(), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
-            ["blob", container, name] => Place::Blob((*container).to_owned(), (*name).to_owned()),
-            ["file", dir, name] => Place::File((*dir).to_owned(), (*name).to_owned()),
-            ["document", collection, key] => Place::Document((*collection).to_owned(), (*key).to_owned()),
+            ["row", table, pk, rk] => ItemPlace::Row((*table).to_owned(), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
+            ["blob", container, name] => ItemPlace::Blob((*container).to_owned(), (*name).to_owned()),
+            ["file", dir, name] => ItemPlace::File((*dir).to_owned(), (*name).to_owned()),
+            ["document", collection, key] => ItemPlace::Document((*collection).to_owned(), (*key).to_owned()),
             _ => return Err(unreadable()),
         };
         listed.insert((place, part), changing != 0);
@@ -103,7 +103,7 @@ pub(super) fn member(texts: &[String]) -> String {
 }
 
 /// The items that lie in a row itself. An error where it contradicts itself.
-pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
+pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let sets = sets(table, row)?;
     if row.text("ek_view").is_none() {
         return Ok(sets);
@@ -113,7 +113,11 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
         [source, pk, rk] => {
             let Ok(key) = EntityKey::new(pk.as_str(), rk.as_str()) else { return Ok(Vec::new()) };
             let says = row.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(n, v)| (n.clone(), v.clone())).collect();
-            Ok(vec![Held { item: (Place::Row(table.to_owned(), row.key.clone()), String::new()), owner: (source.clone(), key), says }])
+            Ok(vec![HeldItem {
+                item: (ItemPlace::Row(table.to_owned(), row.key.clone()), String::new()),
+                owner: (source.clone(), key),
+                says,
+            }])
         }
         [_] if elsewhere(row).is_some() => Ok(sets),
         [source] => members(table, source, row),
@@ -122,7 +126,7 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
 }
 
 /// The properties that somebody else keeps on a row.
-fn sets(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
+fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let wrong = || format!("what is set on {table}{} contradicts itself: {row:?}", row.key);
     let mut held = Vec::new();
     let mut known = BTreeSet::from(["Name".to_owned()]);
@@ -137,8 +141,8 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<Held>, String> {
         let [source, pk, rk] = source.as_slice() else { return Err(wrong()) };
         let key = EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?;
         let says: Option<Properties> = names.iter().map(|name| Some((name.clone(), row.get(name)?.clone()))).collect();
-        let item = (Place::Row(table.to_owned(), row.key.clone()), set_part());
-        held.push(Held { item, owner: (source.clone(), key), says: says.ok_or_else(wrong)? });
+        let item = (ItemPlace::Row(table.to_owned(), row.key.clone()), set_part());
+        held.push(HeldItem { item, owner: (source.clone(), key), says: says.ok_or_else(wrong)? });
         known.extend(names);
     }
     let nobodys = |name: &String| !name.starts_with("ek_") && !known.contains(name);
@@ -150,7 +154,7 @@ pub(super) fn set_part() -> String {
     "\"properties\"".to_owned()
 }
 
-fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<Held>, String> {
+fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let wrong = || format!("the list {table}{} contradicts itself: {row:?}", row.key);
     let list = row.text("ek_list").and_then(|property| row.text(property)).ok_or_else(wrong)?;
     let members: Vec<Texts> = serde_json::from_str(list).map_err(|_| wrong())?;
@@ -160,7 +164,7 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<Held>, String>
         return Err(wrong());
     }
     counted(table, row, &members)?;
-    members_of(&Place::Row(table.to_owned(), row.key.clone()), (source, row.key.pk.as_str()), &members)
+    members_of(&ItemPlace::Row(table.to_owned(), row.key.clone()), (source, row.key.pk.as_str()), &members)
 }
 
 /// Checks that a row says how many members it lists, and what they make of its figures.
@@ -178,7 +182,7 @@ pub(super) fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<()
 }
 
 /// The members of a list, as items.
-pub(super) fn members_of(place: &Place, (source, pk): (&str, &str), members: &[Texts]) -> Result<Vec<Held>, String> {
+pub(super) fn members_of(place: &ItemPlace, (source, pk): (&str, &str), members: &[Texts]) -> Result<Vec<HeldItem>, String> {
     let held = members.iter().map(|texts| {
         // In the primaries' own partition the list need not tell it.
         let (pk, rk) = match texts.as_slice() {
@@ -187,7 +191,7 @@ pub(super) fn members_of(place: &Place, (source, pk): (&str, &str), members: &[T
             [] => return Err(format!("{place} has a member that says nothing")),
         };
         let key = EntityKey::new(pk, rk.as_str()).map_err(|_| format!("{place} has a member without a key: {texts:?}"))?;
-        Ok(Held { item: (place.clone(), member(texts)), owner: (source.to_owned(), key), says: Properties::new() })
+        Ok(HeldItem { item: (place.clone(), member(texts)), owner: (source.to_owned(), key), says: Properties::new() })
     });
     held.collect()
 }
@@ -222,7 +226,7 @@ pub(super) fn elsewhere(row: &Entity) -> Option<(String, String)> {
 
 /// What a blob holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Content {
+pub(super) enum BlobContent {
     /// A list: the table of its primaries, and its members.
     List(String, Vec<Texts>),
     /// A value of this primary.
@@ -232,15 +236,15 @@ pub(super) enum Content {
 }
 
 /// What a blob holds. An error where it contradicts itself.
-pub(super) fn content(place: &Place, blob: &Blob) -> Result<Content, String> {
+pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, String> {
     let metadata = |name: &str| blob.properties.metadata.get(name);
     let wrong = || format!("{place} contradicts itself: {:?}", String::from_utf8_lossy(&blob.content));
     let source: Texts = match metadata("ek_source").filter(|_| metadata("ek_view").is_some()) {
-        None => return Ok(Content::Other),
+        None => return Ok(BlobContent::Other),
         Some(source) => serde_json::from_str(source).map_err(|_| wrong())?,
     };
     match source.as_slice() {
-        [table, pk, rk] => Ok(Content::Value((table.clone(), EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?))),
+        [table, pk, rk] => Ok(BlobContent::Value((table.clone(), EntityKey::new(pk.as_str(), rk.as_str()).map_err(|_| wrong())?))),
         [table] => {
             let text = std::str::from_utf8(&blob.content).map_err(|_| wrong())?;
             let mut lines = text.lines();
@@ -251,7 +255,7 @@ pub(super) fn content(place: &Place, blob: &Blob) -> Result<Content, String> {
             // The metadata of one that is being moved is not looked at any more.
             let told = metadata("ek_moved").is_some() || metadata("ek_count").is_some_and(|told| *told == count.to_string());
             let told = told && head["ek_count"] == count;
-            if told && members.is_sorted_by(|one, next| one < next) { Ok(Content::List(table.clone(), members)) } else { Err(wrong()) }
+            if told && members.is_sorted_by(|one, next| one < next) { Ok(BlobContent::List(table.clone(), members)) } else { Err(wrong()) }
         }
         _ => Err(wrong()),
     }

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::Later;
-pub(super) use super::asked::{Asked, Expectation, Guard};
-use super::climate::JOBS;
-use super::entry::{Delivered, LedgerEntry, Run, noted};
+pub(super) use super::asked::{EntityJob, Expectation, JobCondition};
+use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry, noted};
+use super::fault_plan::JOBS;
 use super::history::History;
 use super::stage::WORKERS;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::job::SyncJob;
 use evenkeel::model::{EntityKey, Job, body, job};
 use evenkeel::ports::Ttl;
@@ -22,7 +22,7 @@ use evenkeel::reconcile::Outcome;
 
 mod deserved;
 
-pub(super) use deserved::{Poison, poison};
+pub(super) use deserved::{PoisonReport, poison};
 
 /// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
 /// before it, as far as a worker can know.
@@ -49,7 +49,7 @@ pub(super) struct Author {
 
 /// A request that a fault has struck on its way.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     /// When it was sent.
     pub(super) tick: u64,
     /// The runs that were under way in the worker that sent it.
@@ -102,8 +102,10 @@ impl Ledger {
     pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, faulty: bool, history: &History) -> Result<(), String> {
         for change in execution.changes {
             match change {
-                Change::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => self.poisoned(text, execution.late, history)?,
-                Change::Put { queue, id, text } => {
+                ObservedChange::Put { queue, text, .. } if queue.as_str().ends_with("-poison") => {
+                    self.poisoned(text, execution.late, history)?;
+                }
+                ObservedChange::Put { queue, id, text } => {
                     let from_worker = execution.caller >= WORKERS;
                     let expectation = match queue.as_str() {
                         JOBS if from_worker => Some((sent_by_worker(text)?, Ttl::Never)),
@@ -135,13 +137,13 @@ impl Ledger {
                     };
                     self.messages.insert((queue.to_string(), id.clone()), entry);
                 }
-                Change::Got { queue, id, dequeue_count } => {
+                ObservedChange::Got { queue, id, dequeue_count } => {
                     if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
                         let explained = faulty || execution.late;
                         let (free, begun) = noted(&entry.text, id);
                         let attempts = u64::from(*dequeue_count).saturating_sub(free).min(begun + 1);
                         let caller = execution.caller;
-                        entry.deliveries.push(Delivered {
+                        entry.deliveries.push(DeliveryRecord {
                             tick,
                             caller,
                             attempts,
@@ -153,24 +155,24 @@ impl Ledger {
                         self.redelivered += u64::from(*dequeue_count > 1);
                     }
                 }
-                Change::Updated { queue, id, text } => {
+                ObservedChange::Updated { queue, id, text } => {
                     if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
                         entry.updated(text, id);
                     }
                 }
-                Change::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
+                ObservedChange::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
                     let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) else { continue };
                     entry.gone = true;
                     self.done += u64::from(!entry.poisoned);
                     self.deleted(queue.as_str(), id, history)?;
                 }
-                Change::Deleted { .. }
-                | Change::Row { .. }
-                | Change::Blob { .. }
-                | Change::File { .. }
-                | Change::Document { .. }
-                | Change::Table { .. } => {}
-                Change::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
+                ObservedChange::Deleted { .. }
+                | ObservedChange::Row { .. }
+                | ObservedChange::Blob { .. }
+                | ObservedChange::File { .. }
+                | ObservedChange::Document { .. }
+                | ObservedChange::Table { .. } => {}
+                ObservedChange::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
                     Some(entry) if entry.is_mortal() => {
                         (entry.gone, entry.expired) = (true, true);
                         entry.explain(|_| true);
@@ -193,7 +195,7 @@ impl Ledger {
     pub(super) fn run_begins(&mut self, caller: u32, (queue, id, delivery): Which<'_>) -> Result<(), String> {
         let most = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        entry.running.push(Run { caller, delivery });
+        entry.running.push(ActiveRun { caller, delivery });
         // Each run that panicked has left its trace, unless something else has happened to its delivery as well.
         if entry.panics >= self.max_dequeue_count + entry.disturbed() {
             return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
@@ -208,11 +210,11 @@ impl Ledger {
     /// something must have happened to its lease, or to its worker.
     pub(super) fn run_ends(&mut self, caller: u32, (queue, id, delivery): Which<'_>, dropped: bool) -> Result<(), String> {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
-        if let Some(ended) = entry.running.iter().position(|running| *running == Run { caller, delivery }) {
+        if let Some(ended) = entry.running.iter().position(|running| *running == ActiveRun { caller, delivery }) {
             entry.running.swap_remove(ended);
         }
         // A run that redelivered syncs share is told of the highest of their numbers: any delivery to this worker may be its own.
-        let shared = matches!(&entry.expectation, Expectation::Recheck | Expectation::Job(Asked { op: "sync", .. }));
+        let shared = matches!(&entry.expectation, Expectation::Recheck | Expectation::Job(EntityJob { op: "sync", .. }));
         let explained = if shared {
             entry.deliveries.iter().any(|delivery| delivery.caller == caller && delivery.explained)
         } else {
@@ -232,7 +234,7 @@ impl Ledger {
         if matches!(outcome, Outcome::Advanced { .. }) {
             entry.panics = 0;
         }
-        if let Expectation::Job(Asked { op: "sync", table, key, .. }) = &entry.expectation {
+        if let Expectation::Job(EntityJob { op: "sync", table, key, .. }) = &entry.expectation {
             self.synced.insert((caller, table, key.clone()), began);
         }
     }
@@ -321,7 +323,7 @@ impl Ledger {
     pub(super) fn may_have_deleted(&self, author: &Author, etag: Option<&str>, (written, by): (Timestamp, Option<&str>)) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {
-                Expectation::Job(Asked { guard: Some(Guard::Match(wanted)), .. }) => etag != Some(wanted),
+                Expectation::Job(EntityJob { guard: Some(JobCondition::Match(wanted)), .. }) => etag != Some(wanted),
                 _ => false,
             };
             let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written < enqueued);
@@ -348,7 +350,7 @@ impl Ledger {
         let expired = self.messages.values().filter(|entry| entry.expired && !entry.poisoned);
         let asked = expired.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(asked) } else { None });
         let mut primaries = BTreeMap::new();
-        for Asked { op, table, key, to, thorough, .. } in asked {
+        for EntityJob { op, table, key, to, thorough, .. } in asked {
             let archived = matches!(*op, "archive" | "restore").then(|| ("FormerEmployees", key.clone()));
             for primary in [(*table, key.clone())].into_iter().chain(to.clone().map(|to| (*table, to))).chain(archived) {
                 *primaries.entry(primary).or_default() |= thorough;
@@ -378,11 +380,12 @@ impl Ledger {
             }
             Expectation::Job(asked) => asked,
         };
-        let Asked { op, table, key, to, guard, staged, .. } = asked;
+        let EntityJob { op, table, key, to, guard, staged, .. } = asked;
         let conditional = guard.is_some();
         if *op == "sync" {
-            let covered =
-                |delivery: &Delivered| self.synced.get(&(delivery.caller, *table, key.clone())).is_some_and(|began| *began > delivery.tick);
+            let covered = |delivery: &DeliveryRecord| {
+                self.synced.get(&(delivery.caller, *table, key.clone())).is_some_and(|began| *began > delivery.tick)
+            };
             return if entry.deliveries.iter().any(covered) {
                 Ok(())
             } else {
@@ -490,7 +493,7 @@ fn sent_by_worker(text: &str) -> Result<Expectation, String> {
         Job::Sync(SyncJob { primary, .. }) => {
             let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
             let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
-            Ok(Expectation::Job(Asked::sync(table, primary.key)))
+            Ok(Expectation::Job(EntityJob::sync(table, primary.key)))
         }
         other => Err(format!("a worker has queued {other:?}")),
     }

@@ -1,12 +1,12 @@
 //! The deterministic simulator: the daemon's own code in a world in memory, in virtual time, from a seed.
 //!
 //! ```text
-//!   seed ─▶ climate ─────▶ crew: 1 to 3 workers, each as `app` composes it (retry ▸ group ▸ pace ▸ circuit ▸ account)
+//!   seed ─▶ fault plan ──▶ fleet: 1 to 3 workers, each as `app` composes it (retry ▸ group ▸ pace ▸ circuit ▸ account)
 //!      │    (swarm of       │ crash, SIGTERM, start again
 //!      │     faults)        ▼
-//!      ├───────────▶ sky: what happens to each of their operations ─▶ sim account ◀─ client: a script from the seed
-//!      │                                                                  │
-//!      └───────────────────────── witness: every change ◀─────────────────┘
+//!      ├───────────▶ injector: what happens to each of their operations ─▶ sim account ◀─ client: a script from the seed
+//!      │                                                                       │
+//!      └───────────────────────── witness: every change ◀──────────────────────┘
 //!                                  mirror   every derived item is listed or queued, after every operation
 //!                                  history  nothing is lost or changed without warrant, deletes stay deleted
 //!                                  ledger   every message is done or poisoned for a reason
@@ -33,7 +33,7 @@
 //!
 //! # Fault model
 //!
-//! Injected: the kinds of [`Fault`], each at a rate that is zero in many seeds.
+//! Injected: the kinds of [`FaultKind`], each at a rate that is zero in many seeds.
 //!
 //! | | |
 //! |---|---|
@@ -55,38 +55,38 @@
 mod archives;
 mod asked;
 mod client;
-mod climate;
 pub mod company;
 mod company_script;
 mod content;
-mod crew;
 mod entry;
 pub mod explore;
 mod fault;
+mod fault_plan;
+mod fleet;
 mod hash;
 mod hazards;
 mod history;
+mod injector;
 mod items;
 mod ledger;
 mod mirror;
 pub mod oracle;
 mod patterns;
-mod realm;
 mod releases;
 mod run;
 mod scene;
 #[cfg(test)]
 mod sensitivity;
 mod shrink;
-mod sky;
+mod sim_accounts;
 mod stage;
 mod story;
 mod tally;
 mod warrant;
 mod world;
 
-pub use fault::{Fault, FaultCounts};
-pub use run::{Report, Request, run};
+pub use fault::{FaultCounts, FaultKind};
+pub use run::{RunRequest, SimulationReport, run};
 pub use scene::{Scene, Scenes};
 pub use shrink::shrink;
 pub use stage::Allowed;

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::archives::period_of;
 use super::items::{
-    Address, Content, Held, Item, Place, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of, value_owner,
+    Address, BlobContent, HeldItem, Item, ItemPlace, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of,
+    value_owner,
 };
 use super::ledger::poison;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row, Site};
 use evenkeel::ports::{Blob, FilePlace};
 use evenkeel::reconcile::Recheck;
@@ -26,9 +27,9 @@ pub(super) struct Mirror {
     /// Derived items, and the primaries that own them.
     owners: BTreeMap<Item, Address>,
     /// Lists in blobs: the table of their primaries, and their members.
-    lists: BTreeMap<Place, (String, Vec<Texts>)>,
+    lists: BTreeMap<ItemPlace, (String, Vec<Texts>)>,
     /// Rows whose lists lie in blobs, and in which.
-    elsewhere: BTreeMap<Address, Place>,
+    elsewhere: BTreeMap<Address, ItemPlace>,
     /// What each primary's footprint lists.
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
@@ -44,9 +45,9 @@ impl Mirror {
         for change in execution.changes {
             match change {
                 // Records of lines lie among the footprints, and are none.
-                Change::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
+                ObservedChange::Row { table, key, .. } if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
                 // Tables by date have footprints of their own.
-                Change::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
+                ObservedChange::Row { table, key, row } if table.as_str().starts_with(FOOTPRINTS) => {
                     let primary = primary_of(key);
                     suspects.extend(self.owners.iter().filter(|(_, owner)| **owner == primary).map(|(item, _)| item.clone()));
                     match row {
@@ -54,38 +55,39 @@ impl Mirror {
                         None => self.listed.remove(&primary),
                     };
                 }
-                Change::Row { table, key, row } => {
+                ObservedChange::Row { table, key, row } => {
                     self.row(table.as_str(), key, row.as_ref(), &mut suspects)?;
                 }
-                Change::Blob { container, name, blob } => {
-                    let place = Place::Blob(container.to_string(), name.to_string());
+                ObservedChange::Blob { container, name, blob } => {
+                    let place = ItemPlace::Blob(container.to_string(), name.to_string());
                     self.blob(&place, blob.as_ref(), &mut suspects)?;
                 }
-                Change::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
-                Change::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
+                ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
+                ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-poison") => {
                     let poison = poison(text)?;
                     if poison.queue.ends_with("-recheck") {
                         self.queue(queue.as_str(), id, &poison.body);
                     }
                 }
-                Change::Deleted { queue, id } | Change::Expired { queue, id } => {
+                ObservedChange::Deleted { queue, id } | ObservedChange::Expired { queue, id } => {
                     if let Some((_, items)) = self.queued.remove(&(queue.to_string(), id.clone())) {
                         suspects.extend(items);
                     }
                 }
-                Change::File { place: FilePlace { dir, name }, content } => {
-                    let place = Place::File(dir.clone(), name.to_string());
+                ObservedChange::File { place: FilePlace { dir, name }, content } => {
+                    let place = ItemPlace::File(dir.clone(), name.to_string());
                     let owner = value_owner("record_files", name.as_str());
                     self.alone(&place, owner.filter(|_| content.is_some()), &mut suspects);
                 }
-                Change::Document { collection, key, document } => {
-                    let place = Place::Document(collection.to_string(), key.to_string());
+                ObservedChange::Document { collection, key, document } => {
+                    let place = ItemPlace::Document(collection.to_string(), key.to_string());
                     self.alone(&place, document_key(key.as_str()).filter(|_| document.is_some()), &mut suspects);
                 }
-                Change::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
+                ObservedChange::Table { table, exists: false } if period_of(table.as_str()).is_some() => {
                     self.dropped.insert(table.to_string());
                 }
-                Change::Put { .. } | Change::Got { .. } | Change::Updated { .. } | Change::Table { .. } => {}
+                ObservedChange::Put { .. } | ObservedChange::Got { .. } | ObservedChange::Updated { .. } | ObservedChange::Table { .. } => {
+                }
             }
         }
         for item in suspects {
@@ -97,49 +99,49 @@ impl Mirror {
     /// What lies in a row is this now.
     fn row(&mut self, table: &str, key: &EntityKey, row: Option<&Row>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
         let address = (table.to_owned(), key.clone());
-        self.forget(&Place::Row(table.to_owned(), key.clone()));
+        self.forget(&ItemPlace::Row(table.to_owned(), key.clone()));
         self.elsewhere.remove(&address);
         let Some(row) = row.filter(|_| !self.dropped.contains(table)) else { return Ok(()) };
         self.exist(held(table, &row.entity)?, suspects);
         if let Some((container, name)) = elsewhere(&row.entity) {
-            self.elsewhere.insert(address.clone(), Place::Blob(container, name));
+            self.elsewhere.insert(address.clone(), ItemPlace::Blob(container, name));
             self.look_elsewhere(&address, suspects)?;
         }
         Ok(())
     }
 
     /// What lies in a blob is this now.
-    fn blob(&mut self, place: &Place, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
+    fn blob(&mut self, place: &ItemPlace, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
         self.forget(place);
         self.lists.remove(place);
-        match blob.map_or(Ok(Content::Other), |blob| content(place, blob))? {
-            Content::List(source, members) => {
+        match blob.map_or(Ok(BlobContent::Other), |blob| content(place, blob))? {
+            BlobContent::List(source, members) => {
                 // A list that a row may name is that row's.
-                if !matches!(place, Place::Blob(container, _) if container == SPILLED) {
+                if !matches!(place, ItemPlace::Blob(container, _) if container == SPILLED) {
                     self.exist(members_of(place, (&source, ""), &members)?, suspects);
                 }
                 self.lists.insert(place.clone(), (source, members));
             }
-            Content::Value(owner) => {
-                self.exist(vec![Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects);
+            BlobContent::Value(owner) => {
+                self.exist(vec![HeldItem { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects);
             }
-            Content::Other => {}
+            BlobContent::Other => {}
         }
         let naming: Vec<Address> = self.elsewhere.iter().filter(|(_, named)| *named == place).map(|(row, _)| row.clone()).collect();
         naming.iter().try_for_each(|row| self.look_elsewhere(row, suspects))
     }
 
     /// What lies in a place is one item of this primary now; nothing where there is none.
-    fn alone(&mut self, place: &Place, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
+    fn alone(&mut self, place: &ItemPlace, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
         self.forget(place);
-        let held = owner.map(|owner| Held { item: (place.clone(), String::new()), owner, says: BTreeMap::new() });
+        let held = owner.map(|owner| HeldItem { item: (place.clone(), String::new()), owner, says: BTreeMap::new() });
         self.exist(held.into_iter().collect(), suspects);
     }
 
     /// Takes in the members of a row whose list lies in a blob.
     fn look_elsewhere(&mut self, row: &Address, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
         let Some(named) = self.elsewhere.get(row) else { return Ok(()) };
-        let place = Place::Row(row.0.clone(), row.1.clone());
+        let place = ItemPlace::Row(row.0.clone(), row.1.clone());
         let (source, members) = self.lists.get(named).ok_or_else(|| format!("{place} names {named}, where there is no list"))?;
         let held = members_of(&place, (source, row.1.pk.as_str()), members)?;
         self.forget(&place);
@@ -147,12 +149,12 @@ impl Mirror {
         Ok(())
     }
 
-    fn forget(&mut self, place: &Place) {
+    fn forget(&mut self, place: &ItemPlace) {
         self.owners.retain(|item, _| item.0 != *place);
     }
 
-    fn exist(&mut self, held: Vec<Held>, suspects: &mut BTreeSet<Item>) {
-        for Held { item, owner, .. } in held {
+    fn exist(&mut self, held: Vec<HeldItem>, suspects: &mut BTreeSet<Item>) {
+        for HeldItem { item, owner, .. } in held {
             self.owners.insert(item.clone(), owner);
             suspects.insert(item);
         }
@@ -164,10 +166,10 @@ impl Mirror {
             let items = recheck.items.into_iter().map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
                 let place = match item.site {
-                    Site::Row { table, key } => Place::Row(table.to_string(), key),
-                    Site::Blob { container, name } => Place::Blob(container.to_string(), name.to_string()),
-                    Site::File { dir, name } => Place::File(dir, name.to_string()),
-                    Site::Document { collection, key } => Place::Document(collection.to_string(), key.to_string()),
+                    Site::Row { table, key } => ItemPlace::Row(table.to_string(), key),
+                    Site::Blob { container, name } => ItemPlace::Blob(container.to_string(), name.to_string()),
+                    Site::File { dir, name } => ItemPlace::File(dir, name.to_string()),
+                    Site::Document { collection, key } => ItemPlace::Document(collection.to_string(), key.to_string()),
                 };
                 (place, part)
             });

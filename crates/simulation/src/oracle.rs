@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::company::Shape;
-use super::items::{Address, Held, Item, Place, Properties, held, listed, member, primary_of, set_part};
+use super::items::{Address, HeldItem, Item, ItemPlace, Properties, held, listed, member, primary_of, set_part};
 use evenkeel::model::{EdmValue, EntityKey, Row};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -118,7 +118,7 @@ fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityK
     let rows = items.into_iter().map(|(row, says)| (row, String::new(), says));
     let keyed = rows.chain(parts).filter_map(|((table, pk, rk), part, says)| {
         let key = EntityKey::new(pk, rk).ok()?;
-        Some(((Place::Row(table.to_owned(), key), part), says))
+        Some(((ItemPlace::Row(table.to_owned(), key), part), says))
     });
     keyed.collect()
 }
@@ -144,7 +144,7 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
                     wanted.insert(item, (address.clone(), properties));
                 }
             }
-            found.extend(held.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+            found.extend(held.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
         }
     }
     let existing: BTreeSet<Item> = found.keys().cloned().collect();
@@ -152,7 +152,7 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
         let owner = found.remove(&item).map(|(owner, _)| owner);
         match owner {
             Some(owner) if wanting.contains(&owner) => {
-                let silent = shape.last_writer && matches!(&item.0, Place::Row(table, _) if table == "ByEmail");
+                let silent = shape.last_writer && matches!(&item.0, ItemPlace::Row(table, _) if table == "ByEmail");
                 let others = wanting.into_iter().filter(|primary| *primary != owner);
                 if silent { judgement.overwritten.extend(others) } else { judgement.losers.extend(others) }
             }

@@ -15,23 +15,23 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{Action, Client, EMPLOYEES, Message, Posting, Step};
-use super::climate::{Climate, Draw, JOBS, chance};
+use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, Posting, SimulatedClient};
 use super::company::{container, queue, table};
-use super::crew::{Crew, stores};
-use super::fault::{Fault, FaultCounts};
+use super::fault::{FaultCounts, FaultKind};
+use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
+use super::fleet::{WorkerFleet, stores};
 use super::history::CLIENT;
+use super::injector::Breeze;
 use super::items::Address;
-use super::ledger::{Asked, Expectation, Poison, poison};
+use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
-use super::realm::{self, Realm, Weathers};
 use super::scene::Scenes;
-use super::sky::Breeze;
+use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
 use super::stage::{Allowed, OPERATOR, Stage, StageClock};
 use super::tally::Together;
-use super::world::{Seen, Setting, World};
-use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED, SimWorld, Weather};
+use super::world::{FinalState, Setting, World};
+use evenkeel::adapters::sim::{FaultPolicy, REFUSED, ROW_REFUSED, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::large::STAGING;
@@ -53,7 +53,7 @@ const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
 
-/// The queue of jobs, as the crew has it.
+/// The queue of jobs, as the workers have it.
 fn jobs() -> QueueSettings {
     QueueSettings::plain(queue(JOBS))
 }
@@ -63,7 +63,7 @@ const HOURS: Duration = Duration::from_hours(3);
 
 /// What a run is asked for.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct RunRequest {
     /// Which world.
     pub world: World,
     /// What everything random comes from.
@@ -76,7 +76,7 @@ pub struct Request {
 
 /// How a run went.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct SimulationReport {
     /// Its world.
     pub world: World,
     /// Its seed.
@@ -114,23 +114,26 @@ pub struct Report {
     /// Virtual time from the end of the storm until the backlog was drained.
     pub drained_after: Duration,
     /// How many things the client does.
-    pub deeds: usize,
+    pub step_groups: usize,
     /// What happened, where it was asked for.
     pub story: Vec<String>,
 }
 
 /// Runs a seed. Everything happens on this thread, in virtual time.
-pub fn run(request: &Request) -> Report {
+pub fn run(request: &RunRequest) -> SimulationReport {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     match runtime {
         Ok(runtime) => runtime.block_on(play(request)),
-        Err(error) => {
-            Report { world: request.world, seed: request.seed, violation: Some(format!("no runtime: {error}")), ..Report::default() }
-        }
+        Err(error) => SimulationReport {
+            world: request.world,
+            seed: request.seed,
+            violation: Some(format!("no runtime: {error}")),
+            ..SimulationReport::default()
+        },
     }
 }
 
-async fn play(request: &Request) -> Report {
+async fn play(request: &RunRequest) -> SimulationReport {
     let play = Play::prepare(request).await;
     let mut drained_after = Duration::ZERO;
     tokio::select! {
@@ -141,7 +144,7 @@ async fn play(request: &Request) -> Report {
     let stage = &play.stage;
     let (hash, virtual_time) = (stage.hash(), stage.elapsed());
     let mut books = stage.books();
-    Report {
+    SimulationReport {
         world: request.world,
         seed: request.seed,
         hash,
@@ -150,7 +153,7 @@ async fn play(request: &Request) -> Report {
         operations: books.operations,
         polls: books.polls,
         together: books.together,
-        scenes: books.audience.scenes,
+        scenes: books.scene_counter.scenes,
         jobs: books.ledger.jobs,
         sent_on: books.ledger.sent_on,
         done: books.ledger.done,
@@ -160,7 +163,7 @@ async fn play(request: &Request) -> Report {
         resurrections: books.history.resurrections,
         virtual_time,
         drained_after,
-        deeds: play.steps.iter().map(|step| step.deed).max().unwrap_or(0),
+        step_groups: play.steps.iter().map(|step| step.step_group).max().unwrap_or(0),
         story: std::mem::take(&mut books.story),
     }
 }
@@ -168,79 +171,79 @@ async fn play(request: &Request) -> Report {
 /// A run.
 pub(super) struct Play {
     pub(super) stage: Arc<Stage>,
-    climate: Arc<Climate>,
+    fault_plan: Arc<FaultPlan>,
     world: SimWorld,
     setting: Setting,
     catalog: Arc<Catalog>,
-    pub(super) crew: Crew,
-    pub(super) client: Client,
-    operator: Client,
+    pub(super) fleet: WorkerFleet,
+    pub(super) client: SimulatedClient,
+    operator: SimulatedClient,
     /// The client's script.
-    steps: Vec<Step>,
+    steps: Vec<ClientStep>,
     /// When the first worker starts.
     opens: Duration,
 }
 
 impl Play {
-    async fn prepare(request: &Request) -> Self {
+    async fn prepare(request: &RunRequest) -> Self {
         let seed = request.seed;
-        let mut climate = Climate::of(seed, request.world);
-        climate.workers = climate.workers.min(request.allowed.workers);
-        let setting = Setting::of(request.world, seed, &climate);
+        let mut fault_plan = FaultPlan::of(seed, request.world);
+        fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
+        let setting = Setting::of(request.world, seed, &fault_plan);
         if !setting.has_clients_that_write() {
-            climate.rates[Fault::Recreated as usize] = 0.0;
+            fault_plan.rates[FaultKind::Recreated as usize] = 0.0;
         }
-        let mut steps = setting.script(seed, &climate);
-        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &climate.rates);
-        let wait = if request.allowed.without.contains(&Fault::Backlog) { Duration::ZERO } else { climate.hazards.backlog };
-        let early = climate.storm / 2;
+        let mut steps = setting.script(seed, &fault_plan);
+        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &fault_plan.rates);
+        let wait = if request.allowed.without.contains(&FaultKind::Backlog) { Duration::ZERO } else { fault_plan.hazards.backlog };
+        let early = fault_plan.storm / 2;
         for step in steps.iter_mut().filter(|step| step.at > early) {
             step.at += wait;
         }
-        climate.begin_after(wait);
-        let mut abroad = Climate::abroad(seed, request.world);
+        fault_plan.begin_after(wait);
+        let mut abroad = FaultPlan::abroad(seed, request.world);
         abroad.begin_after(wait);
-        let releases = setting.releases(seed, &climate, &steps);
-        if let Some(done) = &request.allowed.deeds {
-            steps.retain(|step| done.contains(&step.deed));
+        let releases = setting.releases(seed, &fault_plan, &steps);
+        if let Some(done) = &request.allowed.step_groups {
+            steps.retain(|step| done.contains(&step.step_group));
         }
-        let (climate, abroad) = (Arc::new(climate), Arc::new(abroad));
-        let stage = Arc::new(Stage::new(climate.settings.max_dequeue_count, request.allowed.clone(), request.tells));
-        stage.tell(|| format!("seed {seed}: {climate:#?} {setting:?}"));
-        stage.books().ledger.refused = climate.hazards.refused_row.as_ref().map(|row| row.employee.clone());
+        let (fault_plan, abroad) = (Arc::new(fault_plan), Arc::new(abroad));
+        let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request.allowed.clone(), request.tells));
+        stage.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
+        stage.books().ledger.refused = fault_plan.hazards.refused_row.as_ref().map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn Weather>;
+        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
-        let other = releases.as_ref().map(|_| SimWorld::witnessed(realm::abroad(), clock, breeze(53), witness));
-        let realm = Realm::new(world.clone(), other);
+        let other = releases.as_ref().map(|_| SimWorld::witnessed(sim_accounts::abroad(), clock, breeze(53), witness));
+        let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
-        if let Some((queues, tables)) = climate.hazards.service_clocks
-            && stage.strike(if queues > tables { Fault::QueuesAhead } else { Fault::ServiceSkew })
+        if let Some((queues, tables)) = fault_plan.hazards.service_clocks
+            && stage.strike(if queues > tables { FaultKind::QueuesAhead } else { FaultKind::ServiceSkew })
         {
             queues_off = SignedDuration::from_secs(queues);
             stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
-        if let (Some((_, tables)), Some(other)) = (abroad.hazards.service_clocks, &realm.abroad)
-            && stage.strike(Fault::ServiceSkew)
+        if let (Some((_, tables)), Some(other)) = (abroad.hazards.service_clocks, &sim_accounts.abroad)
+            && stage.strike(FaultKind::ServiceSkew)
         {
             let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
             books.ledger.clocks_apart = books.ledger.clocks_apart.max(off.saturating_sub(queues_off));
             drop(books);
             other.set_service_clocks(SignedDuration::ZERO, off);
         }
-        let seen = realm.seen_by(CLIENT, &Weathers::same(breeze(11)));
+        let seen = sim_accounts.seen_by(CLIENT, &FaultPolicies::same(breeze(11)));
         let accounts = seen.accounts();
-        let client = Client::new(Arc::clone(&stage), &seen);
+        let client = SimulatedClient::new(Arc::clone(&stage), &seen);
         let account = &client.account;
         {
             let mut books = stage.books();
             books.history.archives = setting.history(&steps, queues_off);
-            books.audience.world = request.world;
+            books.scene_counter.world = request.world;
         }
         let tables =
-            |name| accounts.get(&realm::account_of(name).clone()).filter(|_| accounts.len() > 1).unwrap_or(account).tables.as_ref();
+            |name| accounts.get(&sim_accounts::account_of(name).clone()).filter(|_| accounts.len() > 1).unwrap_or(account).tables.as_ref();
         for name in setting.tables().iter().chain(setting.dated_tables()) {
             drop(tables(name).create_table(&table(name)).await);
         }
@@ -256,24 +259,25 @@ impl Play {
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let opens = if wait.is_zero() || !stage.strike(Fault::Backlog) { Duration::ZERO } else { wait };
+        let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
-        let operator = Client::new(Arc::clone(&stage), &realm.seen_by(OPERATOR, &Weathers::same(breeze(12))));
-        let crew = Crew::new(seed, Arc::clone(&stage), (Arc::clone(&climate), abroad), realm, (Arc::clone(&catalog), releases));
-        crew.found(&Weathers::same(breeze(54))).await;
-        Self { stage, climate, world, setting, catalog, crew, client, operator, steps, opens }
+        let operator = SimulatedClient::new(Arc::clone(&stage), &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
+        let fleet =
+            WorkerFleet::new(seed, Arc::clone(&stage), (Arc::clone(&fault_plan), abroad), sim_accounts, (Arc::clone(&catalog), releases));
+        fleet.found(&FaultPolicies::same(breeze(54))).await;
+        Self { stage, fault_plan, world, setting, catalog, fleet, client, operator, steps, opens }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
         let curtain = CancellationToken::new();
         let hosts = async {
             sleep(self.opens).await;
-            join_all((0..self.climate.workers).map(|slot| self.crew.host(slot, &curtain))).await
+            join_all((0..self.fault_plan.workers).map(|slot| self.fleet.host(slot, &curtain))).await
         };
         let director = async {
             let over = CancellationToken::new();
             let storm = async {
-                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), self.releases(), sleep(self.climate.storm));
+                tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), self.releases(), sleep(self.fault_plan.storm));
                 over.cancel();
             };
             tokio::join!(storm, self.client.recreates(&over));
@@ -299,13 +303,13 @@ impl Play {
 
     /// Messages that are shown while somebody works on them.
     async fn mischief(&self) {
-        let mut shows = self.climate.shows.clone();
+        let mut shows = self.fault_plan.shows.clone();
         shows.sort_unstable();
         for (nth, at) in shows.into_iter().enumerate() {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
-            if self.stage.is_allowed(Fault::ShownEarly)
+            if self.stage.is_allowed(FaultKind::ShownEarly)
                 && let Some(id) = self.world.show_early(&queue(JOBS), nth)
-                && self.stage.strike(Fault::ShownEarly)
+                && self.stage.strike(FaultKind::ShownEarly)
             {
                 self.stage.disturb_message(&id);
                 self.stage.tell(|| format!("FAULT the message {id} is shown early"));
@@ -315,12 +319,12 @@ impl Play {
 
     /// Clocks that are wrong, and jump.
     async fn clocks(&self) {
-        let mut clocks = self.climate.clocks.clone();
+        let mut clocks = self.fault_plan.clocks.clone();
         clocks.sort_unstable();
         for (at, slot, off) in clocks {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
-            let fault = if at.is_zero() { Fault::ClockSkew } else { Fault::ClockJump };
-            if let Some(clock) = self.crew.clocks.get(slot)
+            let fault = if at.is_zero() { FaultKind::ClockSkew } else { FaultKind::ClockJump };
+            if let Some(clock) = self.fleet.clocks.get(slot)
                 && self.stage.strike(fault)
             {
                 clock.set_off(off);
@@ -367,20 +371,20 @@ impl Play {
         let mut tended: Option<Duration> = None;
         while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
             nth += 1;
-            let arrival = self.crew.realm.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
+            let arrival = self.fleet.sim_accounts.last_arrival().map(|at| at.saturating_sub(self.stage.elapsed()));
             let visible = |name| self.world.backlog(&queue(name)).1.map(|at| self.stage.until(at));
             let jobs = visible(JOBS);
             let Some(wait) = [jobs, visible("jobs-recheck")].into_iter().flatten().min().or(arrival) else { return };
             sleep(wait + Duration::from_millis(1)).await;
-            self.crew.realm.catch_up();
+            self.fleet.sim_accounts.catch_up();
             // As a daemon does: at its start, and every hour.
             let elapsed = self.stage.elapsed();
             if !self.catalog.retentions.is_empty() && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN) {
                 tended = Some(elapsed);
-                self.crew.tend(Arc::new(Breeze(chance(self.crew.seed, 9_000 + nth)))).await;
+                self.fleet.tend(Arc::new(Breeze(chance(self.fleet.seed, 9_000 + nth)))).await;
             }
             let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
-            self.crew.sweep(mode, Arc::new(Breeze(chance(self.crew.seed, 5_000 + nth)))).await;
+            self.fleet.sweep(mode, Arc::new(Breeze(chance(self.fleet.seed, 5_000 + nth)))).await;
             self.look_after_poison().await;
         }
         self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
@@ -394,7 +398,7 @@ impl Play {
         }
         let now = self.stage.at(self.stage.elapsed());
         if !self.catalog.retentions.is_empty() {
-            self.crew.tend(Arc::new(Breeze(chance(self.crew.seed, 14)))).await;
+            self.fleet.tend(Arc::new(Breeze(chance(self.fleet.seed, 14)))).await;
             self.rechecks().await;
         }
         now
@@ -406,7 +410,7 @@ impl Play {
         let poison = self.poisoned();
         let taken = poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
             match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
-                Some(Expectation::Job(Asked { table, key, .. })) => Some((table.to_owned(), key)),
+                Some(Expectation::Job(EntityJob { table, key, .. })) => Some((table.to_owned(), key)),
                 Some(Expectation::Recheck) => {
                     Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
                 }
@@ -422,7 +426,7 @@ impl Play {
                 continue;
             };
             let json = serde_json::json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": thorough});
-            let asked = if thorough { Asked::thorough_sync(table, key) } else { Asked::sync(table, key) };
+            let asked = if thorough { EntityJob::thorough_sync(table, key) } else { EntityJob::sync(table, key) };
             if let Err(error) = self.operator.put(&json.to_string(), Expectation::Job(asked)).await {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
@@ -430,12 +434,12 @@ impl Play {
         // Nobody tells those whose key the last writer took over when it is free again.
         let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
         for key in overwritten {
-            let step = Step::new(Duration::ZERO, 0, Action::Send(Message::Thorough(EMPLOYEES, key)));
+            let step = ClientStep::new(Duration::ZERO, 0, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, key)));
             self.operator.play(&[step]).await;
         }
     }
 
-    fn poisoned(&self) -> Vec<Poison> {
+    fn poisoned(&self) -> Vec<PoisonReport> {
         self.world.messages(&queue("jobs-poison")).iter().filter_map(|message| poison(&message.text).ok()).collect()
     }
 
@@ -444,10 +448,10 @@ impl Play {
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
         }
-        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.crew.realm.rows(name))).collect();
-        let blobs = self.setting.containers().iter().flat_map(|name| self.crew.realm.blobs(name));
+        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.fleet.sim_accounts.rows(name))).collect();
+        let blobs = self.setting.containers().iter().flat_map(|name| self.fleet.sim_accounts.blobs(name));
         let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
-        let seen = Seen { tables, blobs: blobs.collect(), files: self.world.places(), documents };
+        let seen = FinalState { tables, blobs: blobs.collect(), files: self.world.places(), documents };
         let judgement = {
             let books = self.stage.books();
             let said = said(&self.steps);
@@ -474,16 +478,16 @@ impl Play {
 
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let breeze = || Arc::new(Breeze(chance(self.crew.seed, 12)));
-        let seen = self.crew.realm.seen_by(OPERATOR, &Weathers { main: breeze(), abroad: breeze() });
+        let breeze = || Arc::new(Breeze(chance(self.fleet.seed, 12)));
+        let seen = self.fleet.sim_accounts.seen_by(OPERATOR, &FaultPolicies { main: breeze(), abroad: breeze() });
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
-        let catalog = self.crew.recorded(&stores).await?;
+        let catalog = self.fleet.recorded(&stores).await?;
         let engine = Engine::new(EngineParts {
             stores,
             catalog,
-            clock: self.crew.clock(),
-            chance: Arc::new(chance(self.crew.seed, 13)),
-            recheck_after: self.climate.settings.recheck_after,
+            clock: self.fleet.clock(),
+            chance: Arc::new(chance(self.fleet.seed, 13)),
+            recheck_after: self.fault_plan.settings.recheck_after,
         });
         let told = judgement.primaries.difference(&judgement.losers);
         for (name, key) in told.filter(|primary| !judgement.overwritten.contains(*primary)) {

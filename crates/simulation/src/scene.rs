@@ -8,7 +8,7 @@ use super::history::is_continuation;
 use super::items::{Address, elsewhere};
 use super::stage::WORKERS;
 use super::world::World;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::large::STAGING;
 use evenkeel::ports::Blob;
 
@@ -214,7 +214,7 @@ impl Scenes {
 
 /// Who counts them.
 #[derive(Debug, Default)]
-pub(super) struct Audience {
+pub(super) struct SceneCounter {
     /// Rows whose lists lie in blobs.
     elsewhere: BTreeSet<Address>,
     /// How long logs are, by name.
@@ -226,7 +226,7 @@ pub(super) struct Audience {
     pub(super) scenes: Scenes,
 }
 
-impl Audience {
+impl SceneCounter {
     /// Takes in the changes of one operation.
     pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
         match self.world {
@@ -245,23 +245,23 @@ impl Audience {
         let worker = execution.caller >= WORKERS;
         for change in execution.changes.iter().filter(|_| worker) {
             let (first, second) = match change {
-                Change::Row { table, row: Some(row), .. } => {
+                ObservedChange::Row { table, row: Some(row), .. } => {
                     let from = row.entity.text("ek_source").filter(|_| row.entity.text("ek_view").is_none());
                     let across = from.is_some_and(|from| !from.starts_with(&format!("[\"{table}\"")));
                     (across.then_some(Scene::MovedAcross), None)
                 }
-                Change::Blob { container, name, blob } => self.blob(execution, container.as_str(), name.as_str(), blob.as_ref()),
-                Change::File { place, content } if place.dir == FOLDER => {
+                ObservedChange::Blob { container, name, blob } => self.blob(execution, container.as_str(), name.as_str(), blob.as_ref()),
+                ObservedChange::File { place, content } if place.dir == FOLDER => {
                     let address = (FOLDER.to_owned(), place.name.to_string());
                     (Some(self.document(&address, content.is_some(), [Scene::FiledInFolder, Scene::RestoredFromFolder])), None)
                 }
-                Change::File { place, .. } => (place.name.as_str().ends_with("/complete.json").then_some(Scene::TableKept), None),
-                Change::Document { document, .. } => {
+                ObservedChange::File { place, .. } => (place.name.as_str().ends_with("/complete.json").then_some(Scene::TableKept), None),
+                ObservedChange::Document { document, .. } => {
                     let seen = if document.is_some() { Scene::Indexed } else { Scene::Unindexed };
                     (Some(seen), execution.late.then_some(Scene::IndexedLate))
                 }
-                Change::Table { exists: true, .. } => (Some(Scene::TableCreated), None),
-                Change::Table { table, exists: false } => {
+                ObservedChange::Table { exists: true, .. } => (Some(Scene::TableCreated), None),
+                ObservedChange::Table { table, exists: false } => {
                     let own = table.as_str().starts_with("Attempts");
                     (Some(if own { Scene::TableDropped } else { Scene::FollowerDropped }), None)
                 }
@@ -307,10 +307,10 @@ impl Audience {
         }
     }
 
-    fn seen(&mut self, execution: &Execution<'_>, change: &Change) -> [Option<Scene>; 2] {
+    fn seen(&mut self, execution: &Execution<'_>, change: &ObservedChange) -> [Option<Scene>; 2] {
         let mut scenes = [None; 2];
         match change {
-            Change::Row { table, key, row } => {
+            ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
                 let names_a_blob = entity.is_some_and(|entity| elsewhere(entity).is_some());
                 if names_a_blob || !self.elsewhere.is_empty() {
@@ -331,7 +331,7 @@ impl Audience {
                     (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
                 };
             }
-            Change::Blob { container, blob, .. } => {
+            ObservedChange::Blob { container, blob, .. } => {
                 scenes[0] = match (container.as_str(), blob) {
                     ("large" | "former-large", Some(_)) => (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded),
                     ("large" | "former-large", None) => Some(Scene::Dropped),

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::explore::FOUND;
-use super::{Request, World, run};
-use evenkeel::planted::{Bug, Planting};
+use super::{RunRequest, World, run};
+use evenkeel::planted::{Bug, MutationGuard};
 
 /// Seeds after which a bug counts as not caught.
 const MOST: u64 = 2_000;
@@ -33,7 +33,7 @@ const OF_THE_RELEASES: &[Bug] =
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.
 const LEFT_TO_THE_SEARCH: &[Bug] = &[Bug::PrimaryReadFirst, Bug::NoTombstone];
 
-/// Bugs that the weather of today does not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
+/// Bugs that the faults of today do not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
 const UNMET: &[(Bug, &str)] = &[
     (Bug::NextRowIsBlamed, "several rows in the primary's own partition that are stale at once"),
     (Bug::ChangedCountsAsDeleted, "a primary without an item beside it, changed between two attempts; the unit tests of retry catch it"),
@@ -68,13 +68,13 @@ fn first_catch(bug: Bug, world: World) -> Option<(u64, String)> {
     let (next, first) = (AtomicU64::new(0), Mutex::new(None::<(u64, String)>));
     let work = || {
         // Planted on each thread, on which whole runs take place.
-        let _planting = Planting::of(bug);
+        let _planting = MutationGuard::of(bug);
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= MOST || first.lock().unwrap().as_ref().is_some_and(|(caught, _)| *caught < seed) {
                 return;
             }
-            if let Some(violation) = run(&Request { world, seed, ..Request::default() }).violation {
+            if let Some(violation) = run(&RunRequest { world, seed, ..RunRequest::default() }).violation {
                 let mut first = first.lock().unwrap();
                 if first.as_ref().is_none_or(|(caught, _)| seed < *caught) {
                     *first = Some((seed, violation));

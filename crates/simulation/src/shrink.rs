@@ -5,21 +5,21 @@
 
 use std::collections::BTreeSet;
 
-use super::fault::Fault;
-use super::run::{Report, Request, run};
+use super::fault::FaultKind;
+use super::run::{RunRequest, SimulationReport, run};
 use super::stage::Allowed;
 use super::world::World;
 
 /// Leaves out whatever a failing seed can do without: kinds of faults, workers, things that the client
 /// does, the last faults. Nothing where the seed does not fail.
 pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
-    let first = run(&Request { world, seed, ..Request::default() });
+    let first = run(&RunRequest { world, seed, ..RunRequest::default() });
     let kind = kind(&first)?;
     let fails = |allowed: &Allowed| {
-        let report = run(&Request { world, seed, allowed: allowed.clone(), tells: false });
+        let report = run(&RunRequest { world, seed, allowed: allowed.clone(), tells: false });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed { deeds: Some((1..=first.deeds).collect()), ..Allowed::default() };
+    let mut allowed = Allowed { step_groups: Some((1..=first.step_groups).collect()), ..Allowed::default() };
     fails(&allowed)?;
     for workers in 1..=2 {
         let fewer = Allowed { workers, ..allowed.clone() };
@@ -28,21 +28,21 @@ pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
             break;
         }
     }
-    for fault in Fault::ALL {
+    for fault in FaultKind::ALL {
         let mut without = allowed.clone();
         without.without.insert(fault);
         if fails(&without).is_some() {
             allowed = without;
         }
     }
-    let mut piece = first.deeds.div_ceil(2).max(1);
+    let mut piece = first.step_groups.div_ceil(2).max(1);
     loop {
-        let deeds: Vec<usize> = allowed.deeds.iter().flatten().copied().collect();
-        for chunk in deeds.chunks(piece) {
+        let step_groups: Vec<usize> = allowed.step_groups.iter().flatten().copied().collect();
+        for chunk in step_groups.chunks(piece) {
             let mut fewer = allowed.clone();
-            if let Some(deeds) = &mut fewer.deeds {
+            if let Some(step_groups) = &mut fewer.step_groups {
                 let chunk: BTreeSet<usize> = chunk.iter().copied().collect();
-                deeds.retain(|deed| !chunk.contains(deed));
+                step_groups.retain(|step_group| !chunk.contains(step_group));
             }
             if fails(&fewer).is_some() {
                 allowed = fewer;
@@ -63,7 +63,7 @@ pub fn shrink(world: World, seed: u64) -> Option<Allowed> {
 }
 
 /// What a violation is called, without its particulars.
-fn kind(report: &Report) -> Option<String> {
+fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(violation.split([':', ';', '{', '[', '(']).next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect())
 }

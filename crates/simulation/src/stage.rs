@@ -10,15 +10,15 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::client::EMPLOYEES;
-use super::fault::{Fault, FaultCounts};
+use super::fault::{FaultCounts, FaultKind};
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
-use super::ledger::{Expectation, Ledger, Sent, Which};
+use super::ledger::{Expectation, Ledger, SentRequest, Which};
 use super::mirror::Mirror;
 use super::releases::Register;
-use super::scene::{Audience, Scene};
+use super::scene::{Scene, SceneCounter};
 use super::tally::Together;
-use evenkeel::adapters::sim::{Change, Execution, OperationInfo, Witness};
+use evenkeel::adapters::sim::{Execution, ObservedChange, OperationInfo, Witness};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EntityKey};
 use evenkeel::ports::{Clock, Service, Subject, Ttl, What};
@@ -33,18 +33,18 @@ pub(super) const WORKERS: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     /// Kinds of faults that never strike.
-    pub without: BTreeSet<Fault>,
+    pub without: BTreeSet<FaultKind>,
     /// How many faults strike at most.
     pub faults: u64,
     /// Which of the things that the client does, from 1, it does; all where absent.
-    pub deeds: Option<BTreeSet<usize>>,
+    pub step_groups: Option<BTreeSet<usize>>,
     /// How many workers there are at most.
     pub workers: usize,
 }
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self { without: BTreeSet::new(), faults: u64::MAX, deeds: None, workers: usize::MAX }
+        Self { without: BTreeSet::new(), faults: u64::MAX, step_groups: None, workers: usize::MAX }
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Books {
     pub(super) operations: u64,
     pub(super) polls: u64,
     pub(super) together: Together,
-    pub(super) audience: Audience,
+    pub(super) scene_counter: SceneCounter,
     pub(super) faults: FaultCounts,
     pub(super) ledger: Ledger,
     pub(super) history: History,
@@ -83,7 +83,7 @@ pub(super) struct Books {
     /// Operations that a fault has struck and that are executed all the same.
     faulty: BTreeSet<u64>,
     /// Writes on their way, by the operation's number.
-    sent: BTreeMap<u64, Sent>,
+    sent: BTreeMap<u64, SentRequest>,
     /// Messages that have run, and whether each of their runs panics.
     pills: BTreeMap<String, bool>,
     /// Operations with lost answers: the client creates anew what they delete.
@@ -159,7 +159,7 @@ impl Stage {
         }
         let known = self.books().pills.get(message).copied();
         known.unwrap_or_else(|| {
-            let pill = chosen() && self.strike(Fault::Pill);
+            let pill = chosen() && self.strike(FaultKind::Pill);
             self.books().pills.insert(message.to_owned(), pill);
             pill
         })
@@ -191,12 +191,12 @@ impl Stage {
     }
 
     /// Whether a fault may strike now.
-    pub(super) fn is_allowed(&self, fault: Fault) -> bool {
+    pub(super) fn is_allowed(&self, fault: FaultKind) -> bool {
         !self.is_calm() && !self.allowed.without.contains(&fault) && self.books().faults.total() < self.allowed.faults
     }
 
     /// Whether a fault may strike now; if so, it is counted.
-    pub(super) fn strike(&self, fault: Fault) -> bool {
+    pub(super) fn strike(&self, fault: FaultKind) -> bool {
         if !self.is_allowed(fault) {
             return false;
         }
@@ -214,13 +214,13 @@ impl Stage {
         }
         if operation.writes && operation.what.service() != Service::Queue {
             let mut books = self.books();
-            let sent = Sent { tick: books.tick, authors: books.ledger.at_work(caller) };
+            let sent = SentRequest { tick: books.tick, authors: books.ledger.at_work(caller) };
             books.sent.insert(operation.number, sent);
         }
     }
 
     /// Tells of a fault that strikes an operation of a worker, and what it explains.
-    pub(super) fn struck(&self, fault: Fault, caller: u32, operation: &OperationInfo) {
+    pub(super) fn struck(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
         if operation.what.service() == Service::Queue {
@@ -324,7 +324,7 @@ impl Stage {
 
     /// Something rare was seen.
     pub(super) fn see(&self, scene: Scene) {
-        self.books().audience.scenes.add(scene);
+        self.books().scene_counter.scenes.add(scene);
     }
 
     /// A fault has struck a message itself.
@@ -368,7 +368,7 @@ impl Books {
             return false;
         }
         let deleted = execution.changes.iter().filter_map(|change| match change {
-            Change::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
+            ObservedChange::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
             _ => None,
         });
         self.recreate.extend(deleted);
@@ -397,10 +397,10 @@ impl Witness for Stage {
             let empty = execution.changes.is_empty() && execution.result.is_ok();
             books.polls += u64::from(empty && execution.operation.what.service() == Service::Queue);
             books.together.add(execution);
-            books.audience.take_in(execution);
+            books.scene_counter.take_in(execution);
             books.hash.execution(execution);
-            if execution.changes.iter().any(|change| matches!(change, Change::Expired { .. })) {
-                books.faults.add(Fault::Expiry);
+            if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
+                books.faults.add(FaultKind::Expiry);
             }
             if books.arms(execution) {
                 self.deleted.notify_one();

@@ -1,25 +1,27 @@
 //! Changes in words, for the story of a run.
 
-use evenkeel::adapters::sim::Change;
+use evenkeel::adapters::sim::ObservedChange;
 use evenkeel::model::{Row, body};
 use evenkeel::ports::Blob;
 
-pub(super) fn change(change: &Change) -> String {
+pub(super) fn change(change: &ObservedChange) -> String {
     match change {
-        Change::Row { table, key, row: None } => format!("- {table}{key}"),
-        Change::Row { table, key, row: Some(row) } => format!("+ {table}{key} {}", self::row(row)),
-        Change::Blob { container, name, blob: None } => format!("- {container}/{name}"),
-        Change::Blob { container, name, blob: Some(blob) } => format!("+ {container}/{name} {}", self::blob(blob)),
-        Change::File { place, content: None } => format!("- {}/{}", place.dir, place.name),
-        Change::File { place, content: Some(content) } => format!("+ {}/{} {:?}", place.dir, place.name, String::from_utf8_lossy(content)),
-        Change::Document { collection, key, document: None } => format!("- {collection}/{key}"),
-        Change::Document { collection, key, document: Some(document) } => format!("+ {collection}/{key} {:?}", document.0),
-        Change::Table { table, exists } => format!("{} table {table}", if *exists { '+' } else { '-' }),
-        Change::Put { queue, id, text } => format!("+ {queue} {} {}", short(id), readable(text)),
-        Change::Got { queue, id, dequeue_count } => format!("  {queue} {} got for the {dequeue_count}. time", short(id)),
-        Change::Updated { queue, id, text } => format!("~ {queue} {} {}", short(id), readable(text)),
-        Change::Deleted { queue, id } => format!("- {queue} {}", short(id)),
-        Change::Expired { queue, id } => format!("- {queue} {} expired", short(id)),
+        ObservedChange::Row { table, key, row: None } => format!("- {table}{key}"),
+        ObservedChange::Row { table, key, row: Some(row) } => format!("+ {table}{key} {}", self::row(row)),
+        ObservedChange::Blob { container, name, blob: None } => format!("- {container}/{name}"),
+        ObservedChange::Blob { container, name, blob: Some(blob) } => format!("+ {container}/{name} {}", self::blob(blob)),
+        ObservedChange::File { place, content: None } => format!("- {}/{}", place.dir, place.name),
+        ObservedChange::File { place, content: Some(content) } => {
+            format!("+ {}/{} {:?}", place.dir, place.name, String::from_utf8_lossy(content))
+        }
+        ObservedChange::Document { collection, key, document: None } => format!("- {collection}/{key}"),
+        ObservedChange::Document { collection, key, document: Some(document) } => format!("+ {collection}/{key} {:?}", document.0),
+        ObservedChange::Table { table, exists } => format!("{} table {table}", if *exists { '+' } else { '-' }),
+        ObservedChange::Put { queue, id, text } => format!("+ {queue} {} {}", short(id), readable(text)),
+        ObservedChange::Got { queue, id, dequeue_count } => format!("  {queue} {} got for the {dequeue_count}. time", short(id)),
+        ObservedChange::Updated { queue, id, text } => format!("~ {queue} {} {}", short(id), readable(text)),
+        ObservedChange::Deleted { queue, id } => format!("- {queue} {}", short(id)),
+        ObservedChange::Expired { queue, id } => format!("- {queue} {} expired", short(id)),
     }
 }
 

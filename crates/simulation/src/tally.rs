@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::fault::{Fault, FaultCounts};
-use super::run::Report;
+use super::fault::{FaultCounts, FaultKind};
+use super::run::SimulationReport;
 use super::scene::{Scene, Scenes};
 use super::world::World;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 
 /// What was asked of one partition in one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Together {
 impl Together {
     /// Adds what an operation was.
     pub(super) fn add(&mut self, execution: &Execution<'_>) {
-        let rows = execution.changes.iter().filter(|change| matches!(change, Change::Row { .. })).count();
+        let rows = execution.changes.iter().filter(|change| matches!(change, ObservedChange::Row { .. })).count();
         self.writes += u64::from(rows > 1);
         self.late += u64::from(rows > 1 && execution.late);
         self.reads += u64::from(execution.operation.name == "Query Entities");
@@ -92,7 +92,7 @@ pub struct Median {
 
 impl Tally {
     /// Adds a run.
-    pub fn add(&mut self, report: &Report) {
+    pub fn add(&mut self, report: &SimulationReport) {
         self.seeds += 1;
         if let Some(violation) = &report.violation {
             self.failed.push((report.seed, violation.clone()));
@@ -158,8 +158,8 @@ impl Tally {
     }
 
     /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
-    pub fn never_hit(&self, world: World) -> Vec<Fault> {
-        Fault::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
+    pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
+        FaultKind::ALL.into_iter().filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0).collect()
     }
 
     /// What runs of a world should have seen, and none has.

@@ -16,16 +16,16 @@
 //! its worker gave it up may bring back what was deleted meanwhile. Nothing conditional stops an insert. Such a resurrection is
 //! counted, where the run that sent it had a right to it then; its derived data must be right all the same.
 
-use super::asked::{Asked, Guard};
+use super::asked::{EntityJob, JobCondition};
 use super::content::{Content, difference};
-use super::history::{Event, History, Known, SOURCE, TARGET};
+use super::history::{Event, History, KnownPrimary, SOURCE, TARGET};
 use super::items::Properties;
 use super::ledger::{Author, Ledger};
 use evenkeel::model::Row;
 
 impl History {
     /// Whether a worker may delete what was there.
-    pub(super) fn may_delete(&mut self, event: &Event<'_>, before: &Known, ledger: &mut Ledger) -> Result<(), String> {
+    pub(super) fn may_delete(&mut self, event: &Event<'_>, before: &KnownPrimary, ledger: &mut Ledger) -> Result<(), String> {
         let Event { table, key, .. } = event;
         let authors = event.authors(ledger);
         let mut jobs = authors.iter().filter_map(|author| Some((author, Self::job(ledger, &author.message)?)));
@@ -52,7 +52,7 @@ impl History {
         Ok(())
     }
 
-    fn warrants_deletion(&self, event: &Event<'_>, before: &Known, (author, asked): (&Author, &Asked), ledger: &Ledger) -> bool {
+    fn warrants_deletion(&self, event: &Event<'_>, before: &KnownPrimary, (author, asked): (&Author, &EntityJob), ledger: &Ledger) -> bool {
         // Of two messages with one job, either goes on with what the other has brought.
         let brought = |there, since| {
             ledger.same_job(&author.message).into_iter().any(|message| self.has_brought(message, there, &before.content, since))
@@ -71,7 +71,7 @@ impl History {
         &mut self,
         event: &Event<'_>,
         (row, content): (&Row, &Content),
-        before: &Known,
+        before: &KnownPrimary,
         ledger: &Ledger,
     ) -> Result<(), String> {
         let Event { table, key, .. } = event;
@@ -115,8 +115,8 @@ impl History {
         &self,
         event: &Event<'_>,
         content: &Content,
-        before: &Known,
-        (by, asked): (&str, &Asked),
+        before: &KnownPrimary,
+        (by, asked): (&str, &EntityJob),
         ledger: &Ledger,
     ) -> Result<(), String> {
         let Event { table, key, .. } = event;
@@ -151,11 +151,11 @@ impl History {
 }
 
 /// Whether a job may write over what is there for the first time.
-fn allows(asked: &Asked, before: &Known) -> bool {
+fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
     match (asked.op, &asked.guard) {
-        ("put", Some(Guard::Match(wanted))) => before.etag.as_ref() == Some(wanted),
-        ("restore" | "move", _) | ("put", Some(Guard::Absent)) => !before.present,
-        ("put", Some(Guard::Newer(new))) => before.version.is_none_or(|old| old < *new),
+        ("put", Some(JobCondition::Match(wanted))) => before.etag.as_ref() == Some(wanted),
+        ("restore" | "move", _) | ("put", Some(JobCondition::Absent)) => !before.present,
+        ("put", Some(JobCondition::Newer(new))) => before.version.is_none_or(|old| old < *new),
         _ => true,
     }
 }

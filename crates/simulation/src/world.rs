@@ -8,8 +8,8 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::ArchiveHistory;
-use super::client::Step;
-use super::climate::{self, Climate, Lane};
+use super::client::ClientStep;
+use super::fault_plan::{self, FaultPlan, FaultScope};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
 use super::releases::{self, Releases, ReleasesShape};
@@ -61,9 +61,9 @@ impl World {
     }
 
     /// What is throttled by itself.
-    pub(super) const fn lanes(self) -> &'static [Lane] {
+    pub(super) const fn lanes(self) -> &'static [FaultScope] {
         match self {
-            Self::Company => &climate::LANES,
+            Self::Company => &fault_plan::LANES,
             Self::Patterns => &patterns::LANES,
             Self::Archives => &archives::LANES,
             Self::Releases => &releases::LANES,
@@ -100,7 +100,7 @@ pub(super) enum Setting {
     /// The company.
     Company(company::Shape),
     /// The patterns.
-    Patterns(patterns::Shape),
+    Patterns(patterns::PatternsShape),
     /// The archives.
     Archives(archives::ArchivesShape),
     /// The releases.
@@ -108,7 +108,7 @@ pub(super) enum Setting {
 }
 
 /// What lies in the account in the end.
-pub(super) struct Seen {
+pub(super) struct FinalState {
     /// Rows, by table.
     pub(super) tables: Tables,
     /// Blobs, by container and name.
@@ -123,12 +123,12 @@ pub(super) struct Seen {
 pub(super) type Blobs = BTreeMap<(String, String), Blob>;
 
 impl Setting {
-    pub(super) fn of(world: World, seed: u64, climate: &Climate) -> Self {
+    pub(super) fn of(world: World, seed: u64, fault_plan: &FaultPlan) -> Self {
         match world {
-            World::Company => Self::Company(climate.shape),
-            World::Patterns => Self::Patterns(patterns::Shape::of(seed)),
-            World::Archives => Self::Archives(archives::ArchivesShape::of(seed, climate.storm)),
-            World::Releases => Self::Releases(ReleasesShape::of(seed, climate.shape)),
+            World::Company => Self::Company(fault_plan.shape),
+            World::Patterns => Self::Patterns(patterns::PatternsShape::of(seed)),
+            World::Archives => Self::Archives(archives::ArchivesShape::of(seed, fault_plan.storm)),
+            World::Releases => Self::Releases(ReleasesShape::of(seed, fault_plan.shape)),
         }
     }
 
@@ -200,9 +200,9 @@ impl Setting {
     }
 
     /// The releases, where there are any.
-    pub(super) fn releases(&self, seed: u64, climate: &Climate, steps: &[Step]) -> Option<Releases> {
+    pub(super) fn releases(&self, seed: u64, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Option<Releases> {
         match self {
-            Self::Releases(shape) => Some(Releases::of(seed, climate, shape, steps)),
+            Self::Releases(shape) => Some(Releases::of(seed, fault_plan, shape, steps)),
             Self::Company(_) | Self::Patterns(_) | Self::Archives(_) => None,
         }
     }
@@ -218,17 +218,17 @@ impl Setting {
     }
 
     /// What the client does, in order of time.
-    pub(super) fn script(&self, seed: u64, climate: &Climate) -> Vec<Step> {
+    pub(super) fn script(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         match self {
-            Self::Company(_) => company_script::steps(seed, climate),
-            Self::Patterns(shape) => patterns::steps(seed, climate, *shape),
-            Self::Archives(shape) => archives::steps(seed, climate, *shape),
-            Self::Releases(shape) => shape.lived_in().script(seed, climate),
+            Self::Company(_) => company_script::steps(seed, fault_plan),
+            Self::Patterns(shape) => patterns::steps(seed, fault_plan, *shape),
+            Self::Archives(shape) => archives::steps(seed, fault_plan, *shape),
+            Self::Releases(shape) => shape.lived_in().script(seed, fault_plan),
         }
     }
 
     /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
-    pub(super) fn history(&self, steps: &[Step], queues_off: SignedDuration) -> Option<Box<ArchiveHistory>> {
+    pub(super) fn history(&self, steps: &[ClientStep], queues_off: SignedDuration) -> Option<Box<ArchiveHistory>> {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
             Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(archives::said(steps), *shape, queues_off))),
@@ -238,7 +238,7 @@ impl Setting {
     /// Judges what lies there in the end, at this time.
     pub(super) fn judge(
         &self,
-        seen: &Seen,
+        seen: &FinalState,
         excused: &patterns::Excused<'_>,
         history: &History,
         now: Timestamp,

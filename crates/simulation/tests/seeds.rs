@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and tells the story of one that fails.
 
-use evenkeel_simulation::{Report, Request, Tally, Together, World, run};
+use evenkeel_simulation::{RunRequest, SimulationReport, Tally, Together, World, run};
 
 /// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
 /// stories to them.
@@ -27,23 +27,23 @@ const ARCHIVES: u64 = 200;
 /// How many seeds of the fourth world it runs.
 const RELEASES: u64 = 60;
 
-fn seed(seed: u64) -> Report {
-    run(&Request { seed, ..Request::default() })
+fn seed(seed: u64) -> SimulationReport {
+    run(&RunRequest { seed, ..RunRequest::default() })
 }
 
-fn patterns(seed: u64) -> Report {
-    run(&Request { world: World::Patterns, seed, ..Request::default() })
+fn patterns(seed: u64) -> SimulationReport {
+    run(&RunRequest { world: World::Patterns, seed, ..RunRequest::default() })
 }
 
-fn archives(seed: u64) -> Report {
-    run(&Request { world: World::Archives, seed, ..Request::default() })
+fn archives(seed: u64) -> SimulationReport {
+    run(&RunRequest { world: World::Archives, seed, ..RunRequest::default() })
 }
 
-fn releases(seed: u64) -> Report {
-    run(&Request { world: World::Releases, seed, ..Request::default() })
+fn releases(seed: u64) -> SimulationReport {
+    run(&RunRequest { world: World::Releases, seed, ..RunRequest::default() })
 }
 
-fn all_is_well(report: &Report) {
+fn all_is_well(report: &SimulationReport) {
     if let Some(violation) = &report.violation {
         panic!(
             "seed {}: {violation}\nrun: cargo run --release -p evenkeel-simulation -- --world {1} --seed {0} --shrink --trace",

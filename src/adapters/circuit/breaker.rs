@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::adapters::layer::{Evidence, Lane};
+use crate::adapters::layer::{Evidence, ThrottleScope};
 
 /// Failures in a row that open a circuit.
 const FAILURES: u32 = 8;
-/// Lanes that must throttle before throttling counts as a failure of the service.
-const THROTTLED_LANES: usize = 3;
+/// Scopes that must throttle before throttling counts as a failure of the service.
+const THROTTLED_SCOPES: usize = 3;
 /// Failures must last this long: one dropped connection pool fails many requests in one moment.
 const LASTING: Duration = Duration::from_secs(1);
 /// While a circuit is open, one request is sent this often to see whether it still has to be.
@@ -34,19 +34,19 @@ pub(super) enum Transition {
 /// The circuit of one service.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
-    failures: Failures,
+    failures: FailureCounts,
     /// When the next trial may go, while it is open.
     next_trial: Option<Duration>,
 }
 
 /// Failures with no answer in between.
 #[derive(Debug, Default)]
-struct Failures {
+struct FailureCounts {
     since: Option<Duration>,
     refused: u32,
     failed: u32,
     throttled: u32,
-    throttled_lanes: BTreeSet<Lane>,
+    throttled_scopes: BTreeSet<ThrottleScope>,
 }
 
 impl Breaker {
@@ -66,20 +66,20 @@ impl Breaker {
         }
     }
 
-    /// Records the evidence of a result. `lane` is only looked at where the lane was throttled.
-    pub(super) fn record(&mut self, evidence: Evidence, lane: impl FnOnce() -> Lane, now: Duration) -> Option<Transition> {
+    /// Records the evidence of a result. `scope` is only looked at where the scope was throttled.
+    pub(super) fn record(&mut self, evidence: Evidence, scope: impl FnOnce() -> ThrottleScope, now: Duration) -> Option<Transition> {
         match evidence {
             Evidence::None => return None,
             Evidence::Answered => {
-                self.failures = Failures::default();
+                self.failures = FailureCounts::default();
                 return self.next_trial.take().map(|_| Transition::Closed);
             }
             Evidence::Refused => self.failures.refused = self.failures.refused.saturating_add(1),
             Evidence::Failed => self.failures.failed = self.failures.failed.saturating_add(1),
             Evidence::Throttled => {
                 self.failures.throttled = self.failures.throttled.saturating_add(1);
-                if self.failures.throttled_lanes.len() < THROTTLED_LANES {
-                    self.failures.throttled_lanes.insert(lane());
+                if self.failures.throttled_scopes.len() < THROTTLED_SCOPES {
+                    self.failures.throttled_scopes.insert(scope());
                 }
             }
         }
@@ -96,9 +96,9 @@ impl Breaker {
     }
 }
 
-impl Failures {
+impl FailureCounts {
     fn suffice(&self, lasted: Duration) -> bool {
-        let throttled = if self.throttled_lanes.len() >= THROTTLED_LANES { self.throttled } else { 0 };
+        let throttled = if self.throttled_scopes.len() >= THROTTLED_SCOPES { self.throttled } else { 0 };
         let failures = self.refused.saturating_add(self.failed).saturating_add(throttled);
         // Connections are refused: there is nothing to wait for.
         self.refused >= FAILURES || (failures >= FAILURES && lasted >= LASTING)
@@ -110,8 +110,8 @@ mod tests {
     use super::*;
     use crate::model::{Key, TableName};
 
-    fn partition(n: u32) -> Lane {
-        Lane::Partition(TableName::new("Employees").unwrap(), Key::new(n.to_string()).unwrap())
+    fn partition(n: u32) -> ThrottleScope {
+        ThrottleScope::Partition(TableName::new("Employees").unwrap(), Key::new(n.to_string()).unwrap())
     }
 
     fn ms(n: u64) -> Duration {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use metrics::gauge;
 
 use super::breaker::{Admission, Breaker, Transition};
-use crate::adapters::layer::{Evidence, Lane, Layer, Request};
+use crate::adapters::layer::{Evidence, Layer, Request, ThrottleScope};
 use crate::model::{AccountName, CollectionName, ContainerName, QueueName};
 use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth, Withheld};
 use crate::telemetry::names;
@@ -45,10 +45,10 @@ pub struct Circuit {
     clock: Arc<dyn Clock>,
     inner: Probed,
     names: Names,
-    tables: Mutex<State>,
-    queues: Mutex<State>,
-    blobs: Mutex<State>,
-    search: Mutex<State>,
+    tables: Mutex<BreakerState>,
+    queues: Mutex<BreakerState>,
+    blobs: Mutex<BreakerState>,
+    search: Mutex<BreakerState>,
 }
 
 /// Names that probes ask for.
@@ -68,7 +68,7 @@ fn names_of_probes() -> Names {
 }
 
 #[derive(Default)]
-struct State {
+struct BreakerState {
     breaker: Breaker,
     since: Timestamp,
     reason: String,
@@ -102,7 +102,7 @@ impl Circuit {
         circuit
     }
 
-    fn state(&self, service: Service) -> MutexGuard<'_, State> {
+    fn state(&self, service: Service) -> MutexGuard<'_, BreakerState> {
         let state = match service {
             Service::Table => &self.tables,
             Service::Queue => &self.queues,
@@ -116,9 +116,9 @@ impl Circuit {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
-    fn record<T>(&self, service: Service, lane: impl FnOnce() -> Lane, result: &Result<T, StoreError>) {
+    fn record<T>(&self, service: Service, scope: impl FnOnce() -> ThrottleScope, result: &Result<T, StoreError>) {
         let mut state = self.state(service);
-        let transition = state.breaker.record(Evidence::of(result), lane, self.clock.monotonic());
+        let transition = state.breaker.record(Evidence::of(result), scope, self.clock.monotonic());
         if let (Err(error), true) = (result, state.breaker.is_open()) {
             state.reason = error.to_string();
         }
@@ -150,7 +150,7 @@ impl Circuit {
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
-            self.record(service, || Lane::Service(service), &result);
+            self.record(service, || ThrottleScope::Service(service), &result);
         }
     }
 }
@@ -166,7 +166,7 @@ impl Layer for Circuit {
             return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
         }
         let result = send.await;
-        self.record(service, || request.target.lane(), &result);
+        self.record(service, || request.target.scope(), &result);
         result
     }
 }

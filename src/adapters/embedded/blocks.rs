@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::model::{ETag, limits};
 use crate::ports::{BlobUpload, Block, BlockId, BlockList, ErrorClass};
 
-use super::blobs::{Place, Slot};
-use super::contents::{self, Header, Part};
+use super::blobs::{BlobRef, BlobSlot};
+use super::contents::{self, Header, Piece};
 use super::fault::Fault;
 use super::stamp;
 use super::writer::Writing;
@@ -39,7 +39,7 @@ pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
 }
 
 /// Keeps a block for a blob, in the place of one of the same name. Drops blocks that have waited too long.
-pub(super) fn keep(writing: &mut Writing<'_>, place: &Place, block: BlockId, content: &Bytes) -> Result<(), Fault> {
+pub(super) fn keep(writing: &mut Writing<'_>, place: &BlobRef, block: BlockId, content: &Bytes) -> Result<(), Fault> {
     let slot = place.slot(writing.connection)?;
     slot.needs_blocks()?;
     let stamp = writing.stamp();
@@ -53,7 +53,7 @@ pub(super) fn keep(writing: &mut Writing<'_>, place: &Place, block: BlockId, con
 /// Makes a blob of blocks.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
-    place: &Place,
+    place: &BlobRef,
     blocks: &[BlockId],
     (upload, header): (&BlobUpload, &Header),
 ) -> Result<ETag, Fault> {
@@ -90,7 +90,7 @@ pub(super) fn commit(
 }
 
 /// The blocks of a blob. `None` where it does not exist.
-pub(super) fn list(connection: &Connection, place: &Place) -> Result<Option<BlockList>, Fault> {
+pub(super) fn list(connection: &Connection, place: &BlobRef) -> Result<Option<BlockList>, Fault> {
     let slot = place.slot(connection)?;
     slot.needs_blocks()?;
     let Some(version) = slot.version else { return Ok(None) };
@@ -104,14 +104,14 @@ pub(super) fn drop_waiting(connection: &Connection, container: i64, name: &str) 
     Ok(())
 }
 
-fn waiting(connection: &Connection, slot: &Slot<'_>, id: BlockId) -> Result<Option<Vec<u8>>, Fault> {
+fn waiting(connection: &Connection, slot: &BlobSlot<'_>, id: BlockId) -> Result<Option<Vec<u8>>, Fault> {
     let sql = "SELECT content FROM waiting_blocks WHERE container_id = ?1 AND name = ?2 AND block = ?3";
     let mut statement = connection.prepare_cached(sql)?;
     Ok(statement.query_row((slot.container, slot.name, id.0.as_slice()), |row| row.get(0)).optional()?)
 }
 
 /// Where each block of a version lies in it, and its part, where it is one.
-type Held = BTreeMap<BlockId, (Range<u64>, Option<Part>)>;
+type Held = BTreeMap<BlockId, (Range<u64>, Option<Piece>)>;
 
 fn held(connection: &Connection, stamp: i64) -> Result<Held, Fault> {
     let parts = contents::parts(connection, stamp)?;

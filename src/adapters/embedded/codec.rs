@@ -82,7 +82,7 @@ const fn low_bits(length: usize) -> u8 {
 
 /// Decodes the properties with wanted names.
 pub(super) fn decode(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, EdmValue>, CodecError> {
-    let mut reader = Reader { bytes, at: 0 };
+    let mut reader = ByteReader { bytes, at: 0 };
     if reader.byte()? != VERSION {
         return Err(CodecError { at: 0 });
     }
@@ -99,12 +99,12 @@ pub(super) fn decode(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<BTre
     if reader.at == bytes.len() { Ok(properties.into_iter().collect()) } else { Err(CodecError { at: reader.at }) }
 }
 
-struct Reader<'a> {
+struct ByteReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     const fn broken(&self) -> CodecError {
         CodecError { at: self.at }
     }

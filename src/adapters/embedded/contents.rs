@@ -68,37 +68,37 @@ fn unpacked(bytes: &[u8; PACKED]) -> Block {
 
 /// A block of a version, under a stamp of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct Piece {
     pub(super) stamp: i64,
     pub(super) length: u64,
 }
 
 /// The parts of a version; none where its bytes lie under its own stamp.
-pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<Part>> {
+pub(super) fn parts(connection: &Connection, stamp: i64) -> rusqlite::Result<Vec<Piece>> {
     let mut statement = connection.prepare_cached("SELECT parts FROM blob_headers WHERE stamp = ?1")?;
     let packed: Option<Vec<u8>> = statement.query_row([stamp], |row| row.get(0)).optional()?.flatten();
     let numbers: Vec<i64> = packed.unwrap_or_default().as_chunks::<8>().0.iter().map(|number| i64::from_be_bytes(*number)).collect();
-    Ok(numbers.as_chunks::<2>().0.iter().map(|[stamp, length]| Part { stamp: *stamp, length: length.cast_unsigned() }).collect())
+    Ok(numbers.as_chunks::<2>().0.iter().map(|[stamp, length]| Piece { stamp: *stamp, length: length.cast_unsigned() }).collect())
 }
 
 /// Says of which parts a version is made.
-pub(super) fn set_parts(connection: &Connection, stamp: i64, parts: &[Part]) -> rusqlite::Result<()> {
+pub(super) fn set_parts(connection: &Connection, stamp: i64, parts: &[Piece]) -> rusqlite::Result<()> {
     let packed: Option<Vec<u8>> = (!parts.is_empty())
         .then(|| parts.iter().flat_map(|part| [part.stamp, part.length.cast_signed()]).flat_map(i64::to_be_bytes).collect());
     connection.prepare_cached("UPDATE blob_headers SET parts = ?2 WHERE stamp = ?1")?.execute((stamp, packed))?;
     Ok(())
 }
 
-pub(super) fn write_part(connection: &Connection, stamp: i64, content: &[u8]) -> Result<Part, Fault> {
+pub(super) fn write_part(connection: &Connection, stamp: i64, content: &[u8]) -> Result<Piece, Fault> {
     let mut pieces = Pieces::of(connection, stamp);
     pieces.add(content)?;
-    Ok(Part { stamp, length: pieces.end()? })
+    Ok(Piece { stamp, length: pieces.end()? })
 }
 
 /// Takes these parts out of a version that is about to be removed: another one has them.
-pub(super) fn hand_on(connection: &Connection, from: i64, kept: &[Part]) -> rusqlite::Result<()> {
+pub(super) fn hand_on(connection: &Connection, from: i64, kept: &[Piece]) -> rusqlite::Result<()> {
     let kept: BTreeSet<i64> = kept.iter().map(|part| part.stamp).collect();
-    let left: Vec<Part> = parts(connection, from)?.into_iter().filter(|part| !kept.contains(&part.stamp)).collect();
+    let left: Vec<Piece> = parts(connection, from)?.into_iter().filter(|part| !kept.contains(&part.stamp)).collect();
     set_parts(connection, from, &left)
 }
 

@@ -1,6 +1,6 @@
 //! Writes of single entities, inside the writer's transaction.
 //!
-//! Decisions that need no store are made by the caller ([`Operation::prepare`]): limits are checked and properties
+//! Decisions that need no store are made by the caller ([`Encoded::prepare`]): limits are checked and properties
 //! encoded there, so that the writer only looks at the row, decides and writes.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{ETag, EdmValue, Entity, EntityKey, Row, TableName, limits};
-use crate::ports::{Condition, ErrorClass, Missing, TableOperation};
+use crate::ports::{ErrorClass, IfMatch, Missing, TableOperation};
 
 use super::fault::Fault;
 use super::writer::Writing;
@@ -24,7 +24,7 @@ const SURELY_SMALL_BYTES: usize = 150_000;
 
 /// An operation, checked and encoded.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(super) struct Encoded {
     key: EntityKey,
     verb: Verb,
 }
@@ -47,16 +47,16 @@ enum Expected {
     At(Option<i64>),
 }
 
-impl From<&Condition> for Expected {
-    fn from(condition: &Condition) -> Self {
+impl From<&IfMatch> for Expected {
+    fn from(condition: &IfMatch) -> Self {
         match condition {
-            Condition::Any => Self::Any,
-            Condition::Matches(etag) => Self::At(stamp::entity_stamp(etag)),
+            IfMatch::Any => Self::Any,
+            IfMatch::Matches(etag) => Self::At(stamp::entity_stamp(etag)),
         }
     }
 }
 
-impl Operation {
+impl Encoded {
     /// Checks the limits of the service and encodes.
     pub(super) fn prepare(operation: &TableOperation) -> Result<Self, Fault> {
         if let Some(entity) = operation.entity() {
@@ -80,7 +80,7 @@ impl Operation {
 
     /// Executes it. Returns the new ETag; nothing after a delete.
     pub(super) fn execute(self, writing: &mut Writing<'_>, table: i64) -> Result<Option<ETag>, Fault> {
-        let rows = Rows { connection: writing.connection, table, key: &self.key };
+        let rows = RowPlace { connection: writing.connection, table, key: &self.key };
         match self.verb {
             Verb::Insert(properties) => {
                 if rows.stored()?.is_some() {
@@ -124,13 +124,13 @@ struct Stored {
 }
 
 /// The place of one row.
-struct Rows<'a> {
+struct RowPlace<'a> {
     connection: &'a Connection,
     table: i64,
     key: &'a EntityKey,
 }
 
-impl Rows<'_> {
+impl RowPlace<'_> {
     fn address(&self) -> (i64, &str, &str) {
         (self.table, self.key.pk.as_str(), self.key.rk.as_str())
     }

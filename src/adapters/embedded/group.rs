@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::model::{Key, limits};
 use crate::ports::TableOperation;
 
-use super::entities::Operation;
+use super::entities::Encoded;
 use super::fault::Fault;
 
 /// Bytes around one operation in the service's request: boundaries, request line and headers. Rather more than
@@ -13,7 +13,7 @@ use super::fault::Fault;
 const PART_BYTES: usize = 640;
 
 /// Checks partition, number, uniqueness, limits and size of a transaction, and encodes its operations.
-pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Operation>, Fault> {
+pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Encoded>, Fault> {
     if operations.is_empty() {
         return Err(Fault::permanent("an entity group transaction without operations"));
     }
@@ -40,7 +40,7 @@ pub(super) fn prepare(pk: &Key, operations: &[TableOperation]) -> Result<Vec<Ope
         let entity = operation.entity().map_or(Ok(0), |entity| entity.check().map_err(|error| Fault::from(error).at(index)))?;
         // A byte of a key takes three in a URL.
         size += entity + PART_BYTES + 3 * (pk.as_str().len() + operation.key().rk.as_str().len());
-        prepared.push(Operation::encode(operation));
+        prepared.push(Encoded::encode(operation));
     }
     if size > limits::TRANSACTION_BYTES {
         return Err(Fault::too_large(format!(

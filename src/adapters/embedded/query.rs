@@ -9,7 +9,7 @@ use crate::ports::{Continuation, Page, Query};
 
 use super::entities;
 use super::fault::Fault;
-use super::range::{self, Bounds, KeyRange};
+use super::range::{self, KeyBounds, ScanRange};
 
 /// Most comparisons of one filter (Azure, "querying tables and entities": 15).
 const COMPARISONS: usize = 15;
@@ -77,33 +77,33 @@ fn admit(key: EntityKey, stamp: i64, properties: &[u8], filter: Option<&Filter>,
 
 /// A range of keys from some row on.
 struct From {
-    range: KeyRange,
+    range: ScanRange,
     /// The first row, where a continuation named it. It lies inside the range.
     row: Option<(String, String)>,
 }
 
 /// Cuts off the part that earlier pages have read. `None` where that is all.
-fn resume(range: KeyRange, continuation: Option<&Continuation>) -> Option<From> {
+fn resume(range: ScanRange, continuation: Option<&Continuation>) -> Option<From> {
     let at = continuation.map(|at| (at.next_partition_key.clone(), at.next_row_key.clone().unwrap_or_default()));
     match (range, at) {
-        (KeyRange::Nothing, _) => None,
+        (ScanRange::Nothing, _) => None,
         (range, None) => Some(From { range, row: None }),
-        (KeyRange::Partition(pk, mut rows), Some((next_pk, next_rk))) => {
+        (ScanRange::Partition(pk, mut rows), Some((next_pk, next_rk))) => {
             if next_pk > pk {
                 return None;
             }
             if next_pk == pk {
                 rows.raise(Bound::Included(next_rk));
             }
-            Some(From { range: KeyRange::Partition(pk, rows), row: None })
+            Some(From { range: ScanRange::Partition(pk, rows), row: None })
         }
-        (KeyRange::Partitions(partitions), Some(next)) => {
+        (ScanRange::Partitions(partitions), Some(next)) => {
             let inside = match &partitions.lower {
                 Bound::Unbounded => true,
                 Bound::Included(lower) => next.0 >= *lower,
                 Bound::Excluded(lower) => next.0 > *lower,
             };
-            Some(From { range: KeyRange::Partitions(partitions), row: inside.then_some(next) })
+            Some(From { range: ScanRange::Partitions(partitions), row: inside.then_some(next) })
         }
     }
 }
@@ -122,15 +122,15 @@ impl Scan {
         };
         match &from.range {
             // `resume` has returned; a statement that finds nothing is as good.
-            KeyRange::Nothing => scan.and("FALSE", &[]),
-            KeyRange::Partition(pk, rows) => {
+            ScanRange::Nothing => scan.and("FALSE", &[]),
+            ScanRange::Partition(pk, rows) => {
                 scan.and("e.pk = ?", &[pk]);
                 scan.between("e.rk", rows);
             }
-            KeyRange::Partitions(partitions) => match &from.row {
+            ScanRange::Partitions(partitions) => match &from.row {
                 Some((pk, rk)) => {
                     scan.and("(e.pk, e.rk) >= (?, ?)", &[pk, rk]);
-                    scan.between("e.pk", &Bounds { lower: Bound::Unbounded, upper: partitions.upper.clone() });
+                    scan.between("e.pk", &KeyBounds { lower: Bound::Unbounded, upper: partitions.upper.clone() });
                 }
                 None => scan.between("e.pk", partitions),
             },
@@ -145,7 +145,7 @@ impl Scan {
         self.parameters.extend(values.iter().map(|value| Box::new((*value).clone()) as Box<dyn ToSql>));
     }
 
-    fn between(&mut self, column: &str, bounds: &Bounds) {
+    fn between(&mut self, column: &str, bounds: &KeyBounds) {
         match &bounds.lower {
             Bound::Unbounded => {}
             Bound::Included(value) => self.and(&format!("{column} >= ?"), &[value]),

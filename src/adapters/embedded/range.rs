@@ -9,23 +9,23 @@ use crate::model::{Comparison, Filter};
 
 /// A range of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct KeyBounds {
     pub(super) lower: Bound<String>,
     pub(super) upper: Bound<String>,
 }
 
 /// The part of a table to scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum KeyRange {
+pub(super) enum ScanRange {
     /// No row can satisfy the filter.
     Nothing,
     /// Some row keys of one partition.
-    Partition(String, Bounds),
+    Partition(String, KeyBounds),
     /// Some partitions, all their rows.
-    Partitions(Bounds),
+    Partitions(KeyBounds),
 }
 
-impl Bounds {
+impl KeyBounds {
     const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
 
     /// Narrows the range to the keys that satisfy a comparison. Whether it could.
@@ -89,12 +89,12 @@ impl Bounds {
 }
 
 /// Splits a filter into the range of keys that it is about and the rest to evaluate on each row.
-pub(super) fn plan(filter: Option<&Filter>) -> (KeyRange, Option<Filter>) {
+pub(super) fn plan(filter: Option<&Filter>) -> (ScanRange, Option<Filter>) {
     let mut conjuncts = Vec::new();
     if let Some(filter) = filter {
         gather(filter, &mut conjuncts);
     }
-    let (mut partitions, mut rows) = (Bounds::ALL, Bounds::ALL);
+    let (mut partitions, mut rows) = (KeyBounds::ALL, KeyBounds::ALL);
     let mut of_rows = Vec::new();
     let mut left = Vec::new();
     for conjunct in conjuncts {
@@ -116,14 +116,14 @@ pub(super) fn plan(filter: Option<&Filter>) -> (KeyRange, Option<Filter>) {
         left.push(conjunct);
     }
     if partitions.is_empty() || rows.is_empty() {
-        return (KeyRange::Nothing, None);
+        return (ScanRange::Nothing, None);
     }
     let range = if let Some(pk) = partitions.single() {
-        KeyRange::Partition(pk.to_owned(), rows)
+        ScanRange::Partition(pk.to_owned(), rows)
     } else {
         // Across partitions the row key does not bound the scan.
         left.extend(of_rows);
-        KeyRange::Partitions(partitions)
+        ScanRange::Partitions(partitions)
     };
     (range, left.into_iter().cloned().reduce(Filter::and))
 }
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn a_partition_with_a_range_of_rows_is_scanned_exactly() {
         let filter = pk(Equal, "p").and(rk(Greater, "a").and(rk(LessOrEqual, "c"))).and(rk(GreaterOrEqual, "a"));
-        let rows = Bounds { lower: Bound::Excluded(text("a")), upper: Bound::Included(text("c")) };
-        assert_eq!(plan(Some(&filter)), (KeyRange::Partition(text("p"), rows), None));
+        let rows = KeyBounds { lower: Bound::Excluded(text("a")), upper: Bound::Included(text("c")) };
+        assert_eq!(plan(Some(&filter)), (ScanRange::Partition(text("p"), rows), None));
     }
 
     #[test]
@@ -178,16 +178,16 @@ mod tests {
         let either = rk(Equal, "a").or(rk(Equal, "b"));
         let filter = pk(Equal, "p").and(either.clone()).and(rk(NotEqual, "c"));
         let (range, left) = plan(Some(&filter));
-        assert_eq!(range, KeyRange::Partition(text("p"), Bounds::ALL));
+        assert_eq!(range, ScanRange::Partition(text("p"), KeyBounds::ALL));
         assert_eq!(left, Some(either.and(rk(NotEqual, "c"))));
-        assert_eq!(plan(Some(&Filter::compare("PartitionKey", Equal, 5))).0, KeyRange::Partitions(Bounds::ALL));
-        assert_eq!(plan(None), (KeyRange::Partitions(Bounds::ALL), None));
+        assert_eq!(plan(Some(&Filter::compare("PartitionKey", Equal, 5))).0, ScanRange::Partitions(KeyBounds::ALL));
+        assert_eq!(plan(None), (ScanRange::Partitions(KeyBounds::ALL), None));
     }
 
     #[test]
     fn across_partitions_row_keys_are_left_to_the_rows() {
         let (range, left) = plan(Some(&pk(GreaterOrEqual, "a").and(pk(Less, "c")).and(rk(Equal, "r"))));
-        assert_eq!(range, KeyRange::Partitions(Bounds { lower: Bound::Included(text("a")), upper: Bound::Excluded(text("c")) }));
+        assert_eq!(range, ScanRange::Partitions(KeyBounds { lower: Bound::Included(text("a")), upper: Bound::Excluded(text("c")) }));
         assert_eq!(left, Some(rk(Equal, "r")));
     }
 
@@ -199,7 +199,7 @@ mod tests {
             pk(Equal, "p").and(rk(Greater, "b")).and(rk(Less, "b")),
             pk(Equal, "p").and(rk(GreaterOrEqual, "b")).and(rk(Less, "b")),
         ] {
-            assert_eq!(plan(Some(&filter)).0, KeyRange::Nothing, "{filter}");
+            assert_eq!(plan(Some(&filter)).0, ScanRange::Nothing, "{filter}");
         }
     }
 
@@ -216,16 +216,16 @@ mod tests {
         })
     }
 
-    fn contains(range: &KeyRange, row: &Row) -> bool {
-        let inside = |bounds: &Bounds, key: &str| {
+    fn contains(range: &ScanRange, row: &Row) -> bool {
+        let inside = |bounds: &KeyBounds, key: &str| {
             let range: (Bound<&str>, Bound<&str>) = (bounds.lower.as_ref().map(String::as_str), bounds.upper.as_ref().map(String::as_str));
             std::ops::RangeBounds::<str>::contains(&range, key)
         };
         let key = &row.entity.key;
         match range {
-            KeyRange::Nothing => false,
-            KeyRange::Partition(pk, rows) => key.pk.as_str() == pk && inside(rows, key.rk.as_str()),
-            KeyRange::Partitions(partitions) => inside(partitions, key.pk.as_str()),
+            ScanRange::Nothing => false,
+            ScanRange::Partition(pk, rows) => key.pk.as_str() == pk && inside(rows, key.rk.as_str()),
+            ScanRange::Partitions(partitions) => inside(partitions, key.pk.as_str()),
         }
     }
 

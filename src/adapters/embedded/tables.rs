@@ -6,7 +6,7 @@ use rusqlite::OptionalExtension as _;
 use crate::model::{ETag, EntityKey, Key, Row, TableName};
 use crate::ports::{Page, Query, Service, StoreError, TableOperation, TablePage, TableStore, What};
 
-use super::entities::{self, Operation};
+use super::entities::{self, Encoded};
 use super::fault::Fault;
 use super::reclaim::{self, Dropped};
 use super::store::EmbeddedStore;
@@ -32,7 +32,7 @@ impl TableStore for EmbeddedStore {
 
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
         let what = || What::Entity(table.clone(), operation.key().clone());
-        let prepared = Operation::prepare(operation).map_err(|fault| self.error(operation.name(), what(), fault))?;
+        let prepared = Encoded::prepare(operation).map_err(|fault| self.error(operation.name(), what(), fault))?;
         let name = table.clone();
         self.write(operation.name(), what, move |writing| {
             let id = entities::table_id(writing.connection, &name)?;
@@ -48,7 +48,7 @@ impl TableStore for EmbeddedStore {
         let name = table.clone();
         self.write(NAME, what, move |writing| {
             let id = entities::table_id(writing.connection, &name)?;
-            let execute = |(index, operation): (usize, Operation)| operation.execute(writing, id).map_err(|fault| fault.at(index));
+            let execute = |(index, operation): (usize, Encoded)| operation.execute(writing, id).map_err(|fault| fault.at(index));
             prepared.into_iter().enumerate().map(execute).collect()
         })
         .await

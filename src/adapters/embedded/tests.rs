@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::{EmbeddedStore, OpenError};
 use crate::model::{AccountName, BlobName, ContainerName, EdmValue, Entity, EntityKey, Key, QueueName, TableName};
-use crate::ports::{Account, BlobCopy, BlobUpload, BlockId, Clock, Condition, ErrorClass, MessageText, Query, TableOperation, Ttl};
+use crate::ports::{Account, BlobCopy, BlobUpload, BlockId, Clock, ErrorClass, IfMatch, MessageText, Query, TableOperation, Ttl};
 
 /// A clock that only moves when told to.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ async fn two_stores_on_one_file_see_each_others_writes() {
     assert!(one.tables.create_table(&table()).await.unwrap());
     assert!(!other.tables.create_table(&table()).await.unwrap());
     let etag = other.tables.apply(&table(), &TableOperation::Insert(entity("r"))).await.unwrap().unwrap();
-    let replaced = one.tables.apply(&table(), &TableOperation::Replace(entity("r"), Condition::Matches(etag.clone()))).await.unwrap();
+    let replaced = one.tables.apply(&table(), &TableOperation::Replace(entity("r"), IfMatch::Matches(etag.clone()))).await.unwrap();
     assert_ne!(replaced, Some(etag));
     assert_eq!(other.tables.get(&table(), &entity("r").key, None).await.unwrap().map(|row| row.etag), replaced);
 
@@ -134,8 +134,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
     let row = store.tables.get(&table(), &entity("r").key, None).await.unwrap().unwrap();
     assert_eq!((row.entity, &row.etag), (large("r").with("N", f64::NAN), &etag));
     // The clock stands still; versions rise across openings all the same.
-    let later =
-        store.tables.apply(&table(), &TableOperation::Replace(entity("r"), Condition::Matches(etag.clone()))).await.unwrap().unwrap();
+    let later = store.tables.apply(&table(), &TableOperation::Replace(entity("r"), IfMatch::Matches(etag.clone()))).await.unwrap().unwrap();
     assert_ne!(later, etag);
     store.queues.delete(&queue(), &held.id, &held.pop_receipt).await.unwrap();
 }
@@ -212,7 +211,7 @@ async fn a_dropped_table_is_empty_when_made_again_and_its_rows_are_reclaimed() {
     assert!(store.tables.create_table(&table()).await.unwrap());
     assert!(store.tables.query(&table(), &Query::default()).await.unwrap().rows.is_empty());
     store.tables.apply(&table(), &TableOperation::Insert(entity("1"))).await.unwrap();
-    let stale = store.tables.apply(&table(), &TableOperation::Delete(entity("1").key, Condition::Matches(old))).await;
+    let stale = store.tables.apply(&table(), &TableOperation::Delete(entity("1").key, IfMatch::Matches(old))).await;
     assert_eq!(stale.unwrap_err().class, ErrorClass::Precondition);
     // Reclaiming goes on behind every answer; each write lets another slice pass.
     while file.rows("dropped") > 0 {
@@ -256,12 +255,12 @@ async fn what_is_replaced_leaves_nothing_behind() {
         store.blobs.put(&container(), &name, Bytes::from(vec![1; length]), &BlobUpload::default()).await.unwrap();
     }
     assert_eq!((file.rows("large_entities"), file.rows("blob_headers"), file.rows("blob_blocks")), (1, 1, 2));
-    store.tables.apply(&table(), &TableOperation::Merge(large("r"), Condition::Any)).await.unwrap();
+    store.tables.apply(&table(), &TableOperation::Merge(large("r"), IfMatch::Any)).await.unwrap();
     assert_eq!(file.rows("large_entities"), 1);
-    store.tables.apply(&table(), &TableOperation::Replace(entity("r"), Condition::Any)).await.unwrap();
+    store.tables.apply(&table(), &TableOperation::Replace(entity("r"), IfMatch::Any)).await.unwrap();
     assert_eq!(file.rows("large_entities"), 0);
-    store.tables.apply(&table(), &TableOperation::Merge(large("r"), Condition::Any)).await.unwrap();
-    store.tables.apply(&table(), &TableOperation::Delete(entity("r").key, Condition::Any)).await.unwrap();
+    store.tables.apply(&table(), &TableOperation::Merge(large("r"), IfMatch::Any)).await.unwrap();
+    store.tables.apply(&table(), &TableOperation::Delete(entity("r").key, IfMatch::Any)).await.unwrap();
     store.blobs.delete(&container(), &name, None).await.unwrap();
     assert_eq!((file.rows("large_entities"), file.rows("blob_headers"), file.rows("blob_blocks")), (0, 0, 0));
 }

@@ -55,7 +55,7 @@ impl Writing<'_> {
 /// The thread, and the way to it. Dropping it lets waiting requests finish and joins the thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    requests: Option<mpsc::Sender<Box<dyn Request>>>,
+    requests: Option<mpsc::Sender<Box<dyn Erased>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -77,7 +77,7 @@ impl Writer {
         F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = Task { work: Some(work), result: None, reply };
+        let request = WriteTask { work: Some(work), result: None, reply };
         let gone = || Fault::transient("the store's writer has ended");
         self.requests.as_ref().ok_or_else(gone)?.send(Box::new(request)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
@@ -95,7 +95,7 @@ impl Drop for Writer {
 }
 
 /// A request with its types erased.
-trait Request: Send {
+trait Erased: Send {
     /// Whether its caller still waits for it.
     fn is_wanted(&self) -> bool;
     /// Does the work. Whether it succeeded; its savepoint is undone where it did not.
@@ -104,13 +104,13 @@ trait Request: Send {
     fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
-struct Task<T, F> {
+struct WriteTask<T, F> {
     work: Option<F>,
     result: Option<Result<T, Fault>>,
     reply: oneshot::Sender<Result<T, Fault>>,
 }
 
-impl<T, F> Request for Task<T, F>
+impl<T, F> Erased for WriteTask<T, F>
 where
     T: Send,
     F: FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send,
@@ -140,7 +140,7 @@ where
     }
 }
 
-fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<Box<dyn Request>>) {
+fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<Box<dyn Erased>>) {
     let mut batch = Vec::with_capacity(BATCH);
     // A store may have been closed before all was reclaimed.
     let mut reclaim = true;
@@ -167,14 +167,14 @@ fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<
         batch.retain(|request| request.is_wanted());
         let failure = commit(connection, clock, &mut batch, &mut reclaim).err();
         for request in batch.drain(..) {
-            request.answer(failure.as_ref().map(Failure::fault));
+            request.answer(failure.as_ref().map(BatchFailure::fault));
         }
         batches += 1;
     }
 }
 
 /// Why a whole batch failed.
-enum Failure {
+enum BatchFailure {
     /// A statement around the requests failed: nothing was written.
     Lost(Arc<rusqlite::Error>),
     /// SQLite undid the whole transaction inside a request, which reports the reason itself: nothing was written.
@@ -183,7 +183,7 @@ enum Failure {
     Commit(Arc<rusqlite::Error>),
 }
 
-impl Failure {
+impl BatchFailure {
     fn fault(&self) -> Fault {
         match self {
             Self::Lost(error) => Fault::sqlite(error),
@@ -193,18 +193,18 @@ impl Failure {
     }
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for BatchFailure {
     fn from(error: rusqlite::Error) -> Self {
         Self::Lost(Arc::new(error))
     }
 }
 
-fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Request>], reclaim: &mut bool) -> Result<(), Failure> {
+fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
     if batch.is_empty() {
         return Ok(());
     }
     let result = fill(connection, clock, batch, reclaim)
-        .and_then(|()| run_cached(connection, "COMMIT").map_err(|error| Failure::Commit(Arc::new(error))));
+        .and_then(|()| run_cached(connection, "COMMIT").map_err(|error| BatchFailure::Commit(Arc::new(error))));
     if result.is_err() && !connection.is_autocommit() {
         // Were this to fail too, the next BEGIN would report it.
         let _ = connection.execute_batch("ROLLBACK");
@@ -212,7 +212,7 @@ fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Reque
     result
 }
 
-fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Request>], reclaim: &mut bool) -> Result<(), Failure> {
+fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
     run_cached(connection, "BEGIN IMMEDIATE")?;
     let mut stamps = Stamps::after(connection.prepare_cached("SELECT last_stamp FROM store")?.query_row([], |row| row.get(0))?);
     for request in batch {
@@ -220,7 +220,7 @@ fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Request
         let mut writing = Writing { connection, now: clock.now(), stamps: &mut stamps, reclaim };
         let succeeded = request.execute(&mut writing);
         if connection.is_autocommit() {
-            return Err(Failure::Undone);
+            return Err(BatchFailure::Undone);
         }
         if !succeeded {
             run_cached(connection, "ROLLBACK TO request")?;
@@ -367,7 +367,7 @@ mod tests {
         let mut first = Box::pin(writer.execute(move |_| gate.recv().map_err(|_| Fault::permanent("no gate"))));
         begin(&mut first).await;
         let (reply, _answer) = oneshot::channel();
-        let request = Task { work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")), result: None, reply };
+        let request = WriteTask { work: Some(move |writing: &mut Writing<'_>| make(writing.connection, "last")), result: None, reply };
         writer.requests.as_ref().unwrap().try_send(Box::new(request)).map_err(|_| ()).unwrap();
         drop(first);
         open.send(()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::traffic::Place;
+use super::batching::Place;
 
 /// How many reads of a partition go alone after a range of it was in vain, at first and at most; twice as many each
 /// time.

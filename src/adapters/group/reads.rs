@@ -11,10 +11,10 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::answer::{Answer, Paid, awaited, tell};
+use super::batching::{BatchExecutor, Place};
 use super::density::Density;
-use super::lane::Passenger;
-use super::traffic::{Carrier, Place};
-use super::verdict::Shared;
+use super::queue::PendingRequest;
+use super::verdict::SharedError;
 use crate::adapters::layer::Op;
 use crate::model::{Comparison, EntityKey, Filter, Key, Row, limits};
 use crate::ports::{Page, Query, TableStore, What};
@@ -23,14 +23,14 @@ use crate::ports::{Page, Query, TableStore, What};
 const SIDE_BY_SIDE: usize = 16;
 
 /// A pending read.
-pub(super) struct Read {
+pub(super) struct PendingRead {
     pub(super) rk: Key,
     pub(super) answer: Answer<Option<Row>>,
 }
 
-impl Passenger for Read {
+impl PendingRequest for PendingRead {
     // Few enough to gather new reads while they are under way, enough not to delay the few readers of a calm partition.
-    const UNDER_WAY: usize = 4;
+    const IN_FLIGHT: usize = 4;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
         std::iter::empty()
@@ -68,12 +68,12 @@ impl Reads {
     }
 }
 
-impl Carrier for Reads {
-    type Passenger = Read;
+impl BatchExecutor for Reads {
+    type Request = PendingRead;
 
-    async fn carry(&self, place: &Place, load: Vec<Read>) {
+    async fn execute(&self, place: &Place, batch: Vec<PendingRead>) {
         let mut waiting = BTreeMap::<Key, Vec<Answer<Option<Row>>>>::new();
-        for read in load {
+        for read in batch {
             waiting.entry(read.rk).or_default().push(read.answer);
         }
         let waiting =
@@ -109,17 +109,17 @@ impl Reads {
                 let mut paid = Paid::by_the_first();
                 for ((rk, answers), said) in waiting.into_iter().zip(said) {
                     match said {
-                        Said::Row(row) => {
+                        KeyAnswer::Row(row) => {
                             paid.by_ref().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
                         }
-                        Said::Nothing => unanswered.push((rk, answers)),
+                        KeyAnswer::Nothing => unanswered.push((rk, answers)),
                     }
                 }
                 self.density().learn(place, asked, asked - unanswered.len());
                 unanswered
             }
             Err(error) if error.class.is_transient() => {
-                let error = Shared::new(error);
+                let error = SharedError::new(error);
                 let mut paid = Paid::by_the_first();
                 for (rk, answers) in waiting {
                     fail(paid.by_ref().zip(answers), &error, place, &rk);
@@ -143,13 +143,13 @@ impl Reads {
         let Some(result) = awaited(self.store.get(table, &key, None), given_up).await else { return };
         match result {
             Ok(row) => Paid::by_the_first().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
-            Err(error) => fail(Paid::by_the_first().zip(answers), &Shared::new(error), place, &key.rk),
+            Err(error) => fail(Paid::by_the_first().zip(answers), &SharedError::new(error), place, &key.rk),
         }
     }
 }
 
 /// Sends an error to all callers that read one key.
-fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &Shared, (table, pk): &Place, rk: &Key) {
+fn fail(answers: impl Iterator<Item = (Paid, Answer<Option<Row>>)>, error: &SharedError, (table, pk): &Place, rk: &Key) {
     for (paid, answer) in answers {
         let key = EntityKey { pk: pk.clone(), rk: rk.clone() };
         tell(answer, paid, Err(error.about(GET, What::Entity(table.clone(), key))));
@@ -161,7 +161,7 @@ const GET: &str = Op::GetEntity.operation();
 
 /// A page's answer for a key.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum KeyAnswer {
     /// The row under it, or its absence.
     Row(Option<Row>),
     /// Nothing: the page ends before it.
@@ -169,14 +169,14 @@ enum Said {
 }
 
 /// A page's answers for keys in its range.
-fn said<'k>(page: Page, keys: impl Iterator<Item = &'k Key>) -> Vec<Said> {
+fn said<'k>(page: Page, keys: impl Iterator<Item = &'k Key>) -> Vec<KeyAnswer> {
     let reached = page.rows.last().map(|row| row.entity.key.rk.clone());
     let complete = page.continuation.is_none();
     let mut rows: BTreeMap<Key, Row> = page.rows.into_iter().map(|row| (row.entity.key.rk.clone(), row)).collect();
     let about = |key| match rows.remove(key) {
-        Some(row) => Said::Row(Some(row)),
-        None if complete || reached.as_ref().is_some_and(|reached| key < reached) => Said::Row(None),
-        None => Said::Nothing,
+        Some(row) => KeyAnswer::Row(Some(row)),
+        None if complete || reached.as_ref().is_some_and(|reached| key < reached) => KeyAnswer::Row(None),
+        None => KeyAnswer::Nothing,
     };
     keys.map(about).collect()
 }
@@ -205,12 +205,12 @@ mod tests {
         said.into_iter()
             .zip(&keys)
             .map(|(said, key)| match said {
-                Said::Row(Some(found)) => {
+                KeyAnswer::Row(Some(found)) => {
                     assert_eq!(found, row(key));
                     '+'
                 }
-                Said::Row(None) => '-',
-                Said::Nothing => '?',
+                KeyAnswer::Row(None) => '-',
+                KeyAnswer::Nothing => '?',
             })
             .collect()
     }

@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::answer::{Answered, Paid};
+use super::batching::Batching;
 use super::density::Density;
-use super::reads::{Read, Reads, is_plain};
-use super::traffic::Traffic;
-use super::writes::{Write, Writes};
+use super::reads::{PendingRead, Reads, is_plain};
+use super::writes::{PendingWrite, Writes};
 use crate::adapters::azure::check;
 use crate::adapters::layer::Op;
 use crate::model::{AccountName, ETag, EntityKey, Key, Row, TableName};
@@ -23,8 +23,8 @@ pub struct Grouped {
     account: AccountName,
     clock: Arc<dyn Clock>,
     inner: Arc<dyn TableStore>,
-    writes: Arc<Traffic<Writes>>,
-    reads: Arc<Traffic<Reads>>,
+    writes: Arc<Batching<Writes>>,
+    reads: Arc<Batching<Reads>>,
 }
 
 impl Grouped {
@@ -33,8 +33,8 @@ impl Grouped {
         Self {
             account: account.clone(),
             clock,
-            writes: Traffic::new(Writes { store: Arc::clone(&inner) }),
-            reads: Traffic::new(Reads { store: Arc::clone(&inner), density: Mutex::new(Density::default()) }),
+            writes: Batching::new(Writes { store: Arc::clone(&inner) }),
+            reads: Batching::new(Reads { store: Arc::clone(&inner), density: Mutex::new(Density::default()) }),
             inner,
         }
     }
@@ -51,7 +51,7 @@ impl Grouped {
         // The caller's own span: the task that sends knows of none.
         let span = traces::request(self.account.as_str(), Service::Table.name(), op.label(), table.as_str());
         let Answered { result, paid } = answered.instrument(span.clone()).await.unwrap_or_else(|_| {
-            // Its departure panicked, or the runtime is going away.
+            // Its batch panicked, or the runtime is going away.
             let subject = Subject { account: self.account.clone(), what: what() };
             let message = "the request was given up before it was answered";
             Answered { result: Err(StoreError::new(ErrorClass::Ambiguous, op.operation(), subject, message)), paid: Paid::Here }
@@ -77,8 +77,8 @@ impl Grouped {
 
     /// How many partitions are remembered: for tests.
     #[cfg(test)]
-    pub(super) fn lanes_in_use(&self) -> usize {
-        self.writes.lanes_in_use() + self.reads.lanes_in_use()
+    pub(super) fn queues_in_use(&self) -> usize {
+        self.writes.queues_in_use() + self.reads.queues_in_use()
     }
 }
 
@@ -86,12 +86,12 @@ impl Grouped {
 impl TableStore for Grouped {
     async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
         let place = (table.clone(), key.pk.clone());
-        let gathers = select.is_none() && is_plain(&key.pk) && is_plain(&key.rk) && self.reads.carrier().density().is_dense(&place);
+        let gathers = select.is_none() && is_plain(&key.pk) && is_plain(&key.rk) && self.reads.executor().density().is_dense(&place);
         if !gathers {
             return self.inner.get(table, key, select).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.reads.join(place, Read { rk: key.rk.clone(), answer });
+        self.reads.join(place, PendingRead { rk: key.rk.clone(), answer });
         self.answered(Op::GetEntity, table, answered, || What::Entity(table.clone(), key.clone())).await
     }
 
@@ -99,7 +99,7 @@ impl TableStore for Grouped {
         // An operation that breaks a limit is refused by the store itself, unsent, and must not keep others waiting.
         let Ok(bytes) = check::bytes_in_transaction(operation) else { return self.inner.apply(table, operation).await };
         let (answer, answered) = oneshot::channel();
-        self.writes.join((table.clone(), operation.key().pk.clone()), Write::One { operation: operation.clone(), bytes, answer });
+        self.writes.join((table.clone(), operation.key().pk.clone()), PendingWrite::One { operation: operation.clone(), bytes, answer });
         self.answered(Op::of(operation), table, answered, || What::Entity(table.clone(), operation.key().clone())).await
     }
 
@@ -108,7 +108,7 @@ impl TableStore for Grouped {
             return self.inner.transact(table, pk, operations).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.writes.join((table.clone(), pk.clone()), Write::Whole { operations: operations.to_vec(), answer });
+        self.writes.join((table.clone(), pk.clone()), PendingWrite::Whole { operations: operations.to_vec(), answer });
         self.answered(Op::Transact, table, answered, || What::Partition(table.clone(), pk.clone())).await
     }
 

@@ -36,12 +36,12 @@ pub(super) fn alone(mut error: StoreError, operation: &'static str, what: What) 
 }
 
 /// An error that many have met at once.
-pub(super) struct Shared {
+pub(super) struct SharedError {
     error: StoreError,
     cause: Option<SharedCause>,
 }
 
-impl Shared {
+impl SharedError {
     pub(super) fn new(mut error: StoreError) -> Self {
         let cause = error.cause.take().map(|cause| SharedCause(Arc::from(cause)));
         Self { error, cause }
@@ -124,7 +124,8 @@ mod tests {
         );
         assert_eq!(own.index, None);
 
-        let shared = Shared::new(error(ErrorClass::Ambiguous).with_status(500, None).with_cause(std::io::Error::other("the request 7")));
+        let shared =
+            SharedError::new(error(ErrorClass::Ambiguous).with_status(500, None).with_cause(std::io::Error::other("the request 7")));
         for _ in 0..2 {
             let own = shared.about("Delete Entity", entity());
             assert_eq!((own.class, own.status, own.operation), (ErrorClass::Ambiguous, Some(500), "Delete Entity"));
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn a_request_that_was_withheld_was_withheld_for_all_who_share_it() {
         let held = error(ErrorClass::Throttled { retry_after: None }).not_sent(Withheld::Held, "LaneHeld");
-        let own = Shared::new(held).about("Get Entity", entity());
+        let own = SharedError::new(held).about("Get Entity", entity());
         assert_eq!((own.withheld, own.code.as_deref()), (Some(Withheld::Held), Some("LaneHeld")));
     }
 }

@@ -6,21 +6,21 @@ use futures::StreamExt as _;
 use futures::stream;
 
 use super::answer::{Answer, Paid, awaited, tell};
-use super::lane::Passenger;
-use super::traffic::{Carrier, Place};
+use super::batching::{BatchExecutor, Place};
+use super::queue::PendingRequest;
 use super::verdict::{self, Blame};
 use crate::model::{ETag, Key, TableName};
 use crate::planted::{Bug, planted};
 use crate::ports::{TableOperation, TableStore, What};
 
-/// Refusals of one departure after which the rest are sent one by one. Each refusal of a transaction names one
+/// Refusals of one batch after which the rest are sent one by one. Each refusal of a transaction names one
 /// operation and costs all of them a request: a batch of lost races (jobs delivered again) is quicker apart.
 const REFUSALS: usize = 3;
 /// How many are sent side by side where they are sent one by one.
 const SIDE_BY_SIDE: usize = 16;
 
 /// A pending write.
-pub(super) enum Write {
+pub(super) enum PendingWrite {
     /// One operation.
     One {
         operation: TableOperation,
@@ -37,10 +37,10 @@ pub(super) enum Write {
     },
 }
 
-impl Passenger for Write {
+impl PendingRequest for PendingWrite {
     // One is executed while the next is on its way. A partition takes 2,000 entities a second (Azure: Table storage
     // targets), which is a transaction of 40 every 20 ms: more at once would only make them smaller.
-    const UNDER_WAY: usize = 2;
+    const IN_FLIGHT: usize = 2;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
         let operations = match self {
@@ -74,34 +74,34 @@ pub(super) struct Writes {
     pub(super) store: Arc<dyn TableStore>,
 }
 
-impl Carrier for Writes {
-    type Passenger = Write;
+impl BatchExecutor for Writes {
+    type Request = PendingWrite;
 
-    async fn carry(&self, (table, pk): &Place, load: Vec<Write>) {
-        let mut aboard = Aboard::default();
-        for write in load {
+    async fn execute(&self, (table, pk): &Place, batch: Vec<PendingWrite>) {
+        let mut batched = BatchedWrites::default();
+        for write in batch {
             match write {
-                Write::One { operation, answer, .. } => aboard.add(operation, answer),
-                // It leaves alone.
-                Write::Whole { operations, mut answer } => {
+                PendingWrite::One { operation, answer, .. } => batched.add(operation, answer),
+                // It is sent alone.
+                PendingWrite::Whole { operations, mut answer } => {
                     if let Some(result) = awaited(self.store.transact(table, pk, &operations), answer.closed()).await {
                         tell(answer, Paid::Here, result);
                     }
                 }
             }
         }
-        self.send(table, pk, aboard).await;
+        self.send(table, pk, batched).await;
     }
 }
 
-/// The operations of one departure, and the waiting callers.
+/// The operations of one batch, and the waiting callers.
 #[derive(Default)]
-struct Aboard {
+struct BatchedWrites {
     operations: Vec<TableOperation>,
     answers: Vec<Answer<Option<ETag>>>,
 }
 
-impl Aboard {
+impl BatchedWrites {
     fn add(&mut self, operation: TableOperation, answer: Answer<Option<ETag>>) {
         self.operations.push(operation);
         self.answers.push(answer);
@@ -112,7 +112,7 @@ impl Aboard {
     }
 
     /// Removes operations of callers that gave up since it was last sent.
-    fn leave_behind(&mut self) {
+    fn drop_abandoned(&mut self) {
         let gone: Vec<usize> = (0..self.answers.len()).rev().filter(|at| self.answers[*at].is_closed()).collect();
         for at in gone {
             drop(self.take(at));
@@ -121,34 +121,34 @@ impl Aboard {
 }
 
 impl Writes {
-    async fn send(&self, table: &TableName, pk: &Key, mut aboard: Aboard) {
+    async fn send(&self, table: &TableName, pk: &Key, mut batched: BatchedWrites) {
         for _ in 0..REFUSALS {
-            if aboard.operations.len() < 2 {
+            if batched.operations.len() < 2 {
                 break;
             }
-            let sent = self.store.transact(table, pk, &aboard.operations);
-            let Some(result) = awaited(sent, all_closed(&mut aboard.answers)).await else { return };
+            let sent = self.store.transact(table, pk, &batched.operations);
+            let Some(result) = awaited(sent, all_closed(&mut batched.answers)).await else { return };
             let error = match result {
                 Ok(etags) => {
-                    let answers = Paid::by_the_first().zip(aboard.answers).zip(etags);
+                    let answers = Paid::by_the_first().zip(batched.answers).zip(etags);
                     return answers.for_each(|((paid, answer), etag)| tell(answer, paid, Ok(etag)));
                 }
                 Err(error) => error,
             };
-            match verdict::blame(&error, aboard.operations.len()) {
+            match verdict::blame(&error, batched.operations.len()) {
                 Blame::One(index) => {
-                    let index = if planted(Bug::NeighbourIsRefused) { (index + 1) % aboard.operations.len() } else { index };
-                    let (operation, answer) = aboard.take(index);
+                    let index = if planted(Bug::NeighbourIsRefused) { (index + 1) % batched.operations.len() } else { index };
+                    let (operation, answer) = batched.take(index);
                     tell(
                         answer,
                         Paid::Here,
                         Err(verdict::alone(error, operation.name(), What::Entity(table.clone(), operation.key().clone()))),
                     );
-                    aboard.leave_behind();
+                    batched.drop_abandoned();
                 }
                 Blame::Everybody => {
-                    let error = verdict::Shared::new(error);
-                    for (paid, (operation, answer)) in Paid::by_the_first().zip(aboard.operations.iter().zip(aboard.answers)) {
+                    let error = verdict::SharedError::new(error);
+                    for (paid, (operation, answer)) in Paid::by_the_first().zip(batched.operations.iter().zip(batched.answers)) {
                         tell(answer, paid, Err(error.about(operation.name(), What::Entity(table.clone(), operation.key().clone()))));
                     }
                     return;
@@ -156,12 +156,12 @@ impl Writes {
                 Blame::Unknown => break,
             }
         }
-        self.send_each(table, aboard).await;
+        self.send_each(table, batched).await;
     }
 
     /// Sends each by itself: a request of its own gives each the answer that a transaction cannot give.
-    async fn send_each(&self, table: &TableName, aboard: Aboard) {
-        let each = aboard.operations.into_iter().zip(aboard.answers);
+    async fn send_each(&self, table: &TableName, batched: BatchedWrites) {
+        let each = batched.operations.into_iter().zip(batched.answers);
         let each = each.map(|(operation, mut answer)| async move {
             if answer.is_closed() {
                 return;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::witness::Change;
-use super::world::{Inner, SimWorld, State};
+use super::witness::ObservedChange;
+use super::world::{AccountState, Inner, SimWorld};
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, ErrorClass,
@@ -16,25 +16,25 @@ use crate::ports::{
 
 /// All containers.
 #[derive(Default)]
-pub(super) struct Containers(BTreeMap<ContainerName, BTreeMap<BlobName, Stored>>, Waiting);
+pub(super) struct Containers(BTreeMap<ContainerName, BTreeMap<BlobName, StoredBlob>>, Waiting);
 
 /// Blocks that wait to become a part of a blob.
 type Waiting = BTreeMap<(ContainerName, BlobName), BTreeMap<BlockId, Bytes>>;
 
 #[derive(Clone)]
-struct Stored {
+struct StoredBlob {
     content: Bytes,
     etag: ETag,
     content_type: String,
     cache_control: Option<String>,
     metadata: BTreeMap<String, String>,
-    kind: Kind,
+    kind: BlobKind,
     blocks: Vec<(BlockId, Bytes)>,
 }
 
 /// What a blob is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BlobKind {
     /// Blocks: it is written whole.
     Block,
     /// What can be appended to.
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 /// What a blob is made of: its kind, its bytes, and the blocks that they came in.
-type Content = (Kind, Bytes, Vec<(BlockId, Bytes)>);
+type Content = (BlobKind, Bytes, Vec<(BlockId, Bytes)>);
 
 /// What a blob is to be made of.
 enum MadeOf {
@@ -55,10 +55,10 @@ enum MadeOf {
 }
 
 impl MadeOf {
-    fn content(self, before: Option<&Stored>, waiting: &BTreeMap<BlockId, Bytes>) -> Result<Content, Refusal> {
+    fn content(self, before: Option<&StoredBlob>, waiting: &BTreeMap<BlockId, Bytes>) -> Result<Content, Refusal> {
         let ids = match self {
-            Self::Bytes(content) => return Ok((Kind::Block, content, Vec::new())),
-            Self::Appends => return Ok((Kind::Append, Bytes::new(), Vec::new())),
+            Self::Bytes(content) => return Ok((BlobKind::Block, content, Vec::new())),
+            Self::Appends => return Ok((BlobKind::Append, Bytes::new(), Vec::new())),
             Self::Blocks(ids) => ids,
         };
         needs_blocks(before)?;
@@ -69,14 +69,14 @@ impl MadeOf {
         };
         let blocks = ids.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
         let content = blocks.iter().map(|(_, bytes)| bytes.as_ref()).collect::<Vec<_>>().concat();
-        Ok((Kind::Block, content.into(), blocks))
+        Ok((BlobKind::Block, content.into(), blocks))
     }
 }
 
 /// Refuses what cannot be made of blocks.
-fn needs_blocks(stored: Option<&Stored>) -> Result<(), Refusal> {
+fn needs_blocks(stored: Option<&StoredBlob>) -> Result<(), Refusal> {
     match stored {
-        Some(stored) if stored.kind == Kind::Append => Err((ErrorClass::Permanent, "the blob is no block blob")),
+        Some(stored) if stored.kind == BlobKind::Append => Err((ErrorClass::Permanent, "the blob is no block blob")),
         _ => Ok(()),
     }
 }
@@ -87,12 +87,12 @@ const PAGE_BLOBS: usize = 5_000;
 type Refusal = (ErrorClass, &'static str);
 
 impl Containers {
-    fn of(&mut self, container: &ContainerName) -> Result<&mut BTreeMap<BlobName, Stored>, Refusal> {
+    fn of(&mut self, container: &ContainerName) -> Result<&mut BTreeMap<BlobName, StoredBlob>, Refusal> {
         self.0.get_mut(container).ok_or((ErrorClass::NotFound(Missing::Container), "the container does not exist"))
     }
 }
 
-impl Stored {
+impl StoredBlob {
     fn properties(&self) -> BlobProperties {
         BlobProperties {
             etag: self.etag.clone(),
@@ -114,7 +114,7 @@ impl SimWorld {
     }
 }
 
-impl Stored {
+impl StoredBlob {
     fn blob(&self) -> Blob {
         Blob { content: self.content.clone(), properties: self.properties() }
     }
@@ -127,7 +127,7 @@ impl Stored {
     }
 }
 
-fn etag(state: &mut State) -> Result<ETag, Refusal> {
+fn etag(state: &mut AccountState) -> Result<ETag, Refusal> {
     ETag::new(format!("\"sim-{}\"", state.next_serial())).map_err(|_| (ErrorClass::Permanent, "no ETag"))
 }
 
@@ -145,7 +145,7 @@ fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Refusal> {
 }
 
 /// Whether a blob may be written in the place of what is there.
-fn admit(condition: &BlobCondition, stored: Option<&Stored>) -> Result<(), Refusal> {
+fn admit(condition: &BlobCondition, stored: Option<&StoredBlob>) -> Result<(), Refusal> {
     match (condition, stored) {
         (BlobCondition::Absent, Some(_)) => Err((ErrorClass::Conflict, "the blob exists already")),
         (BlobCondition::Matches(wanted), stored) if stored.is_none_or(|stored| stored.etag != *wanted) => {
@@ -187,12 +187,13 @@ impl SimWorld {
             let (kind, content, blocks) = made_of.content(before, &waiting).map_err(&refuse)?;
             let metadata = lowered(&upload.metadata);
             let content_type = upload.content_type.unwrap_or_else(|| "application/octet-stream".to_owned());
-            let stored = Stored { content, etag: etag.clone(), content_type, cache_control: upload.cache_control, metadata, kind, blocks };
+            let stored =
+                StoredBlob { content, etag: etag.clone(), content_type, cache_control: upload.cache_control, metadata, kind, blocks };
             let blob = stored.blob();
             blobs.insert(place.1.clone(), stored);
             state.containers.1.remove(&place);
             let (container, name) = place;
-            state.changed(|| Change::Blob { container, name, blob: Some(blob) });
+            state.changed(|| ObservedChange::Blob { container, name, blob: Some(blob) });
             Ok(etag)
         });
         put.await
@@ -241,7 +242,7 @@ impl BlobStore for SimWorld {
             let etag = etag(state).map_err(&refuse)?;
             let stored = state.containers.of(&container).map_err(&refuse)?.get_mut(&name);
             let stored = stored.ok_or_else(|| refuse((ErrorClass::NotFound(Missing::Item), "the blob does not exist")))?;
-            if stored.kind != Kind::Append {
+            if stored.kind != BlobKind::Append {
                 return Err(refuse((ErrorClass::Permanent, "the blob is no append blob")));
             }
             if stored.content.len() as u64 != position {
@@ -250,7 +251,7 @@ impl BlobStore for SimWorld {
             stored.content = [stored.content.as_ref(), content.as_ref()].concat().into();
             stored.etag = etag.clone();
             let blob = stored.blob();
-            state.changed(|| Change::Blob { container, name, blob: Some(blob) });
+            state.changed(|| ObservedChange::Blob { container, name, blob: Some(blob) });
             Ok(etag)
         });
         appended.await
@@ -325,7 +326,7 @@ impl BlobStore for SimWorld {
                 Some(stored) if stored.etag == wanted => {
                     (stored.metadata, stored.etag) = (metadata, etag.clone());
                     let blob = stored.blob();
-                    state.changed(|| Change::Blob { container, name, blob: Some(blob) });
+                    state.changed(|| ObservedChange::Blob { container, name, blob: Some(blob) });
                     Ok(etag)
                 }
                 _ => Err(refuse((ErrorClass::Precondition, "the blob is at another ETag"))),
@@ -366,7 +367,7 @@ impl BlobStore for SimWorld {
         let what = What::Blob(container.clone(), name.clone());
         let (container, name, subject) = (container.clone(), name.clone(), what.clone());
         let properties = self.send(NAME, what, false, move |state, inner| {
-            Ok(state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?.get(&name).map(Stored::properties))
+            Ok(state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?.get(&name).map(StoredBlob::properties))
         });
         properties.await
     }
@@ -386,7 +387,7 @@ impl BlobStore for SimWorld {
                 Some(_) => {
                     blobs.remove(&name);
                     state.containers.1.remove(&(container.clone(), name.clone()));
-                    state.changed(|| Change::Blob { container, name, blob: None });
+                    state.changed(|| ObservedChange::Blob { container, name, blob: None });
                     Ok(true)
                 }
             }
@@ -413,12 +414,12 @@ impl BlobStore for SimWorld {
             let target = state.containers.of(&to.0).map_err(&refuse)?;
             admit(&copying.condition, target.get(&to.1)).map_err(&refuse)?;
             let metadata = copying.metadata.as_ref().map_or_else(|| stored.metadata.clone(), lowered);
-            let stored = Stored { etag: etag.clone(), metadata, ..stored };
+            let stored = StoredBlob { etag: etag.clone(), metadata, ..stored };
             let blob = stored.blob();
             target.insert(to.1.clone(), stored);
             state.containers.1.remove(&to);
             let (container, name) = to;
-            state.changed(|| Change::Blob { container, name, blob: Some(blob) });
+            state.changed(|| ObservedChange::Blob { container, name, blob: Some(blob) });
             Ok(etag)
         });
         copied.await
@@ -432,7 +433,7 @@ impl BlobStore for SimWorld {
             let blobs = state.containers.of(&container).map_err(refuse(inner, NAME, &subject))?;
             let from = marker.as_deref().unwrap_or_default();
             let mut rest = blobs.iter().filter(|(name, _)| name.as_str().starts_with(&prefix) && name.as_str() >= from);
-            let item = |(name, stored): (&BlobName, &Stored)| BlobItem {
+            let item = |(name, stored): (&BlobName, &StoredBlob)| BlobItem {
                 name: name.clone(),
                 etag: stored.etag.clone(),
                 length: stored.content.len() as u64,

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::TryStreamExt as _;
 
-use super::witness::Change;
-use super::world::{Inner, SimWorld, State};
+use super::witness::ObservedChange;
+use super::world::{AccountState, Inner, SimWorld};
 use crate::adapters::files::version;
 use crate::model::ETag;
 use crate::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, What};
@@ -48,9 +48,9 @@ fn refused(inner: &Inner, name: &'static str, place: &FilePlace, class: ErrorCla
     inner.error(class, name, what(place), message)
 }
 
-impl State {
+impl AccountState {
     fn put_file(&mut self, place: FilePlace, content: Bytes) -> File {
-        self.changed(|| Change::File { place: place.clone(), content: Some(content.clone()) });
+        self.changed(|| ObservedChange::File { place: place.clone(), content: Some(content.clone()) });
         self.files.put(place, content)
     }
 
@@ -58,7 +58,7 @@ impl State {
     fn remove_file(&mut self, place: &FilePlace) -> bool {
         let removed = self.files.kept.remove(place).is_some();
         if removed {
-            self.changed(|| Change::File { place: place.clone(), content: None });
+            self.changed(|| ObservedChange::File { place: place.clone(), content: None });
         }
         removed
     }

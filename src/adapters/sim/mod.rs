@@ -1,9 +1,9 @@
 //! A deterministic world in memory: tables, queues, blobs, files and other stores' documents with the semantics of Azure Storage, on a clock
-//! and with weather that a test gives.
+//! and with a fault policy that a test gives.
 //!
-//! It passes the same contract suite as the other adapters. What it adds is [`Weather`]: every operation asks
+//! It passes the same contract suite as the other adapters. What it adds is [`FaultPolicy`]: every operation asks
 //! it before it is executed, and it may refuse, execute and then lose the answer, keep the request on its way
-//! and let it arrive later, wait, or never come back (a crash of the caller). Each caller may have weather of its
+//! and let it arrive later, wait, or never come back (a crash of the caller). Each caller may have a fault policy of its
 //! own. A [`Witness`] is told of everything that is executed and of what it changed, at that very moment.
 //!
 //! # Fault model
@@ -14,15 +14,15 @@
 //! acknowledged writes or returns stale reads, since Azure Storage is strongly consistent.
 
 mod blobs;
+mod fault_policy;
 mod files;
 mod queues;
 mod sinks;
 mod tables;
-mod weather;
 mod witness;
 mod world;
 
+pub use fault_policy::{FaultDecision, FaultPolicy, NoFaults, OperationInfo};
 pub use queues::LyingMessage;
-pub use weather::{Fair, OperationInfo, Verdict, Weather};
-pub use witness::{Change, Execution, Witness};
+pub use witness::{Execution, ObservedChange, Witness};
 pub use world::{REFUSED, ROW_REFUSED, SimWorld};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
-use super::witness::Change;
-use super::world::{Inner, SimWorld, State};
+use super::witness::ObservedChange;
+use super::world::{AccountState, Inner, SimWorld};
 use crate::model::{QueueName, limits};
 use crate::ports::{
     ErrorClass, Message, MessageText, Missing, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What,
@@ -15,9 +15,9 @@ use crate::ports::{
 
 /// All queues.
 #[derive(Default)]
-pub(super) struct Queues(BTreeMap<QueueName, BTreeMap<u64, Stored>>);
+pub(super) struct Queues(BTreeMap<QueueName, BTreeMap<u64, StoredMessage>>);
 
-struct Stored {
+struct StoredMessage {
     text: String,
     receipt: String,
     dequeue_count: u32,
@@ -70,7 +70,7 @@ impl SimWorld {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         let now = state.now();
-        let mut held: Vec<(&u64, &mut Stored)> =
+        let mut held: Vec<(&u64, &mut StoredMessage)> =
             state.queues.0.get_mut(queue)?.iter_mut().filter(|(_, m)| m.held && m.visible > now).collect();
         let count = held.len();
         let (number, message) = held.get_mut(nth.checked_rem(count)?)?;
@@ -80,14 +80,14 @@ impl SimWorld {
 }
 
 /// The messages of a queue, without those that have expired.
-fn of<'s>(state: &'s mut State, queue: &QueueName) -> Result<&'s mut BTreeMap<u64, Stored>, (ErrorClass, &'static str)> {
+fn of<'s>(state: &'s mut AccountState, queue: &QueueName) -> Result<&'s mut BTreeMap<u64, StoredMessage>, (ErrorClass, &'static str)> {
     const MISSING: (ErrorClass, &str) = (ErrorClass::NotFound(Missing::Container), "the queue does not exist");
     let now = state.now();
     let messages = state.queues.0.get_mut(queue).ok_or(MISSING)?;
     let expired: Vec<u64> =
         messages.extract_if(.., |_, message| message.expires.is_some_and(|expires| expires <= now)).map(|(n, _)| n).collect();
     for number in expired {
-        state.changed(|| Change::Expired { queue: queue.clone(), id: id(number) });
+        state.changed(|| ObservedChange::Expired { queue: queue.clone(), id: id(number) });
     }
     state.queues.0.get_mut(queue).ok_or(MISSING)
 }
@@ -189,10 +189,17 @@ impl QueueStore for SimWorld {
                 Ttl::After(ttl) => Some(later(now, ttl)),
             };
             let visible = later(now, delay);
-            let stored =
-                Stored { text: text.clone(), receipt: receipt.clone(), dequeue_count: 0, inserted: now, expires, visible, held: false };
+            let stored = StoredMessage {
+                text: text.clone(),
+                receipt: receipt.clone(),
+                dequeue_count: 0,
+                inserted: now,
+                expires,
+                visible,
+                held: false,
+            };
             messages.insert(number, stored);
-            state.changed(|| Change::Put { queue, id: id(number), text });
+            state.changed(|| ObservedChange::Put { queue, id: id(number), text });
             Ok(SentMessage { id: id(number), pop_receipt: receipt })
         });
         sent.await
@@ -207,7 +214,7 @@ impl QueueStore for SimWorld {
             let (now, off) = (state.now(), state.queues_off());
             let base = state.next_serial();
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            let mut visible: Vec<(&u64, &mut Stored)> = messages.iter_mut().filter(|(_, message)| message.visible <= now).collect();
+            let mut visible: Vec<(&u64, &mut StoredMessage)> = messages.iter_mut().filter(|(_, message)| message.visible <= now).collect();
             visible.sort_by_key(|(number, message)| (message.visible, **number));
             let got = visible.into_iter().take(max as usize).map(|(number, message)| {
                 message.held = true;
@@ -227,7 +234,7 @@ impl QueueStore for SimWorld {
             let got: Vec<Message> = got.collect();
             for message in &got {
                 let dequeue_count = message.dequeue_count;
-                state.changed(|| Change::Got { queue: queue.clone(), id: message.id.clone(), dequeue_count });
+                state.changed(|| ObservedChange::Got { queue: queue.clone(), id: message.id.clone(), dequeue_count });
             }
             Ok(got)
         });
@@ -256,7 +263,7 @@ impl QueueStore for SimWorld {
             message.visible = later(now, visibility);
             message.receipt.clone_from(&receipt);
             let next_visible = told(off, message.visible);
-            state.changed(|| Change::Updated { queue, id, text });
+            state.changed(|| ObservedChange::Updated { queue, id, text });
             Ok(UpdatedMessage { pop_receipt: receipt, next_visible })
         });
         updated.await
@@ -271,7 +278,7 @@ impl QueueStore for SimWorld {
             match serial(&id).filter(|number| messages.get(number).is_some_and(|message| message.receipt == given)) {
                 Some(number) => {
                     messages.remove(&number);
-                    state.changed(|| Change::Deleted { queue, id });
+                    state.changed(|| ObservedChange::Deleted { queue, id });
                     Ok(())
                 }
                 None => Err(refuse(inner, NAME, &subject)(LOST)),
@@ -288,7 +295,7 @@ impl QueueStore for SimWorld {
         let peeked = self.send(NAME, what, false, move |state, inner| {
             let (now, off) = (state.now(), state.queues_off());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            let mut visible: Vec<(&u64, &Stored)> = messages.iter().filter(|(_, message)| message.visible <= now).collect();
+            let mut visible: Vec<(&u64, &StoredMessage)> = messages.iter().filter(|(_, message)| message.visible <= now).collect();
             visible.sort_by_key(|(number, message)| (message.visible, **number));
             let peeked = visible.into_iter().take(max as usize).map(|(number, message)| PeekedMessage {
                 id: id(*number),

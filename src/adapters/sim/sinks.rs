@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
-use super::witness::Change;
-use super::world::{SimWorld, State};
+use super::witness::ObservedChange;
+use super::world::{AccountState, SimWorld};
 use crate::model::{CollectionName, DocumentKey, SinkDocument};
 use crate::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError, What, Written};
 
@@ -53,7 +53,7 @@ impl Collection {
     }
 }
 
-fn found<'s>(state: &'s mut State, collection: &CollectionName) -> Option<&'s mut Collection> {
+fn found<'s>(state: &'s mut AccountState, collection: &CollectionName) -> Option<&'s mut Collection> {
     state.collections.0.get_mut(collection)
 }
 
@@ -71,7 +71,7 @@ impl Sink for SimWorld {
             };
             let written: Written = writes.iter().map(one).collect();
             for (DocumentWrite { key, document }, _) in writes.into_iter().zip(&written).filter(|(_, written)| written.is_ok()) {
-                state.changed(|| Change::Document { collection: name.clone(), key, document });
+                state.changed(|| ObservedChange::Document { collection: name.clone(), key, document });
             }
             Ok(written)
         });

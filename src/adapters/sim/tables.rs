@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::witness::Change;
-use super::world::{SimWorld, State};
+use super::witness::ObservedChange;
+use super::world::{AccountState, SimWorld};
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
-use crate::ports::{Condition, Continuation, ErrorClass, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
+use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
 
 /// All tables, by their canonical names.
 #[derive(Default)]
-pub(super) struct Tables(BTreeMap<String, Table>);
+pub(super) struct SimTables(BTreeMap<String, Table>);
 
 struct Table {
     name: TableName,
-    rows: BTreeMap<EntityKey, Stored>,
+    rows: BTreeMap<EntityKey, StoredEntity>,
 }
 
-struct Stored {
+struct StoredEntity {
     properties: BTreeMap<String, EdmValue>,
     etag: ETag,
     timestamp: EdmDateTime,
@@ -38,8 +38,8 @@ impl SimWorld {
     }
 }
 
-impl Tables {
-    fn rows(&mut self, table: &TableName) -> Result<&mut BTreeMap<EntityKey, Stored>, Refusal> {
+impl SimTables {
+    fn rows(&mut self, table: &TableName) -> Result<&mut BTreeMap<EntityKey, StoredEntity>, Refusal> {
         match self.0.get_mut(&*table.canonical()) {
             Some(table) => Ok(&mut table.rows),
             None => Err((ErrorClass::NotFound(Missing::Container), "the table does not exist")),
@@ -48,9 +48,9 @@ impl Tables {
 }
 
 /// What a row was before it was written; nothing where it was absent.
-type Before = (EntityKey, Option<Stored>);
+type Before = (EntityKey, Option<StoredEntity>);
 
-fn apply(state: &mut State, table: &TableName, operation: &TableOperation) -> Result<(Option<ETag>, Before), Refusal> {
+fn apply(state: &mut AccountState, table: &TableName, operation: &TableOperation) -> Result<(Option<ETag>, Before), Refusal> {
     let serial = state.next_serial();
     let timestamp = state.next_timestamp();
     let rows = state.tables.rows(table)?;
@@ -61,17 +61,17 @@ fn apply(state: &mut State, table: &TableName, operation: &TableOperation) -> Re
         TableOperation::Replace(_, condition) | TableOperation::Merge(_, condition) | TableOperation::Delete(_, condition) => {
             let Some(current) = stored else { return Err((ErrorClass::NotFound(Missing::Item), "the entity does not exist")) };
             match condition {
-                Condition::Matches(etag) if *etag != current.etag => {
+                IfMatch::Matches(etag) if *etag != current.etag => {
                     return Err((ErrorClass::Precondition, "the entity is at another ETag"));
                 }
-                Condition::Matches(_) | Condition::Any => Some(current),
+                IfMatch::Matches(_) | IfMatch::Any => Some(current),
             }
         }
     };
     let Some(entity) = operation.entity() else {
         let key = operation.key().clone();
         let before = rows.remove(&key);
-        state.changed(|| Change::Row { table: table.clone(), key: key.clone(), row: None });
+        state.changed(|| ObservedChange::Row { table: table.clone(), key: key.clone(), row: None });
         return Ok((None, (key, before)));
     };
     let mut properties = match operation {
@@ -84,18 +84,18 @@ fn apply(state: &mut State, table: &TableName, operation: &TableOperation) -> Re
     let merged = Entity { key: entity.key.clone(), properties };
     merged.check().map_err(|error| (class_of(&error), "the entity breaks a limit"))?;
     let Ok(etag) = ETag::new(format!("W/\"sim-{serial}\"")) else { return Err((ErrorClass::Permanent, "no ETag")) };
-    let stored = Stored { properties: merged.properties, etag: etag.clone(), timestamp };
+    let stored = StoredEntity { properties: merged.properties, etag: etag.clone(), timestamp };
     let key = merged.key;
     if state.is_witnessed() {
         let now = row(&key, &stored, None);
-        state.changed(|| Change::Row { table: table.clone(), key: key.clone(), row: Some(now) });
+        state.changed(|| ObservedChange::Row { table: table.clone(), key: key.clone(), row: Some(now) });
     }
     let before = state.tables.rows(table)?.insert(key.clone(), stored);
     Ok((Some(etag), (key, before)))
 }
 
 /// Takes a write back.
-fn restore(rows: &mut BTreeMap<EntityKey, Stored>, key: EntityKey, before: Option<Stored>) {
+fn restore(rows: &mut BTreeMap<EntityKey, StoredEntity>, key: EntityKey, before: Option<StoredEntity>) {
     match before {
         Some(stored) => rows.insert(key, stored),
         None => rows.remove(&key),
@@ -156,7 +156,7 @@ fn check_query(query: &Query) -> Result<(), &'static str> {
     }
 }
 
-fn row(key: &EntityKey, stored: &Stored, select: Option<&[String]>) -> Row {
+fn row(key: &EntityKey, stored: &StoredEntity, select: Option<&[String]>) -> Row {
     let selected = |name: &String| select.is_none_or(|select| select.contains(name));
     let properties =
         stored.properties.iter().filter(|(name, _)| selected(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -224,7 +224,7 @@ impl TableStore for SimWorld {
         let what = What::Table(table.clone());
         check_query(query).map_err(|message| self.inner.error(ErrorClass::Permanent, NAME, what.clone(), message))?;
         let (table, query, subject) = (table.clone(), query.clone(), what.clone());
-        // The weather of a partition strikes a query inside it as well.
+        // The faults of a partition strikes a query inside it as well.
         let what = query.filter.as_ref().and_then(Filter::one_partition).map_or(what, |pk| What::Partition(table.clone(), pk));
         let short = self.page(&what);
         let page = self.send(NAME, what, false, move |state, inner| {
@@ -253,7 +253,7 @@ impl TableStore for SimWorld {
             let new = !state.tables.0.contains_key(&canonical);
             if new {
                 state.tables.0.insert(canonical, Table { name: name.clone(), rows: BTreeMap::new() });
-                state.changed(|| Change::Table { table: name, exists: true });
+                state.changed(|| ObservedChange::Table { table: name, exists: true });
             }
             Ok(new)
         });
@@ -267,9 +267,9 @@ impl TableStore for SimWorld {
             let existed = dropped.is_some();
             if let Some(Table { name, rows }) = dropped {
                 for key in rows.into_keys() {
-                    state.changed(|| Change::Row { table: name.clone(), key, row: None });
+                    state.changed(|| ObservedChange::Row { table: name.clone(), key, row: None });
                 }
-                state.changed(|| Change::Table { table: name, exists: false });
+                state.changed(|| ObservedChange::Table { table: name, exists: false });
             }
             Ok(existed)
         });

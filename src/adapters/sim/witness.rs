@@ -28,12 +28,12 @@ pub struct Execution<'a> {
     /// How it ended.
     pub result: Result<(), ErrorClass>,
     /// What it changed, in order.
-    pub changes: &'a [Change],
+    pub changes: &'a [ObservedChange],
 }
 
 /// Something that an operation changed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum ObservedChange {
     /// A row.
     Row {
         /// Its table.

@@ -8,26 +8,26 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
 use super::blobs::Containers;
+use super::fault_policy::{FaultDecision, FaultPolicy, OperationInfo};
 use super::files::Files;
 use super::queues::Queues;
 use super::sinks::Collections;
-use super::tables::Tables;
-use super::weather::{OperationInfo, Verdict, Weather};
-use super::witness::{Change, Execution, Witness};
+use super::tables::SimTables;
+use super::witness::{Execution, ObservedChange, Witness};
 use crate::model::{AccountName, EdmDateTime, EntityKey};
 use crate::ports::{Account, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError, Subject, What};
 
-/// What the weather says of a request that it refuses.
+/// What the fault policy says of a request that it refuses.
 pub const REFUSED: &str = "injected before execution";
 
-/// What the weather says of a request that it refuses because of one row.
+/// What the fault policy says of a request that it refuses because of one row.
 pub const ROW_REFUSED: &str = "injected: this row is refused";
 
 /// One simulated storage account, as one of its callers sees it.
 #[derive(Clone)]
 pub struct SimWorld {
     pub(super) inner: Arc<Inner>,
-    weather: Arc<dyn Weather>,
+    faults: Arc<dyn FaultPolicy>,
     caller: u32,
     /// What answers have told this caller.
     clocks: Arc<ServiceClocks>,
@@ -37,13 +37,13 @@ pub(super) struct Inner {
     pub(super) account: AccountName,
     clock: Arc<dyn Clock>,
     witness: Option<Arc<dyn Witness>>,
-    state: Mutex<State>,
+    state: Mutex<AccountState>,
 }
 
 /// Everything that the account holds.
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) tables: Tables,
+pub(super) struct AccountState {
+    pub(super) tables: SimTables,
     pub(super) queues: Queues,
     pub(super) containers: Containers,
     pub(super) files: Files,
@@ -59,7 +59,7 @@ pub(super) struct State {
     /// The last time that was given out: Timestamps rise with every write.
     last_write: Option<EdmDateTime>,
     /// What the operation under way has changed; kept where somebody is told.
-    changes: Option<Vec<Change>>,
+    changes: Option<Vec<ObservedChange>>,
     /// Requests on their way, by the number of the operation before which they arrive.
     late: BTreeMap<(u64, u64), LateRequest>,
     /// Requests on their way, by the monotonic time at which they arrive.
@@ -74,12 +74,12 @@ struct ClocksOff {
 }
 
 /// A request that is executed later. Whether its sender has given it up is the sender's to know.
-type LateRequest = Box<dyn FnOnce(&mut State, &Inner) + Send>;
+type LateRequest = Box<dyn FnOnce(&mut AccountState, &Inner) + Send>;
 
 /// Where a request that travels leaves its answer. A sender that gave up has let go of it.
 type Letterbox<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
 
-impl State {
+impl AccountState {
     /// A number that was never given before.
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Notes a change, where somebody is told.
-    pub(super) fn changed(&mut self, change: impl FnOnce() -> Change) {
+    pub(super) fn changed(&mut self, change: impl FnOnce() -> ObservedChange) {
         if let Some(changes) = &mut self.changes {
             changes.push(change());
         }
@@ -148,7 +148,7 @@ impl State {
 }
 
 impl Inner {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, AccountState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,9 +159,9 @@ impl Inner {
     /// Executes an operation as of now, or as of the moment at which it arrived.
     fn execute<T>(
         &self,
-        state: &mut State,
+        state: &mut AccountState,
         (caller, info, late): (u32, &OperationInfo, bool),
-        operation: impl FnOnce(&mut State, &Self) -> Result<T, StoreError>,
+        operation: impl FnOnce(&mut AccountState, &Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let result = operation(state, self);
         if let Some(witness) = &self.witness {
@@ -174,7 +174,7 @@ impl Inner {
     }
 
     /// Brings the world to the present: what has arrived meanwhile is executed, each at its own time.
-    pub(super) fn catch_up(&self, state: &mut State) {
+    pub(super) fn catch_up(&self, state: &mut AccountState) {
         let (monotonic, now) = (self.clock.monotonic(), self.clock.now());
         while let Some(entry) = state.travelling.first_entry()
             && entry.key().0 <= monotonic
@@ -196,24 +196,24 @@ impl Inner {
 
 impl SimWorld {
     /// An empty account.
-    pub fn new(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>) -> Self {
-        Self::build(account, clock, weather, None)
+    pub fn new(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>) -> Self {
+        Self::build(account, clock, faults, None)
     }
 
     /// An empty account, with somebody who is told of everything.
-    pub fn witnessed(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>, witness: Arc<dyn Witness>) -> Self {
-        Self::build(account, clock, weather, Some(witness))
+    pub fn witnessed(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Arc<dyn Witness>) -> Self {
+        Self::build(account, clock, faults, Some(witness))
     }
 
-    fn build(account: AccountName, clock: Arc<dyn Clock>, weather: Arc<dyn Weather>, witness: Option<Arc<dyn Witness>>) -> Self {
-        let state = State { changes: witness.as_ref().map(|_| Vec::new()), ..State::default() };
-        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), weather, caller: 0, clocks: Arc::default() }
+    fn build(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Option<Arc<dyn Witness>>) -> Self {
+        let state = AccountState { changes: witness.as_ref().map(|_| Vec::new()), ..AccountState::default() };
+        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), faults, caller: 0, clocks: Arc::default() }
     }
 
-    /// The same account, as another caller sees it, under weather of its own.
+    /// The same account, as another caller sees it, under a fault policy of its own.
     #[must_use]
-    pub fn seen_by(&self, caller: u32, weather: Arc<dyn Weather>) -> Self {
-        Self { inner: Arc::clone(&self.inner), weather, caller, clocks: Arc::default() }
+    pub fn seen_by(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
+        Self { inner: Arc::clone(&self.inner), faults, caller, clocks: Arc::default() }
     }
 
     /// The account as the program sees it.
@@ -222,12 +222,12 @@ impl SimWorld {
         Account { tables, queues, blobs, clocks: Arc::clone(&self.clocks) }
     }
 
-    /// The shared folders beside the account, under the same weather.
+    /// The shared folders beside the account, under the same faults.
     pub fn files(&self) -> Arc<dyn FileStore> {
         Arc::new(self.clone())
     }
 
-    /// Another store's documents, under the same weather.
+    /// Another store's documents, under the same faults.
     pub fn sink(&self) -> Arc<dyn Sink> {
         Arc::new(self.clone())
     }
@@ -267,9 +267,9 @@ impl SimWorld {
         }
     }
 
-    /// How many rows a page of a query has at most, where the weather makes it short.
+    /// How many rows a page of a query has at most, where the fault policy makes it short.
     pub(super) fn page(&self, what: &What) -> Option<usize> {
-        self.weather.page(what)
+        self.faults.page(what)
     }
 
     /// Sets the clocks of the queues and of the tables off: the times that they tell.
@@ -277,28 +277,28 @@ impl SimWorld {
         self.inner.lock().clocks = ClocksOff { queues, tables };
     }
 
-    /// Sends an operation through the weather.
+    /// Sends an operation through the fault policy.
     pub(super) async fn send<T: Send + 'static>(
         &self,
         name: &'static str,
         what: What,
         writes: bool,
-        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+        operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.send_rows(name, what, writes, Vec::new(), operation).await
     }
 
-    /// Sends a transaction about these rows through the weather. Its answer tells the time of the service.
+    /// Sends a transaction about these rows through the fault policy. Its answer tells the time of the service.
     pub(super) async fn send_rows<T: Send + 'static>(
         &self,
         name: &'static str,
         what: What,
         writes: bool,
         rows: Vec<EntityKey>,
-        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+        operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (service, sent) = (what.service(), self.inner.clock.monotonic());
-        let dated = move |state: &mut State, inner: &Inner| operation(state, inner).map(|value| (state.date(service), value));
+        let dated = move |state: &mut AccountState, inner: &Inner| operation(state, inner).map(|value| (state.date(service), value));
         let (date, value) = self.exchange(name, what, writes, rows, dated).await?;
         self.clocks.told(service, date, (sent, self.inner.clock.monotonic()));
         Ok(value)
@@ -310,7 +310,7 @@ impl SimWorld {
         what: What,
         writes: bool,
         rows: Vec<EntityKey>,
-        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+        operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let number = {
             let mut state = self.inner.lock();
@@ -318,40 +318,40 @@ impl SimWorld {
             state.sent
         };
         let info = OperationInfo { number, name, what, writes, rows };
-        let verdict = self.weather.before(&info).await;
+        let verdict = self.faults.before(&info).await;
         match verdict {
-            Verdict::Execute => self.execute_now(&info, operation),
-            Verdict::Fail(class) => {
+            FaultDecision::Execute => self.execute_now(&info, operation),
+            FaultDecision::Fail(class) => {
                 self.catch_up();
                 Err(self.inner.error(class, name, info.what, REFUSED))
             }
-            Verdict::RefuseRow(class, index) => {
+            FaultDecision::RefuseRow(class, index) => {
                 self.catch_up();
                 Err(self.inner.error(class, name, info.what, ROW_REFUSED).with_index(index))
             }
-            Verdict::LoseAnswer => {
+            FaultDecision::LoseAnswer => {
                 drop(self.execute_now(&info, operation));
                 Err(self.unanswered(info, "injected: the answer was lost"))
             }
-            Verdict::NeverAnswer => {
+            FaultDecision::NeverAnswer => {
                 drop(self.execute_now(&info, operation));
                 std::future::pending().await
             }
-            Verdict::AnswerLate { answers, patience } => {
+            FaultDecision::AnswerLate { answers, patience } => {
                 let result = self.execute_now(&info, operation);
                 sleep(answers.min(patience)).await;
                 if answers <= patience { result } else { Err(self.unanswered(info, "injected: the answer is still on its way")) }
             }
-            Verdict::ArriveLater(operations) => {
+            FaultDecision::ArriveLater(operations) => {
                 let mut state = self.inner.lock();
                 self.inner.catch_up(&mut state);
                 let (due, tie, caller, late) = (state.sent + operations, state.next_serial(), self.caller, info.clone());
-                let request = move |state: &mut State, inner: &Inner| drop(inner.execute(state, (caller, &late, true), operation));
+                let request = move |state: &mut AccountState, inner: &Inner| drop(inner.execute(state, (caller, &late, true), operation));
                 state.late.insert((due, tie), Box::new(request));
                 drop(state);
                 Err(self.unanswered(info, "injected: the request is still on its way"))
             }
-            Verdict::Delayed { arrives, patience } => {
+            FaultDecision::Delayed { arrives, patience } => {
                 let letterbox = self.send_off(&info, arrives, operation);
                 sleep(arrives.min(patience)).await;
                 if arrives <= patience {
@@ -369,12 +369,12 @@ impl SimWorld {
         &self,
         info: &OperationInfo,
         arrives: Duration,
-        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError> + Send + 'static,
+        operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Letterbox<T> {
         let letterbox = Letterbox::<T>::default();
         let sender = Arc::downgrade(&letterbox);
         let (caller, info) = (self.caller, info.clone());
-        let request = move |state: &mut State, inner: &Inner| {
+        let request = move |state: &mut AccountState, inner: &Inner| {
             // Nobody reads what is not a write once its sender is gone.
             let sender = sender.upgrade();
             if sender.is_none() && !info.writes {
@@ -395,7 +395,7 @@ impl SimWorld {
     fn execute_now<T>(
         &self,
         info: &OperationInfo,
-        operation: impl FnOnce(&mut State, &Inner) -> Result<T, StoreError>,
+        operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);

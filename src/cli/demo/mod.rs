@@ -11,7 +11,7 @@ mod story;
 mod verify;
 
 pub use args::DemoArgs;
-pub use stage::Stage;
+pub use stage::DemoStage;
 pub use story::tell;
 
 /// The configuration of the demonstration, the account apart.

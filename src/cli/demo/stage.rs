@@ -20,7 +20,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the demonstration happens. A worker runs beside it.
-pub struct Stage {
+pub struct DemoStage {
     /// The store.
     pub stores: Stores,
     /// The catalog.
@@ -33,7 +33,7 @@ pub struct Stage {
     pub queue: QueueName,
 }
 
-impl Stage {
+impl DemoStage {
     pub(super) fn account(&self) -> anyhow::Result<&Account> {
         Ok(self.stores.account(&AccountName::main())?)
     }

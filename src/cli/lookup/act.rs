@@ -25,7 +25,7 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
         lookup = lookup.entities();
     }
     let LookupResult { rows, class, requests, continuation } = lookup.run().await.map_err(failed)?;
-    Summary { query_class: class, requests, rows: rows.len(), continuation }.print(&rows, out)?;
+    LookupSummary { query_class: class, requests, rows: rows.len(), continuation }.print(&rows, out)?;
     Ok(Exit::Done)
 }
 
@@ -38,7 +38,7 @@ fn failed(error: ClientError) -> anyhow::Error {
 
 /// The facts of a lookup beside its rows.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct LookupSummary {
     query_class: QueryClass,
     requests: u64,
     rows: usize,
@@ -46,7 +46,7 @@ struct Summary {
     continuation: Option<String>,
 }
 
-impl Summary {
+impl LookupSummary {
     fn print(&self, rows: &[Row], out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {
             rows.iter().try_for_each(|row| out.value(&RowJson::of(row)))?;

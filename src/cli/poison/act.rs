@@ -4,7 +4,7 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 
 use anyhow::Context as _;
 
-use super::args::{Discard, PoisonAction, PoisonArgs, Selection};
+use super::args::{Discard, PoisonAction, PoisonArgs, Selector};
 use super::show;
 use crate::cli::output::printable;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
@@ -21,8 +21,8 @@ pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> a
     }
 }
 
-async fn list(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let Found { entries: found, hidden, interrupted } = find(selection, context).await?;
+async fn list(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let FoundMessages { entries: found, hidden, interrupted } = find(selection, context).await?;
     match out.format() {
         Format::Json => found.iter().try_for_each(|(_, entry)| out.value(&show::brief(entry)))?,
         Format::Text => {
@@ -37,7 +37,7 @@ async fn list(selection: &Selection, context: &Context, out: &mut Output) -> any
 }
 
 /// End of a command that only looks: messages that it did not see are reported.
-fn ended<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], hidden: u64, interrupted: bool, out: &mut Output) -> anyhow::Result<Exit> {
+fn ended<Q>(selection: &Selector, found: &[(Q, PoisonEntry)], hidden: u64, interrupted: bool, out: &mut Output) -> anyhow::Result<Exit> {
     say_hidden(hidden, "shown", out)?;
     if interrupted {
         out.complain(format_args!("Interrupted: {} messages were read, and there are more.", found.len()))?;
@@ -58,9 +58,9 @@ fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn show(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "show")?;
-    let Found { entries: found, hidden, interrupted } = find(selection, context).await?;
+    let FoundMessages { entries: found, hidden, interrupted } = find(selection, context).await?;
     for (position, (queue, entry)) in found.iter().enumerate() {
         let body = queue.body(&entry.message).await.context("reading the body of a poisoned message")?;
         match out.format() {
@@ -74,7 +74,7 @@ async fn show(selection: &Selection, context: &Context, out: &mut Output) -> any
     ended(selection, &found, hidden, interrupted, out)
 }
 
-async fn requeue(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn requeue(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "requeue")?;
     let mut handled = Vec::new();
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
@@ -104,7 +104,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
 }
 
 /// Asks on the terminal; refuses where there is none.
-async fn confirmed(selection: &Selection, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
+async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(UsageError::new("discarding cannot be undone: add --yes where nobody can be asked").into());
     }
@@ -122,7 +122,7 @@ async fn confirmed(selection: &Selection, context: &Context, out: &mut Output) -
     }
 }
 
-fn report(selection: &Selection, handled: &[Handled], verb: &str, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let mut done = 0;
     let mut failed = 0;
     for (entry, reason) in handled.iter().flat_map(|handled| &handled.failed) {
@@ -168,7 +168,7 @@ fn report(selection: &Selection, handled: &[Handled], verb: &str, context: &Cont
 }
 
 /// The messages that are meant.
-struct Found {
+struct FoundMessages {
     /// Each with the queue object that reads its body.
     entries: Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>,
     /// About how many others are hidden at the moment.
@@ -177,8 +177,8 @@ struct Found {
     interrupted: bool,
 }
 
-async fn find(selection: &Selection, context: &Context) -> anyhow::Result<Found> {
-    let mut found = Found { entries: Vec::new(), hidden: 0, interrupted: false };
+async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMessages> {
+    let mut found = FoundMessages { entries: Vec::new(), hidden: 0, interrupted: false };
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
         let queue = std::sync::Arc::new(queue);
         let listed = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
@@ -204,19 +204,19 @@ fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(Q
     }
 }
 
-fn filter(selection: &Selection) -> PoisonFilter {
+fn filter(selection: &Selector) -> PoisonFilter {
     PoisonFilter { ids: selection.ids.iter().cloned().collect(), reason: selection.reason }
 }
 
 /// That something was chosen: nothing must never mean everything.
-fn chosen(selection: &Selection, verb: &str) -> Result<(), UsageError> {
+fn chosen(selection: &Selector, verb: &str) -> Result<(), UsageError> {
     if selection.ids.is_empty() && !selection.all {
         return Err(UsageError::new(format!("say which messages to {verb}: their ids, or --all (with --reason for some of them)")));
     }
     Ok(())
 }
 
-fn missing<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], out: &mut Output) -> anyhow::Result<Option<Exit>> {
+fn missing<Q>(selection: &Selector, found: &[(Q, PoisonEntry)], out: &mut Output) -> anyhow::Result<Option<Exit>> {
     let entries: Vec<&PoisonEntry> = found.iter().map(|(_, entry)| entry).collect();
     let absent = unknown(selection, &entries);
     complain_of(&absent, out)?;
@@ -224,7 +224,7 @@ fn missing<Q>(selection: &Selection, found: &[(Q, PoisonEntry)], out: &mut Outpu
 }
 
 /// The ids that no message has.
-fn unknown<'a>(selection: &'a Selection, entries: &[&PoisonEntry]) -> Vec<&'a str> {
+fn unknown<'a>(selection: &'a Selector, entries: &[&PoisonEntry]) -> Vec<&'a str> {
     selection.ids.iter().filter(|id| !entries.iter().any(|entry| entry.has(id))).map(String::as_str).collect()
 }
 

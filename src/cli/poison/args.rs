@@ -22,19 +22,19 @@ pub enum PoisonAction {
         ("evenkeel poison list", "of every queue, oldest first"),
         ("evenkeel poison list --queue evenkeel-jobs --reason exhausted --json", "one JSON value per message"),
     ]))]
-    List(Selection),
+    List(Selector),
     /// Show poisoned messages whole, with every cause and the body, expanded where it is compressed
     #[command(after_help = help::after(&[
         ("evenkeel poison show 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, by its id or the client's own"),
         ("evenkeel poison show --all", "all of them"),
     ]))]
-    Show(Selection),
+    Show(Selector),
     /// Put poisoned messages back on their queues; then they are delivered as new
     #[command(after_help = help::after(&[
         ("evenkeel poison requeue 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, once its cause is put right"),
         ("evenkeel poison requeue --all --reason exhausted", "whatever gave up during an outage"),
     ]))]
-    Requeue(Selection),
+    Requeue(Selector),
     /// Delete poisoned messages
     #[command(after_help = help::after(&[
         ("evenkeel poison discard 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0 --yes", "one message, without asking"),
@@ -45,7 +45,7 @@ pub enum PoisonAction {
 
 /// Which messages are meant.
 #[derive(Debug, Clone, Args)]
-pub struct Selection {
+pub struct Selector {
     /// Only the poison queue of this queue
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
@@ -65,7 +65,7 @@ pub struct Selection {
 pub struct Discard {
     /// Which messages
     #[command(flatten)]
-    pub selection: Selection,
+    pub selection: Selector,
     /// Do not ask
     #[arg(long)]
     pub yes: bool,

@@ -10,25 +10,25 @@ use crate::model::limits;
 const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 
 /// Reads lines.
-pub(super) struct Lines<R> {
+pub(super) struct InputLines<R> {
     input: R,
     number: u64,
 }
 
-pub(super) struct Line {
+pub(super) struct InputLine {
     /// Its number, from 1.
     pub(super) number: u64,
     /// Its text, or why it has none.
     pub(super) text: Result<String, String>,
 }
 
-impl<R: AsyncBufRead + Unpin> Lines<R> {
+impl<R: AsyncBufRead + Unpin> InputLines<R> {
     pub(super) const fn new(input: R) -> Self {
         Self { input, number: 0 }
     }
 
     /// The next line; `None` at the end.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let mut bytes = Vec::new();
         if (&mut self.input).take(LONGEST).read_until(b'\n', &mut bytes).await? == 0 {
             return Ok(None);
@@ -40,7 +40,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         } else {
             String::from_utf8(bytes).map_err(|error| format!("the line is not UTF-8 (byte {})", error.utf8_error().valid_up_to()))
         };
-        Ok(Some(Line { number: self.number, text }))
+        Ok(Some(InputLine { number: self.number, text }))
     }
 
     async fn skip_line(&mut self) -> io::Result<()> {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     async fn read(input: &[u8]) -> Vec<(u64, Result<String, String>)> {
-        let mut lines = Lines::new(input);
+        let mut lines = InputLines::new(input);
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push((line.number, line.text));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::sim::{OperationInfo, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::cli::audit::{AuditArgs, audit};
 use crate::cli::backfill::{BackfillArgs, backfill};
@@ -30,19 +30,19 @@ struct Impatient {
 }
 
 #[async_trait]
-impl Weather for Impatient {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Impatient {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         tokio::time::sleep(Duration::from_millis(20)).await;
         if self.at.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.stop.cancel();
         }
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 
 /// The context of a command, and its standard output and standard error.
 struct Stage {
-    weather: Arc<Impatient>,
+    faults: Arc<Impatient>,
     context: Context,
     engine: Engine,
     texts: [Paper; 2],
@@ -51,8 +51,8 @@ struct Stage {
 impl Stage {
     async fn new() -> Self {
         let stop = CancellationToken::new();
-        let weather = Arc::new(Impatient { stop: stop.clone(), at: AtomicU64::new(0) });
-        let world = world(weather.clone());
+        let faults = Arc::new(Impatient { stop: stop.clone(), at: AtomicU64::new(0) });
+        let world = world(faults.clone());
         let catalog = catalog(&[("name", "{RowKey}")]);
         up(&migrator(&world, &catalog)).await;
         let employees = TableName::new("Employees").unwrap();
@@ -72,7 +72,7 @@ impl Stage {
         };
         let context = Context { settings: Arc::new(settings(vec![queue])), catalog, stores, clock, stop };
         Self {
-            weather,
+            faults,
             context,
             engine: Engine::new(parts).in_parts_of(Duration::from_millis(100)),
             texts: [Paper::default(), Paper::default()],
@@ -85,7 +85,7 @@ impl Stage {
     }
 
     fn interrupt_at(&self, operation: u64) {
-        self.weather.at.store(operation, Ordering::Relaxed);
+        self.faults.at.store(operation, Ordering::Relaxed);
     }
 
     async fn backfill(&self, format: Format) -> Exit {

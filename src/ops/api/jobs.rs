@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 
-use super::{Api, Problem};
+use super::{Api, ApiProblem};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::worker::Ending;
 
@@ -13,7 +13,7 @@ const PAGE: usize = 100;
 
 /// Which jobs.
 #[derive(Debug, Deserialize)]
-pub(super) struct Which {
+pub(super) struct JobsQuery {
     #[serde(default)]
     key: String,
     outcome: Option<String>,
@@ -21,16 +21,16 @@ pub(super) struct Which {
     top: Option<usize>,
 }
 
-pub(super) async fn jobs(State(api): State<Api>, Query(which): Query<Which>) -> Result<Json<Vec<JobRecord>>, Problem> {
+pub(super) async fn jobs(State(api): State<Api>, Query(which): Query<JobsQuery>) -> Result<Json<Vec<JobRecord>>, ApiProblem> {
     let ending = which.outcome.as_deref().filter(|name| !name.is_empty()).map(ending).transpose()?;
     let filter = JobFilter { text: which.key, ending, before: which.before };
     Ok(Json(api.board.jobs(&filter, which.top.unwrap_or(PAGE).min(1_000))))
 }
 
 /// An ending by its name.
-pub(crate) fn ending(name: &str) -> Result<Ending, Problem> {
+pub(crate) fn ending(name: &str) -> Result<Ending, ApiProblem> {
     Ending::ALL.into_iter().find(|ending| ending.name() == name).ok_or_else(|| {
         let known = Ending::ALL.map(Ending::name).join(", ");
-        Problem::unusable(format!("outcome is one of {known}"))
+        ApiProblem::unusable(format!("outcome is one of {known}"))
     })
 }

@@ -11,16 +11,16 @@ use super::entity::{self, EntityReport};
 use super::jobs;
 use super::log::{self, Log};
 use super::poison::{self, Poison, Report, Selection};
-use super::problem::Body;
+use super::problem::ErrorBody;
 use super::status::{self, Status};
-use super::submit::{self, Sent};
+use super::submit::{self, SentJob};
 use super::wake::{self, Wake, Woken};
 use super::{Api, config};
 use crate::model::job;
 use crate::ops::board::{Costs, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
 
 /// One operation.
-struct Operation {
+struct ApiOperation {
     path: &'static str,
     method: &'static str,
     route: MethodRouter<Api>,
@@ -49,8 +49,8 @@ fn operation(
     (path, id): (&'static str, &'static str),
     answer: Schema,
     summary: &'static str,
-) -> Operation {
-    Operation { path, method, route, id, summary, parameters: &[], body: None, status: "200", answer }
+) -> ApiOperation {
+    ApiOperation { path, method, route, id, summary, parameters: &[], body: None, status: "200", answer }
 }
 
 /// An operation that reads.
@@ -60,7 +60,7 @@ fn read<T: 'static>(
     handler: impl Handler<T, Api>,
     answer: Schema,
     summary: &'static str,
-) -> Operation {
+) -> ApiOperation {
     operation("get", get(handler), (path, id), answer, summary)
 }
 
@@ -71,11 +71,11 @@ fn change<T: 'static>(
     handler: impl Handler<T, Api>,
     answer: Schema,
     summary: &'static str,
-) -> Operation {
+) -> ApiOperation {
     operation("post", post(handler), (path, id), answer, summary)
 }
 
-impl Operation {
+impl ApiOperation {
     fn asked(self, parameters: &'static [(&'static str, &'static str)]) -> Self {
         Self { parameters, ..self }
     }
@@ -90,7 +90,7 @@ impl Operation {
 }
 
 /// The operations, with their paths below `/api/v1`.
-fn operations() -> Vec<Operation> {
+fn operations() -> Vec<ApiOperation> {
     vec![
         read(
             "/status",
@@ -162,9 +162,9 @@ fn operations() -> Vec<Operation> {
             "Deletes poisoned messages; 202 where that takes long and goes on",
         )
         .taking(one::<Selection>),
-        change("/entities/{table}/{pk}/{rk}/reconcile", "reconcile", submit::reconcile, one::<Sent>, "Sends a sync job for this entity")
+        change("/entities/{table}/{pk}/{rk}/reconcile", "reconcile", submit::reconcile, one::<SentJob>, "Sends a sync job for this entity")
             .accepted(),
-        change("/submit", "submit", submit::submit, one::<Sent>, "Sends a job, checked first")
+        change("/submit", "submit", submit::submit, one::<SentJob>, "Sends a job, checked first")
             .asked(&[("queue", "the queue as configured; the first that carries the operation where absent")])
             .taking(|_| job::schema())
             .accepted(),
@@ -224,7 +224,7 @@ pub fn openapi() -> Value {
     })
 }
 
-fn described(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
+fn described(operation: &ApiOperation, schemas: &mut SchemaGenerator) -> Value {
     let mut content = |schema: Schema| json!({"application/json": {"schema": schema(schemas)}});
     let in_path = operation.path.split('{').skip(1).filter_map(|part| part.split('}').next());
     let in_path = in_path.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
@@ -239,7 +239,7 @@ fn described(operation: &Operation, schemas: &mut SchemaGenerator) -> Value {
         "parameters": parameters,
         "responses": {
             operation.status: {"description": "done", "content": content(operation.answer)},
-            "default": {"description": "not done", "content": content(one::<Body<'static>>)},
+            "default": {"description": "not done", "content": content(one::<ErrorBody<'static>>)},
         },
     });
     if let Some(body) = operation.body {

@@ -13,20 +13,20 @@ use crate::reconcile::{Failure, FailureClass};
 
 /// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ApiProblem {
     status: StatusCode,
     error: String,
 }
 
 /// An error.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(title = "problem")]
-pub(super) struct Body<'a> {
+#[schemars(title = "problem", rename = "Body")]
+pub(super) struct ErrorBody<'a> {
     /// The error, in words.
     error: &'a str,
 }
 
-impl Problem {
+impl ApiProblem {
     /// The request asks for something that cannot be.
     pub(crate) fn unusable(error: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error: error.into() }
@@ -62,7 +62,7 @@ impl Problem {
     }
 }
 
-impl From<ClientError> for Problem {
+impl From<ClientError> for ApiProblem {
     fn from(error: ClientError) -> Self {
         match &error {
             ClientError::Store { doing, source } => Self::store(doing, source),
@@ -76,7 +76,7 @@ impl From<ClientError> for Problem {
     }
 }
 
-impl From<Failure> for Problem {
+impl From<Failure> for ApiProblem {
     fn from(failure: Failure) -> Self {
         let status = match failure.class {
             FailureClass::Permanent => StatusCode::CONFLICT,
@@ -88,12 +88,12 @@ impl From<Failure> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
-        (self.status, Json(Body { error: &self.error })).into_response()
+        (self.status, Json(ErrorBody { error: &self.error })).into_response()
     }
 }
 
-pub(super) async fn nowhere() -> Problem {
-    Problem::unknown("there is nothing here; see /api/v1/openapi.json")
+pub(super) async fn nowhere() -> ApiProblem {
+    ApiProblem::unknown("there is nothing here; see /api/v1/openapi.json")
 }

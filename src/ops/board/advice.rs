@@ -1,6 +1,6 @@
 //! Advice where a partition or queue gets more requests than its target. Pure.
 
-use crate::catalog::{Catalog, DatedRef, Form, Members, Rows, View};
+use crate::catalog::{Catalog, DatedRef, Form, Members, RowForm, View};
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName, ViewName};
 use crate::reconcile::footprint;
@@ -47,14 +47,14 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 
 /// The template of the partitions that a view fills in this table.
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
-    let Rows { target, partition_key, .. } = view.rows()?;
+    let RowForm { target, partition_key, .. } = view.rows()?;
     let there = target.account == *account && target.table.as_str().eq_ignore_ascii_case(name) && *target != view.source;
     there.then_some(partition_key)
 }
 
 /// As [`partition_key`], of tables by date.
 fn partition_key_by_date<'v>(view: &'v View<DatedRef>, account: &AccountName, name: &str) -> Option<&'v Template> {
-    let Rows { target, partition_key, .. } = view.rows()?;
+    let RowForm { target, partition_key, .. } = view.rows()?;
     let name = TableName::new(name).ok()?;
     let there = target.account == *account && target.tables.period(&name).is_some() && *target != view.source;
     there.then_some(partition_key)

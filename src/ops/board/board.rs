@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::cost::{CostSeries, Costs};
-use super::headline::{self, Headline, Pace, SilentWorker, Situation};
+use super::headline::{self, Estimate, Headline, HeadlineInputs, SilentWorker};
 use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
 use super::poison::PoisonCounts;
@@ -45,7 +45,7 @@ pub struct BoardParts {
 
 /// Handles on the worker, once it runs.
 #[derive(Clone)]
-pub struct Work {
+pub struct WorkerHandles {
     /// The worker's state.
     pub status: StatusBoard,
     /// The engine, for plans.
@@ -60,7 +60,7 @@ pub struct Board {
     /// When the program started (monotonic).
     started: Duration,
     catalog: ArcSwap<Catalog>,
-    work: ArcSwapOption<Work>,
+    work: ArcSwapOption<WorkerHandles>,
     journal: Mutex<Journal>,
     queues: Mutex<BTreeMap<QueueName, QueueSeries>>,
     views: Mutex<BTreeMap<ViewName, ViewSeries>>,
@@ -103,7 +103,7 @@ impl Board {
     }
 
     /// The worker runs.
-    pub fn working(&self, work: Work) {
+    pub fn working(&self, work: WorkerHandles) {
         self.work.store(Some(Arc::new(work)));
     }
 
@@ -117,7 +117,7 @@ impl Board {
         self.work().map_or(0, |work| work.doorbell.ring(queue))
     }
 
-    fn work(&self) -> Option<Work> {
+    fn work(&self) -> Option<WorkerHandles> {
         self.work.load().as_deref().cloned()
     }
 
@@ -129,7 +129,7 @@ impl Board {
     /// The catalog has grown.
     pub fn grown(&self, catalog: Arc<Catalog>, engine: &Arc<Engine>) {
         self.catalog.store(catalog);
-        self.work.rcu(|work| work.as_deref().map(|work| Arc::new(Work { engine: Arc::clone(engine), ..work.clone() })));
+        self.work.rcu(|work| work.as_deref().map(|work| Arc::new(WorkerHandles { engine: Arc::clone(engine), ..work.clone() })));
     }
 
     /// Measures the figures that are not reported to it; never returns: sample by sample, poison by its counts, audits by
@@ -165,7 +165,7 @@ impl Board {
             NotReady::CircuitOpen { since, .. } => Some(*since),
             _ => None,
         });
-        headline::headline(&Situation {
+        headline::headline(&HeadlineInputs {
             unreachable_for: since.map(|since| Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()),
             reasons,
             jobs: known.then(|| jobs.iter().filter_map(|queue| waiting(&queue)).sum()),
@@ -186,7 +186,7 @@ impl Board {
     }
 
     /// How fast the job queues are worked off that jobs wait in.
-    fn pace(&self, jobs: &[&QueueNow]) -> Pace {
+    fn pace(&self, jobs: &[&QueueNow]) -> Estimate {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let series = lock(&self.queues);
         let waiting: Vec<&QueueSeries> = jobs
@@ -195,10 +195,10 @@ impl Board {
             .filter_map(|queue| series.iter().find(|(name, _)| name.as_str() == queue.queue).map(|(_, series)| series))
             .collect();
         if waiting.is_empty() {
-            return Pace::Running;
+            return Estimate::Running;
         }
         let paces: Option<Vec<f64>> = waiting.iter().map(|series| series.pace(number, running)).collect();
-        paces.map_or(Pace::Unknown, |paces| Pace::PerSecond(paces.iter().sum()))
+        paces.map_or(Estimate::Unknown, |paces| Estimate::PerSecond(paces.iter().sum()))
     }
 
     /// The views with items left wrong by their last audit.
@@ -251,7 +251,7 @@ impl Board {
         lock(&self.hot).now(self.slot(), &self.catalog(), most)
     }
 
-    /// Lanes withheld now since they throttle, the longest first.
+    /// Scopes withheld now since they throttle, the longest first.
     pub fn holds(&self) -> Vec<Hold> {
         self.parts.meter.holds()
     }

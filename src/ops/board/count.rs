@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use metrics::gauge;
 
 use super::SLOT;
-use super::hot::Busy;
+use super::hot::PartitionLoad;
 use super::storage::Hold;
 use crate::model::{AccountName, QueueName, ViewName};
 use crate::telemetry::names;
@@ -22,9 +22,9 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
-/// The requests to each account in a slot, and its withheld lanes.
+/// The requests to each account in a slot, and its withheld scopes.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
-pub(super) fn accounts(accounts: &[AccountName], busiest: &[Busy], holds: &[Hold]) {
+pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], holds: &[Hold]) {
     for account in accounts {
         let hottest = busiest.iter().filter(|busy| busy.account == *account).map(|busy| busy.entities).max().unwrap_or(0);
         let held = holds.iter().filter(|hold| hold.account == account.as_str()).count();
@@ -50,8 +50,14 @@ mod tests {
 
     #[test]
     fn gauges_say_what_the_busiest_partition_takes_and_how_much_is_held_back() {
-        let busy =
-            |entities| Busy { account: AccountName::main(), name: "T".to_owned(), partition: None, entities, requests: 1, throttled: 0 };
+        let busy = |entities| PartitionLoad {
+            account: AccountName::main(),
+            name: "T".to_owned(),
+            partition: None,
+            entities,
+            requests: 1,
+            throttled: 0,
+        };
         let hold = Hold { account: "main".to_owned(), what: "the queue q".to_owned(), remaining_seconds: 1.0 };
         let recorder = crate::ops::prometheus::recorder().unwrap();
         metrics::with_local_recorder(&recorder, || accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold]));

@@ -47,7 +47,7 @@ pub struct SilentWorker {
 
 /// Inputs of the headline.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Situation {
+pub(super) struct HeadlineInputs {
     /// Why the program does not do its work.
     pub(super) reasons: Vec<NotReady>,
     /// For how long the first store of the reasons has not answered.
@@ -55,7 +55,7 @@ pub(super) struct Situation {
     /// Jobs that wait or run; `None` until measured.
     pub(super) jobs: Option<u64>,
     /// How long they may take.
-    pub(super) pace: Pace,
+    pub(super) pace: Estimate,
     /// Poisoned messages; `None` until measured.
     pub(super) poisoned: Option<u64>,
     /// Views with items left wrong by their last audit, and how many.
@@ -66,7 +66,7 @@ pub(super) struct Situation {
 
 /// Estimate of how long the waiting jobs may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) enum Pace {
+pub(super) enum Estimate {
     /// Every job is being run: they end when they end, which may be soon or, of a backfill, late.
     #[default]
     Running,
@@ -76,7 +76,7 @@ pub(super) enum Pace {
     PerSecond(f64),
 }
 
-pub(super) fn headline(situation: &Situation) -> Headline {
+pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
     let catching_up = situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| catching_up(jobs, situation.pace));
     let stuck = situation.poisoned.filter(|poisoned| *poisoned > 0).map(|poisoned| format!("Stuck: {} poisoned", grouped(poisoned)));
     let mut news: Vec<(Mood, String)> = Vec::new();
@@ -150,12 +150,14 @@ fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
     }
 }
 
-fn catching_up(jobs: u64, pace: Pace) -> String {
+fn catching_up(jobs: u64, pace: Estimate) -> String {
     let noun = if jobs == 1 { "job" } else { "jobs" };
     let per_second = match pace {
-        Pace::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
-        Pace::PerSecond(per_second) if per_second > 0.0 => per_second,
-        Pace::Unknown | Pace::PerSecond(_) => return format!("Catching up: {} {noun}, time left unknown yet", grouped(jobs)),
+        Estimate::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
+        Estimate::PerSecond(per_second) if per_second > 0.0 => per_second,
+        Estimate::Unknown | Estimate::PerSecond(_) => {
+            return format!("Catching up: {} {noun}, time left unknown yet", grouped(jobs));
+        }
     };
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let left = Duration::try_from_secs_f64(jobs as f64 / per_second).unwrap_or(Duration::MAX);
@@ -203,35 +205,38 @@ mod tests {
     use crate::model::AccountName;
     use jiff::Timestamp;
 
-    fn calm() -> Situation {
-        Situation { jobs: Some(0), poisoned: Some(0), ..Situation::default() }
+    fn calm() -> HeadlineInputs {
+        HeadlineInputs { jobs: Some(0), poisoned: Some(0), ..HeadlineInputs::default() }
     }
 
     #[test]
     fn it_says_in_words_how_things_stand() {
-        let text = |situation: Situation| headline(&situation).text;
+        let text = |situation: HeadlineInputs| headline(&situation).text;
         assert_eq!(text(calm()), "Consistent");
         assert_eq!(
-            text(Situation { jobs: Some(12_400), pace: Pace::PerSecond(68.0), ..calm() }),
+            text(HeadlineInputs { jobs: Some(12_400), pace: Estimate::PerSecond(68.0), ..calm() }),
             "Catching up: 12,400 jobs, about 3 minutes"
         );
-        assert_eq!(text(Situation { jobs: Some(1), ..calm() }), "Catching up: 1 job");
-        assert_eq!(text(Situation { jobs: Some(63), pace: Pace::Unknown, ..calm() }), "Catching up: 63 jobs, time left unknown yet");
-        assert_eq!(text(Situation { poisoned: Some(3), ..calm() }), "Stuck: 3 poisoned");
+        assert_eq!(text(HeadlineInputs { jobs: Some(1), ..calm() }), "Catching up: 1 job");
+        assert_eq!(
+            text(HeadlineInputs { jobs: Some(63), pace: Estimate::Unknown, ..calm() }),
+            "Catching up: 63 jobs, time left unknown yet"
+        );
+        assert_eq!(text(HeadlineInputs { poisoned: Some(3), ..calm() }), "Stuck: 3 poisoned");
         let open = NotReady::CircuitOpen { account: AccountName::main(), service: "table", since: Timestamp::UNIX_EPOCH };
-        let away = Situation { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
+        let away = HeadlineInputs { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
         assert_eq!(text(away), "Store unreachable for 40 s: the table service of the account main");
-        assert_eq!(headline(&Situation::default()).mood, Mood::Starting);
+        assert_eq!(headline(&HeadlineInputs::default()).mood, Mood::Starting);
     }
 
     #[test]
     fn the_worst_comes_first_and_the_rest_is_said_below() {
         let open = NotReady::CircuitOpen { account: AccountName::main(), service: "queue", since: Timestamp::UNIX_EPOCH };
-        let all = headline(&Situation {
+        let all = headline(&HeadlineInputs {
             reasons: vec![open],
             unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
-            pace: Pace::Running,
+            pace: Estimate::Running,
             poisoned: Some(1),
             drift: vec![("by_email".to_owned(), 1)],
             silent: Vec::new(),
@@ -245,7 +250,7 @@ mod tests {
     fn what_the_last_audit_left_wrong_is_not_consistent() {
         let drift = |views: &[(&str, u64)]| {
             let drift = views.iter().map(|(view, items)| ((*view).to_owned(), *items)).collect();
-            headline(&Situation { drift, ..calm() })
+            headline(&HeadlineInputs { drift, ..calm() })
         };
         assert_eq!(drift(&[]).text, "Consistent");
         let one = drift(&[("by_email", 1)]);
@@ -257,7 +262,7 @@ mod tests {
     fn a_worker_that_hangs_is_not_consistent() {
         let told = |silent: &[(&str, u64)]| {
             let silent = silent.iter().map(|(name, seconds)| ((*name).to_owned(), Duration::from_secs(*seconds))).collect();
-            headline(&Situation { silent, ..calm() })
+            headline(&HeadlineInputs { silent, ..calm() })
         };
         let one = told(&[("host-12", 200)]);
         assert_eq!((one.mood, one.text.as_str()), (Mood::Stuck, "Another worker hangs or is gone: host-12, silent for 3 min"));
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn a_table_that_is_gone_is_somebody_s_to_mend() {
         let gone = NotReady::MissingTable { account: AccountName::main(), table: "ByEmail".parse().unwrap() };
-        let told = headline(&Situation { reasons: vec![gone], ..calm() });
+        let told = headline(&HeadlineInputs { reasons: vec![gone], ..calm() });
         assert_eq!(told.mood, Mood::Stuck);
         assert!(told.text.starts_with("Stuck: the table ByEmail of the account main does not exist"), "{}", told.text);
     }

@@ -20,7 +20,7 @@ const REFUSED: f64 = 0.01;
 
 /// Requests to one partition or queue for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Busy {
+pub struct PartitionLoad {
     /// The account.
     pub account: AccountName,
     /// The table or queue.
@@ -79,7 +79,7 @@ struct Peak {
 impl HotSeries {
     /// Records the busiest of a slot that has ended.
     #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
-    pub(super) fn sampled(&mut self, number: u64, busiest: Vec<Busy>) {
+    pub(super) fn sampled(&mut self, number: u64, busiest: Vec<PartitionLoad>) {
         self.0.retain(|_, peak| peak.seen + SLOTS as u64 > number);
         for busy in busiest {
             let last = busy.entities as f64 / SLOT.as_secs_f64();
@@ -146,9 +146,9 @@ fn shown((account, name, partition): &Place, peak: &Peak, number: u64, catalog: 
 mod tests {
     use super::*;
 
-    fn busy(partition: &str, entities: u64, throttled: u64) -> Busy {
+    fn busy(partition: &str, entities: u64, throttled: u64) -> PartitionLoad {
         let partition = Some(partition.to_owned());
-        Busy { account: AccountName::main(), name: "Employees".to_owned(), partition, entities, requests: 100, throttled }
+        PartitionLoad { account: AccountName::main(), name: "Employees".to_owned(), partition, entities, requests: 100, throttled }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub struct JobRecord {
     /// From enqueued to converged, in seconds; only of jobs that ended well.
     pub lag_seconds: Option<f64>,
     /// Changes to items, in order; at most 64 of them.
-    pub changes: Vec<Change>,
+    pub changes: Vec<JournalItem>,
     /// How many changes there were in all.
     pub changed: usize,
     /// Its requests to the stores, in order; at most 40 of them.
@@ -104,8 +104,8 @@ pub struct StepRecord {
 
 /// A change to one item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(title = "change")]
-pub struct Change {
+#[schemars(title = "change", rename = "Change")]
+pub struct JournalItem {
     /// The item's view.
     pub view: String,
     /// `create`, `update` or `delete`.
@@ -153,7 +153,7 @@ fn record(number: u64, job: &Delivered) -> JobRecord {
         deliveries: job.deliveries,
         took_seconds: job.took.as_secs_f64(),
         lag_seconds: job.lag.map(|lag| lag.as_secs_f64()),
-        changes: job.changes.iter().map(|change| Change { view: change.view.to_string(), action: change.action.name() }).collect(),
+        changes: job.changes.iter().map(|change| JournalItem { view: change.view.to_string(), action: change.action.name() }).collect(),
         changed: job.changed,
         steps: job.trail.steps.iter().map(step).collect(),
         requests: job.trail.requests,

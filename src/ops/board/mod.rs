@@ -29,12 +29,12 @@ mod walks;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use board::{Board, BoardParts, Work};
+pub use board::{Board, BoardParts, WorkerHandles};
 pub use cost::{Costs, ServiceCost};
 pub use headline::{Headline, Mood, SilentWorker};
 pub(crate) use headline::{grouped, lasting};
-pub use hot::{Busy, HotPartition, TARGET};
-pub use journal::{Change, JobFilter, JobRecord, StepRecord};
+pub use hot::{HotPartition, PartitionLoad, TARGET};
+pub use journal::{JobFilter, JobRecord, JournalItem, StepRecord};
 pub use queue::{QueueNow, QueueSlot};
 pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;

@@ -13,13 +13,13 @@ use crate::worker::{Carries, Delivered, Ending, QueueStatus, ReceiverState};
 /// The series of one queue.
 #[derive(Debug, Default)]
 pub(super) struct QueueSeries {
-    slots: VecDeque<Slot>,
+    slots: VecDeque<TimeSlot>,
     renewals: u64,
 }
 
 /// Ten seconds.
 #[derive(Debug, Clone, Default)]
-struct Slot {
+struct TimeSlot {
     number: u64,
     endings: [u32; Ending::ALL.len()],
     lags: Lags,
@@ -117,7 +117,7 @@ pub struct QueueSlot {
     pub renewals: u64,
 }
 
-impl Slot {
+impl TimeSlot {
     /// Whether there was work in it.
     fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.messages.is_some_and(|messages| messages > 0) || self.endings.iter().any(|count| *count > 0)
@@ -147,11 +147,11 @@ impl QueueSeries {
     }
 
     /// The slot with a number. The last one, except for figures measured a moment after their slot has ended.
-    fn slot(&mut self, number: u64) -> &mut Slot {
+    fn slot(&mut self, number: u64) -> &mut TimeSlot {
         let before = self.slots.iter().rposition(|slot| slot.number <= number);
         let mut at = before.map_or(0, |at| if self.slots[at].number == number { at } else { at + 1 });
         if self.slots.get(at).is_none_or(|slot| slot.number != number) {
-            self.slots.insert(at, Slot { number, ..Slot::default() });
+            self.slots.insert(at, TimeSlot { number, ..TimeSlot::default() });
         }
         while self.slots.len() > SLOTS && at > 0 {
             self.slots.pop_front();
@@ -160,7 +160,7 @@ impl QueueSeries {
         &mut self.slots[at]
     }
 
-    fn since(&self, first: u64) -> impl Iterator<Item = &Slot> {
+    fn since(&self, first: u64) -> impl Iterator<Item = &TimeSlot> {
         self.slots.iter().filter(move |slot| slot.number >= first)
     }
 
@@ -233,7 +233,7 @@ impl QueueSeries {
 /// The slots of several queues together, oldest first, without the one under way and none from before the program.
 pub(super) fn together<'a>(series: impl Iterator<Item = &'a QueueSeries>, number: u64) -> Vec<QueueSlot> {
     let first = number.saturating_sub(SLOTS as u64);
-    let mut sums: Vec<Slot> = (first..number).map(|number| Slot { number, ..Slot::default() }).collect();
+    let mut sums: Vec<TimeSlot> = (first..number).map(|number| TimeSlot { number, ..TimeSlot::default() }).collect();
     for series in series {
         for slot in series.since(first).filter(|slot| slot.number < number) {
             let Some(sum) = usize::try_from(slot.number - first).ok().and_then(|at| sums.get_mut(at)) else { continue };
@@ -250,7 +250,7 @@ pub(super) fn together<'a>(series: impl Iterator<Item = &'a QueueSeries>, number
     sums.into_iter().map(|slot| shown(&slot, number)).collect()
 }
 
-fn shown(slot: &Slot, number: u64) -> QueueSlot {
+fn shown(slot: &TimeSlot, number: u64) -> QueueSlot {
     let rate = |ending: Ending| f64::from(slot.endings[ending as usize]) / SLOT.as_secs_f64();
     QueueSlot {
         ago_seconds: (number - slot.number) * SLOT.as_secs(),

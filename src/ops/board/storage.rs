@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::hot::Busy;
+use super::hot::PartitionLoad;
 use super::{SLOT, SLOTS};
 use crate::model::AccountName;
 use crate::telemetry::latency::Latencies;
@@ -21,7 +21,7 @@ pub trait StorageMeter: Send + Sync {
     fn tallies(&self) -> Vec<ServiceTally>;
 
     /// The partitions and queues that were asked for most since this was last called.
-    fn busiest(&self) -> Vec<Busy>;
+    fn busiest(&self) -> Vec<PartitionLoad>;
 
     /// Lanes withheld for a while since they throttle, longest first.
     fn holds(&self) -> Vec<Hold>;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::adapters::circuit::Circuits;
-use crate::adapters::sim::{Fair, SimWorld};
+use crate::adapters::sim::{NoFaults, SimWorld};
 use crate::adapters::system::SystemClock;
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
@@ -73,7 +73,7 @@ impl StorageMeter for NoStorage {
     fn tallies(&self) -> Vec<ServiceTally> {
         Vec::new()
     }
-    fn busiest(&self) -> Vec<Busy> {
+    fn busiest(&self) -> Vec<PartitionLoad> {
         Vec::new()
     }
     fn holds(&self) -> Vec<Hold> {
@@ -125,7 +125,7 @@ fn what_this_worker_poisons_is_known_at_once() {
 #[tokio::test(start_paused = true)]
 async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Fair)).account();
+    let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
     let stores = Stores::new(BTreeMap::from([(AccountName::main(), account.clone())]));
     let board = board(clock);
     let (queue, poison) = (board.configured()[0].clone(), QueueName::new("jobs-poison").unwrap());

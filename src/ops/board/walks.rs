@@ -56,7 +56,7 @@ impl fmt::Display for WalkNow {
     }
 }
 
-struct Walk {
+struct RecordedWalk {
     op: &'static str,
     queue: String,
     walked: Walked,
@@ -65,7 +65,7 @@ struct Walk {
 
 /// Jobs about whole tables, by the ids of their messages.
 #[derive(Default)]
-pub(super) struct Walks(BTreeMap<String, Walk>);
+pub(super) struct Walks(BTreeMap<String, RecordedWalk>);
 
 impl Walks {
     /// A delivery ended.
@@ -73,7 +73,7 @@ impl Walks {
         match (&delivery.walked, delivery.ending) {
             (Some(walked), _) => {
                 let (queue, walked) = (delivery.queue.to_string(), walked.clone());
-                self.0.insert(delivery.message_id.clone(), Walk { op: delivery.op, queue, walked, at: delivery.at });
+                self.0.insert(delivery.message_id.clone(), RecordedWalk { op: delivery.op, queue, walked, at: delivery.at });
                 while self.0.len() > MOST {
                     let oldest = self.0.iter().min_by_key(|(_, walk)| walk.at).map(|(id, _)| id.clone());
                     oldest.and_then(|oldest| self.0.remove(&oldest));
@@ -87,10 +87,10 @@ impl Walks {
 
     /// Those under way, in the order of their scopes.
     pub(super) fn now(&self, now: Timestamp) -> Vec<WalkNow> {
-        let recent = |walk: &Walk| Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER;
-        let mut walks: Vec<(&String, &Walk)> = self.0.iter().filter(|(_, walk)| recent(walk)).collect();
+        let recent = |walk: &RecordedWalk| Duration::try_from(now.duration_since(walk.at)).unwrap_or_default() < FORGOTTEN_AFTER;
+        let mut walks: Vec<(&String, &RecordedWalk)> = self.0.iter().filter(|(_, walk)| recent(walk)).collect();
         walks.sort_by(|(_, a), (_, b)| (&a.walked.of, a.op).cmp(&(&b.walked.of, b.op)));
-        let shown = |(id, Walk { op, queue, walked, at }): (&String, &Walk)| WalkNow {
+        let shown = |(id, RecordedWalk { op, queue, walked, at }): (&String, &RecordedWalk)| WalkNow {
             op,
             of: walked.of.clone(),
             primaries: walked.primaries,

@@ -15,7 +15,7 @@ const ADDRESSES: usize = 4_096;
 /// How often each address failed lately. Nothing here keeps a right token out: a client that shares an address with a guesser (a proxy, a
 /// sidecar, loopback) is let in as ever. That guessing is hopeless is the work of a token's length.
 #[derive(Debug, Default)]
-pub(super) struct Failures(Mutex<BTreeMap<IpAddr, Debt>>);
+pub(super) struct AddressFailures(Mutex<BTreeMap<IpAddr, Debt>>);
 
 /// When an address's failures will be forgotten: each adds [`AGAIN`].
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ struct Debt {
     paid_off: Duration,
 }
 
-impl Failures {
+impl AddressFailures {
     /// How long an address has to wait before it may be wrong again; `None` where it may at once.
     pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
         let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn after_ten_wrong_tokens_an_address_waits_and_others_do_not() {
-        let failures = Failures::default();
+        let failures = AddressFailures::default();
         let mut now = Duration::from_secs(100);
         for _ in 0..10 {
             assert_eq!(failures.wait(HERE, now), None);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let failures = Failures::default();
+        let failures = AddressFailures::default();
         for address in 0..10_000_u32 {
             failures.failed(IpAddr::from(address.to_be_bytes()), Duration::from_secs(1));
         }

@@ -33,8 +33,8 @@ pub use tokens::bell_key;
 use crate::ports::Clock;
 use crate::settings::{HttpSettings, OpenReads};
 use crate::telemetry::AUDIT;
-use failures::Failures;
-use origin::Origin;
+use failures::AddressFailures;
+use origin::RequestOrigin;
 use sessions::Sessions;
 use tokens::{Rights, Tokens};
 
@@ -48,7 +48,7 @@ pub struct Guard {
     loopback: bool,
     open_reads: OpenReads,
     clock: Arc<dyn Clock>,
-    failures: Arc<Failures>,
+    failures: Arc<AddressFailures>,
     sessions: Arc<Sessions>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Visitor {
 
 /// The known facts of a request before it is let through.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct RequestFacts<'a> {
     method: &'a Method,
     version: Version,
     headers: &'a HeaderMap,
@@ -91,17 +91,17 @@ impl Guard {
     }
 
     /// Whether a request is let through.
-    fn admits(&self, asked: Asked<'_>) -> Result<(), Refusal> {
-        let Asked { method, headers, peer, .. } = asked;
+    fn admits(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
+        let RequestFacts { method, headers, peer, .. } = asked;
         let needed = if matches!(*method, Method::GET | Method::HEAD) { Rights::Read } else { Rights::Operate };
         let reads = needed == Rights::Read;
         let closed = match self.open(asked) {
             Ok(()) if reads => return Ok(()),
             Err(closed) if reads => closed,
-            Ok(()) | Err(_) => Refusal::WrongToken,
+            Ok(()) | Err(_) => AccessRefusal::WrongToken,
         };
         if !self.tokens.allow(needed) {
-            return Err(if closed == Refusal::WrongToken { Refusal::NoTokenConfigured } else { closed });
+            return Err(if closed == AccessRefusal::WrongToken { AccessRefusal::NoTokenConfigured } else { closed });
         }
         let by_token = match headers.get(header::AUTHORIZATION) {
             None => None,
@@ -109,43 +109,43 @@ impl Guard {
         };
         let rights = by_token.or_else(|| self.sessions.rights(headers, self.clock.monotonic())).ok_or(closed)?;
         if rights < needed {
-            return Err(Refusal::ReadsOnly);
+            return Err(AccessRefusal::ReadsOnly);
         }
         match origin::origin(headers) {
-            Origin::Same => Ok(()),
-            Origin::Unsaid if reads || by_token.is_some() => Ok(()),
+            RequestOrigin::Same => Ok(()),
+            RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(()),
             // A link from elsewhere may lead here; the page that it is on cannot read the target.
-            Origin::Other if reads => Ok(()),
-            Origin::Other | Origin::Unsaid => Err(Refusal::OtherSite),
+            RequestOrigin::Other if reads => Ok(()),
+            RequestOrigin::Other | RequestOrigin::Unsaid => Err(AccessRefusal::OtherSite),
         }
     }
 
     /// Whether reading is open to a request without a token; else why not.
-    fn open(&self, asked: Asked<'_>) -> Result<(), Refusal> {
+    fn open(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
         if !self.loopback || self.open_reads == OpenReads::Never {
-            return Err(Refusal::WrongToken);
+            return Err(AccessRefusal::WrongToken);
         }
         if !origin::names_this_machine(asked.headers) {
-            return Err(Refusal::ForeignName);
+            return Err(AccessRefusal::ForeignName);
         }
         if self.open_reads == OpenReads::Direct && origin::is_proxied(asked.version, asked.headers) {
-            return Err(Refusal::Proxied);
+            return Err(AccessRefusal::Proxied);
         }
         Ok(())
     }
 
     /// Compares a token that an address sent; returns its rights.
-    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<Rights, Refusal> {
+    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<Rights, AccessRefusal> {
         if let Some(rights) = given.and_then(|given| self.tokens.rights(given)) {
             return Ok(rights);
         }
         let now = self.clock.monotonic();
         if let Some(wait) = self.failures.wait(peer, now) {
-            return Err(Refusal::TooOften(wait));
+            return Err(AccessRefusal::TooOften(wait));
         }
         self.failures.failed(peer, now);
         tracing::warn!(%peer, "a wrong token was sent");
-        Err(Refusal::WrongToken)
+        Err(AccessRefusal::WrongToken)
     }
 }
 
@@ -157,7 +157,7 @@ fn bearer(authorization: &str) -> Option<&str> {
 
 /// Why a request is not let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum AccessRefusal {
     NoTokenConfigured,
     WrongToken,
     ReadsOnly,
@@ -167,7 +167,7 @@ enum Refusal {
     Proxied,
 }
 
-impl Refusal {
+impl AccessRefusal {
     const fn words(self) -> &'static str {
         match self {
             Self::NoTokenConfigured => "this needs a token, and none is configured: set http.token_env",
@@ -183,7 +183,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AccessRefusal {
     fn into_response(self) -> Response {
         let text = format!("{}\n", self.words());
         match self {
@@ -204,7 +204,7 @@ pub(super) async fn check(State(guard): State<Guard>, mut request: Request, next
         return next.run(request).await;
     }
     let peer = *request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY);
-    let asked = Asked { method: request.method(), version: request.version(), headers: request.headers(), peer: peer.0 };
+    let asked = RequestFacts { method: request.method(), version: request.version(), headers: request.headers(), peer: peer.0 };
     match guard.admits(asked) {
         Ok(()) => {
             let signed_in = guard.sessions.rights(request.headers(), guard.clock.monotonic()) == Some(Rights::Operate);
@@ -213,7 +213,7 @@ pub(super) async fn check(State(guard): State<Guard>, mut request: Request, next
             request.extensions_mut().insert(actor);
             next.run(request).await
         }
-        Err(Refusal::WrongToken | Refusal::Proxied) if guard.tokens.allow(Rights::Read) && wants_a_page(&request) => {
+        Err(AccessRefusal::WrongToken | AccessRefusal::Proxied) if guard.tokens.allow(Rights::Read) && wants_a_page(&request) => {
             Redirect::to("/login").into_response()
         }
         Err(refusal) => refusal.into_response(),
@@ -240,8 +240,8 @@ pub(super) async fn log_in(
     form: Form<Login>,
 ) -> Response {
     let peer = peer.map_or(Peer::NOBODY, |peer| peer.0);
-    if origin::origin(&headers) == Origin::Other {
-        return Refusal::OtherSite.into_response();
+    if origin::origin(&headers) == RequestOrigin::Other {
+        return AccessRefusal::OtherSite.into_response();
     }
     match guard.compare(Some(form.token.expose_secret()), peer.0) {
         Ok(rights) => {
@@ -251,7 +251,7 @@ pub(super) async fn log_in(
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
         }
         // Back to the form; a program sees by the status that it got no session.
-        Err(Refusal::WrongToken) => {
+        Err(AccessRefusal::WrongToken) => {
             (StatusCode::UNAUTHORIZED, [(header::REFRESH, "0; url=/login?wrong=1")], "that is not the token\n").into_response()
         }
         Err(refusal) => refusal.into_response(),
@@ -260,8 +260,8 @@ pub(super) async fn log_in(
 
 /// Ends a session.
 pub(super) async fn log_out(State(guard): State<Guard>, headers: HeaderMap) -> Response {
-    if origin::origin(&headers) == Origin::Other {
-        return Refusal::OtherSite.into_response();
+    if origin::origin(&headers) == RequestOrigin::Other {
+        return AccessRefusal::OtherSite.into_response();
     }
     ([(header::SET_COOKIE, guard.sessions.end(&headers))], Redirect::to("/")).into_response()
 }
@@ -288,8 +288,8 @@ mod tests {
     }
 
     impl Guard {
-        fn lets(&self, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Result<(), Refusal> {
-            self.admits(Asked { method, version: Version::HTTP_11, headers, peer })
+        fn lets(&self, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Result<(), AccessRefusal> {
+            self.admits(RequestFacts { method, version: Version::HTTP_11, headers, peer })
         }
     }
 
@@ -298,17 +298,17 @@ mod tests {
         for address in ["127.0.0.1:9464", "[::1]:9464", "[::ffff:127.0.0.1]:9464"] {
             let guard = guard(address, Some("s3cret"));
             assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Ok(()));
-            assert_eq!(guard.lets(&Method::POST, &headers(&[]), PEER), Err(Refusal::WrongToken));
+            assert_eq!(guard.lets(&Method::POST, &headers(&[]), PEER), Err(AccessRefusal::WrongToken));
             assert_eq!(guard.lets(&Method::POST, &headers(&[("authorization", "Bearer s3cret")]), PEER), Ok(()));
         }
-        assert_eq!(guard("127.0.0.1:9464", None).lets(&Method::POST, &headers(&[]), PEER), Err(Refusal::NoTokenConfigured));
+        assert_eq!(guard("127.0.0.1:9464", None).lets(&Method::POST, &headers(&[]), PEER), Err(AccessRefusal::NoTokenConfigured));
     }
 
     #[test]
     fn a_name_that_is_not_this_machine_s_reads_nothing_on_loopback_without_the_token() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
         let rebound = headers(&[("host", "evil.example:9464")]);
-        assert_eq!(guard.lets(&Method::GET, &rebound, PEER), Err(Refusal::ForeignName));
+        assert_eq!(guard.lets(&Method::GET, &rebound, PEER), Err(AccessRefusal::ForeignName));
         let proxied = headers(&[("host", "evenkeel.contoso.com"), ("authorization", "Bearer s3cret")]);
         assert_eq!(guard.lets(&Method::GET, &proxied, PEER), Ok(()));
     }
@@ -319,9 +319,9 @@ mod tests {
         assert_eq!(guard.lets(&Method::GET, &headers(&[("authorization", "bearer s3cret")]), PEER), Ok(()));
         for wrong in ["Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "s3cret"] {
             let given = headers(&[("authorization", wrong)]);
-            assert_eq!(guard.lets(&Method::GET, &given, PEER), Err(Refusal::WrongToken), "{wrong:?}");
+            assert_eq!(guard.lets(&Method::GET, &given, PEER), Err(AccessRefusal::WrongToken), "{wrong:?}");
         }
-        assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Err(Refusal::WrongToken));
+        assert_eq!(guard.lets(&Method::GET, &headers(&[]), PEER), Err(AccessRefusal::WrongToken));
     }
 
     #[test]
@@ -332,11 +332,11 @@ mod tests {
         let own = headers(&[("host", "localhost:1"), ("origin", "http://localhost:1"), ("cookie", cookie)]);
         assert_eq!(guard.lets(&Method::POST, &own, PEER), Ok(()));
         let foreign = headers(&[("host", "localhost:1"), ("origin", "http://evil.example"), ("cookie", cookie)]);
-        assert_eq!(guard.lets(&Method::POST, &foreign, PEER), Err(Refusal::OtherSite));
+        assert_eq!(guard.lets(&Method::POST, &foreign, PEER), Err(AccessRefusal::OtherSite));
         let unsaid = headers(&[("host", "localhost:1"), ("cookie", cookie)]);
-        assert_eq!(guard.lets(&Method::POST, &unsaid, PEER), Err(Refusal::OtherSite), "a browser says where it comes from");
+        assert_eq!(guard.lets(&Method::POST, &unsaid, PEER), Err(AccessRefusal::OtherSite), "a browser says where it comes from");
         let token = headers(&[("host", "h"), ("sec-fetch-site", "cross-site"), ("authorization", "Bearer s3cret")]);
-        assert_eq!(guard.lets(&Method::POST, &token, PEER), Err(Refusal::OtherSite));
+        assert_eq!(guard.lets(&Method::POST, &token, PEER), Err(AccessRefusal::OtherSite));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         let guess = |token: &str, peer| guard.lets(&Method::GET, &headers(&[("authorization", &format!("Bearer {token}"))]), peer);
         let mut refused = 0;
         for number in 0..1_000 {
-            refused += usize::from(matches!(guess(&format!("{number}"), PEER), Err(Refusal::TooOften(_))));
+            refused += usize::from(matches!(guess(&format!("{number}"), PEER), Err(AccessRefusal::TooOften(_))));
             assert_eq!(guess("s3cret", PEER), Ok(()), "after {number} wrong ones of this address");
         }
         assert_eq!(refused, 990);
@@ -356,14 +356,14 @@ mod tests {
         let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), OpenReads::Direct);
         let bearer = headers(&[("authorization", "Bearer scrape")]);
         assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
-        assert_eq!(guard.lets(&Method::POST, &bearer, PEER), Err(Refusal::ReadsOnly));
+        assert_eq!(guard.lets(&Method::POST, &bearer, PEER), Err(AccessRefusal::ReadsOnly));
         let cookie = guard.sessions.begin(Rights::Read, guard.clock.monotonic());
         let own = headers(&[("host", "h"), ("origin", "http://h"), ("cookie", cookie.split(';').next().unwrap())]);
         assert_eq!(guard.lets(&Method::GET, &own, PEER), Ok(()), "nor does a session that it gave");
-        assert_eq!(guard.lets(&Method::POST, &own, PEER), Err(Refusal::ReadsOnly));
+        assert_eq!(guard.lets(&Method::POST, &own, PEER), Err(AccessRefusal::ReadsOnly));
         let alone = with("0.0.0.0:9464", None, Some("scrape"), OpenReads::Direct);
         assert_eq!(alone.lets(&Method::GET, &bearer, PEER), Ok(()));
-        assert_eq!(alone.lets(&Method::POST, &bearer, PEER), Err(Refusal::NoTokenConfigured));
+        assert_eq!(alone.lets(&Method::POST, &bearer, PEER), Err(AccessRefusal::NoTokenConfigured));
     }
 
     #[test]
@@ -381,17 +381,17 @@ mod tests {
         let [direct, open, never] = &guards;
         for header in proxied {
             let asked = headers(&[("host", "127.0.0.1:9464"), header]);
-            assert_eq!(direct.lets(&Method::GET, &asked, PEER), Err(Refusal::Proxied), "{header:?}");
+            assert_eq!(direct.lets(&Method::GET, &asked, PEER), Err(AccessRefusal::Proxied), "{header:?}");
             assert_eq!(open.lets(&Method::GET, &asked, PEER), Ok(()), "{header:?}");
             let token = headers(&[("host", "127.0.0.1:9464"), header, ("authorization", "Bearer s3cret")]);
             assert_eq!(direct.lets(&Method::GET, &token, PEER), Ok(()), "{header:?}");
         }
         let (direct_headers, method) = (headers(&[("host", "127.0.0.1:9464")]), &Method::GET);
         // How nginx asks unless told otherwise: in HTTP/1.0, under the address that it was given, and with no other trace.
-        let old = Asked { method, version: Version::HTTP_10, headers: &direct_headers, peer: PEER };
-        assert_eq!(direct.admits(old), Err(Refusal::Proxied));
-        assert_eq!(direct.admits(Asked { version: Version::HTTP_11, ..old }), Ok(()));
-        assert_eq!(never.lets(method, &direct_headers, PEER), Err(Refusal::WrongToken));
+        let old = RequestFacts { method, version: Version::HTTP_10, headers: &direct_headers, peer: PEER };
+        assert_eq!(direct.admits(old), Err(AccessRefusal::Proxied));
+        assert_eq!(direct.admits(RequestFacts { version: Version::HTTP_11, ..old }), Ok(()));
+        assert_eq!(never.lets(method, &direct_headers, PEER), Err(AccessRefusal::WrongToken));
     }
 
     #[test]

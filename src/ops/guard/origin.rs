@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, Version, header};
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum RequestOrigin {
     /// A page of this server.
     Same,
     /// Another site's page, or one with a hidden origin.
@@ -15,19 +15,19 @@ pub(super) enum Origin {
     Unsaid,
 }
 
-/// The origin of a request: by the browser's own header (`Sec-Fetch-Site`) before `Origin`.
-pub(super) fn origin(headers: &HeaderMap) -> Origin {
+/// The origin of a request: by the browser's own header (`Sec-Fetch-Site`) before `RequestOrigin`.
+pub(super) fn origin(headers: &HeaderMap) -> RequestOrigin {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if headers.contains_key("sec-fetch-site") {
-        return if text("sec-fetch-site") == Some("same-origin") { Origin::Same } else { Origin::Other };
+        return if text("sec-fetch-site") == Some("same-origin") { RequestOrigin::Same } else { RequestOrigin::Other };
     }
     if !headers.contains_key(header::ORIGIN) {
-        return Origin::Unsaid;
+        return RequestOrigin::Unsaid;
     }
     let same = text("origin").and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
     match (same, text("host")) {
-        (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host) => Origin::Same,
-        _ => Origin::Other,
+        (Some(origin), Some(host)) if origin.eq_ignore_ascii_case(host) => RequestOrigin::Same,
+        _ => RequestOrigin::Other,
     }
 }
 
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn a_foreign_page_is_told_from_our_own() {
         let of = |pairs: &[(&'static str, &str)]| origin(&headers(pairs));
-        assert_eq!(of(&[("host", "h:1")]), Origin::Unsaid);
-        assert_eq!(of(&[("host", "h:1"), ("origin", "http://h:1")]), Origin::Same);
-        assert_eq!(of(&[("host", "h:1"), ("origin", "null"), ("sec-fetch-site", "same-origin")]), Origin::Same);
+        assert_eq!(of(&[("host", "h:1")]), RequestOrigin::Unsaid);
+        assert_eq!(of(&[("host", "h:1"), ("origin", "http://h:1")]), RequestOrigin::Same);
+        assert_eq!(of(&[("host", "h:1"), ("origin", "null"), ("sec-fetch-site", "same-origin")]), RequestOrigin::Same);
         for foreign in [
             &[("host", "h:1"), ("origin", "http://h:2")][..],
             &[("host", "h:1"), ("origin", "null")],
@@ -83,7 +83,7 @@ mod tests {
             &[("host", "h:1"), ("sec-fetch-site", "none")],
             &[("origin", "http://h:1")],
         ] {
-            assert_eq!(of(foreign), Origin::Other, "{foreign:?}");
+            assert_eq!(of(foreign), RequestOrigin::Other, "{foreign:?}");
         }
     }
 

@@ -8,13 +8,13 @@ use url::form_urlencoded;
 
 use super::layout;
 use super::poison::Meant;
-use crate::ops::api::poison::{Change, Selection, change};
+use crate::ops::api::poison::{MessageAction, Selection, change};
 use crate::ops::api::{Api, send, set_log, sync_of};
 use crate::ops::guard::{Actor, Visitor};
 
 /// Which entity.
 #[derive(Debug, Deserialize)]
-pub(super) struct Which {
+pub(super) struct ChangeQuery {
     table: String,
     pk: String,
     rk: String,
@@ -32,7 +32,7 @@ pub(super) async fn requeue(
     Extension(actor): Extension<Actor>,
     form: String,
 ) -> Response {
-    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), Change::Requeue, "requeued").await
+    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), MessageAction::Requeue, "requeued").await
 }
 
 pub(super) async fn discard(
@@ -41,10 +41,10 @@ pub(super) async fn discard(
     Extension(actor): Extension<Actor>,
     form: String,
 ) -> Response {
-    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), Change::Discard, "discarded").await
+    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), MessageAction::Discard, "discarded").await
 }
 
-async fn handle(api: &Api, (visitor, actor): (Visitor, Actor), meant: Meant, what: Change, verb: &str) -> Response {
+async fn handle(api: &Api, (visitor, actor): (Visitor, Actor), meant: Meant, what: MessageAction, verb: &str) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
     let Meant { queue, reason, ids, all, .. } = meant;
     // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
@@ -63,9 +63,9 @@ pub(super) async fn reconcile(
     State(api): State<Api>,
     Extension(visitor): Extension<Visitor>,
     Extension(actor): Extension<Actor>,
-    Form(which): Form<Which>,
+    Form(which): Form<ChangeQuery>,
 ) -> Response {
-    let Which { table, pk, rk } = which;
+    let ChangeQuery { table, pk, rk } = which;
     let sent = match sync_of(&api, &table, &pk, &rk) {
         Ok(job) => send(&api, &job, None, &actor).await,
         Err(problem) => Err(problem),

@@ -74,7 +74,7 @@ fn minutes(slots: usize) -> u64 {
 pub(super) struct Spark(pub(super) Values);
 
 impl Spark {
-    fn path(&self, shape: Shape) -> String {
+    fn path(&self, shape: ChartShape) -> String {
         let top = ceiling(self.0.iter().flatten().copied().fold(0.0, f64::max));
         path(&self.0, top, self.0.len().max(2), shape)
     }
@@ -85,7 +85,7 @@ fn span(slots: usize) -> usize {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum ChartShape {
     Line,
     /// Down to zero.
     Area,
@@ -93,7 +93,7 @@ enum Shape {
 
 /// The line through the values, which end at the right; broken where something was not measured. Points between two
 /// of their own height are left out.
-fn path(values: &[Option<f64>], top: f64, span: usize, shape: Shape) -> String {
+fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> String {
     let mut path = String::new();
     let missing = span.saturating_sub(values.len());
     #[expect(clippy::cast_precision_loss, reason = "360 slots")]
@@ -112,9 +112,9 @@ fn path(values: &[Option<f64>], top: f64, span: usize, shape: Shape) -> String {
             }
             match shape {
                 // A single value is a dot.
-                Shape::Line if piece.len() == 1 => path.push_str("h0.1"),
-                Shape::Line => {}
-                Shape::Area => {
+                ChartShape::Line if piece.len() == 1 => path.push_str("h0.1"),
+                ChartShape::Line => {}
+                ChartShape::Area => {
                     let _ = write!(path, "V{HEIGHT:.0}H{first:.0}Z");
                 }
             }
@@ -144,14 +144,14 @@ mod tests {
     #[test]
     fn a_line_ends_now_and_breaks_where_nothing_was_measured() {
         let values = [Some(1.0), None, Some(0.0), Some(0.5)];
-        assert_eq!(path(&values, 1.0, 11, Shape::Line), "M700 0.0h0.1M900 100.0L1000 50.0");
-        assert_eq!(path(&values[2..], 1.0, 11, Shape::Area), "M900 100.0L1000 50.0V100H900Z");
-        assert_eq!(path(&[], 1.0, 30, Shape::Line), "");
+        assert_eq!(path(&values, 1.0, 11, ChartShape::Line), "M700 0.0h0.1M900 100.0L1000 50.0");
+        assert_eq!(path(&values[2..], 1.0, 11, ChartShape::Area), "M900 100.0L1000 50.0V100H900Z");
+        assert_eq!(path(&[], 1.0, 30, ChartShape::Line), "");
     }
 
     #[test]
     fn what_stays_the_same_takes_two_points() {
-        assert_eq!(path(&[Some(0.0); 361], 1.0, 361, Shape::Line), "M0 100.0L1000 100.0");
+        assert_eq!(path(&[Some(0.0); 361], 1.0, 361, ChartShape::Line), "M0 100.0L1000 100.0");
     }
 
     #[test]

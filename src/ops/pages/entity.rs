@@ -21,7 +21,7 @@ const VALUE: usize = 400;
 
 /// Which entity.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Which {
+pub(super) struct EntityQuery {
     #[serde(default)]
     table: String,
     #[serde(default)]
@@ -36,12 +36,12 @@ pub(super) struct Which {
 #[template(path = "entity.html")]
 struct EntityPage {
     tables: Vec<String>,
-    which: Which,
+    which: EntityQuery,
     report: Option<EntityReport>,
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(which): Query<Which>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(api): State<Api>, Query(which): Query<EntityQuery>, Extension(visitor): Extension<Visitor>) -> Response {
     let report = if which.table.is_empty() {
         None
     } else {

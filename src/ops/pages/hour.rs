@@ -10,19 +10,19 @@ use super::chart::{Chart, Values};
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
 use crate::model::QueueName;
-use crate::ops::api::{Api, Problem};
+use crate::ops::api::{Api, ApiProblem};
 use crate::ops::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
 use crate::ops::guard::Visitor;
 
 /// Which queue.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Of {
+pub(super) struct HourQuery {
     queue: Option<String>,
 }
 
 /// Which storage service.
 #[derive(Debug, Deserialize)]
-pub(super) struct Service {
+pub(super) struct ServiceQuery {
     account: String,
     service: String,
 }
@@ -57,24 +57,24 @@ struct StorageHourPage<'a> {
     slots: &'a [ServiceSlot],
 }
 
-impl Of {
-    fn name(&self, board: &Board) -> Result<Option<QueueName>, Problem> {
+impl HourQuery {
+    fn name(&self, board: &Board) -> Result<Option<QueueName>, ApiProblem> {
         let Some(name) = self.queue.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
         let known = board.queues().iter().any(|queue| queue.queue == name);
         let name = QueueName::new(name).ok().filter(|_| known);
-        name.map(Some).ok_or_else(|| Problem::unknown("nothing is received from a queue of this name"))
+        name.map(Some).ok_or_else(|| ApiProblem::unknown("nothing is received from a queue of this name"))
     }
 }
 
 /// The charts of one queue alone, for a page that is live.
-pub(super) async fn charts(State(api): State<Api>, Path(queue): Path<String>) -> Result<Html<String>, Problem> {
-    let queue = Of { queue: Some(queue) }.name(&api.board)?;
+pub(super) async fn charts(State(api): State<Api>, Path(queue): Path<String>) -> Result<Html<String>, ApiProblem> {
+    let queue = HourQuery { queue: Some(queue) }.name(&api.board)?;
     Ok(Html(queue_charts(&api.board, queue).to_string()))
 }
 
 /// One queue's page.
 pub(super) async fn queue(State(api): State<Api>, Path(queue): Path<String>, Extension(visitor): Extension<Visitor>) -> Response {
-    let of = Of { queue: Some(queue.clone()) };
+    let of = HourQuery { queue: Some(queue.clone()) };
     match of.name(&api.board) {
         Err(problem) => layout::problem("/", &problem, visitor),
         Ok(name) => {
@@ -155,7 +155,7 @@ fn queue_charts(board: &Board, queue: Option<QueueName>) -> LastHour {
 }
 
 /// The last hour as a table, the newest first.
-pub(super) async fn table(State(api): State<Api>, Query(of): Query<Of>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn table(State(api): State<Api>, Query(of): Query<HourQuery>, Extension(visitor): Extension<Visitor>) -> Response {
     let queue = match of.name(&api.board) {
         Ok(queue) => queue,
         Err(problem) => return layout::problem("/", &problem, visitor),
@@ -166,12 +166,12 @@ pub(super) async fn table(State(api): State<Api>, Query(of): Query<Of>, Extensio
 }
 
 /// The last hour of a storage service as a table, the newest first.
-pub(super) async fn storage(State(api): State<Api>, Query(of): Query<Service>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn storage(State(api): State<Api>, Query(of): Query<ServiceQuery>, Extension(visitor): Extension<Visitor>) -> Response {
     let hours = api.board.storage_hour();
     let account = api.settings.accounts.iter().any(|account| account.name.as_str() == of.account);
     let sink = api.settings.sinks.iter().any(|sink| sink.name.as_str() == of.account);
     if !(account && ["table", "queue", "blob"].contains(&of.service.as_str()) || sink && of.service == "search") {
-        return layout::problem("/storage", &Problem::unknown("nothing is stored in a service of this name"), visitor);
+        return layout::problem("/storage", &ApiProblem::unknown("nothing is stored in a service of this name"), visitor);
     }
     // In the first seconds of a daemon nothing is measured yet.
     let slots = hours.iter().find(|hour| hour.account == of.account && hour.service == of.service).map_or(&[][..], |hour| &hour.slots);

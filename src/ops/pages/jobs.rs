@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
-use crate::ops::api::{Api, Problem, ending};
+use crate::ops::api::{Api, ApiProblem, ending};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::ops::guard::Visitor;
 use crate::worker::Ending;
@@ -18,7 +18,7 @@ const PAGE: usize = 50;
 
 /// The search terms.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Search {
+pub(super) struct JobSearch {
     #[serde(default)]
     key: String,
     #[serde(default)]
@@ -29,14 +29,14 @@ pub(super) struct Search {
 #[derive(Template)]
 #[template(path = "jobs.html", blocks = ["list"])]
 struct JobsPage {
-    search: Search,
+    search: JobSearch,
     jobs: Vec<JobRecord>,
     /// The last of a full page.
     last: Option<u64>,
 }
 
 impl JobsPage {
-    fn find(api: &Api, search: Search) -> Result<Self, Problem> {
+    fn find(api: &Api, search: JobSearch) -> Result<Self, ApiProblem> {
         let ending = Some(search.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose()?;
         let jobs = api.board.jobs(&JobFilter { text: search.key.clone(), ending, before: search.before }, PAGE);
         let last = jobs.last().filter(|_| jobs.len() == PAGE).map(|last| last.number);
@@ -44,7 +44,7 @@ impl JobsPage {
     }
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(search): Query<Search>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>, Extension(visitor): Extension<Visitor>) -> Response {
     match JobsPage::find(&api, search) {
         Ok(body) => layout::page("Recent jobs", "/jobs", &body, visitor),
         Err(problem) => layout::problem("/jobs", &problem, visitor),
@@ -52,6 +52,6 @@ pub(super) async fn page(State(api): State<Api>, Query(search): Query<Search>, E
 }
 
 /// The list alone.
-pub(super) async fn part(State(api): State<Api>, Query(search): Query<Search>) -> Result<Html<String>, Problem> {
+pub(super) async fn part(State(api): State<Api>, Query(search): Query<JobSearch>) -> Result<Html<String>, ApiProblem> {
     Ok(Html(JobsPage::find(&api, search)?.as_list().to_string()))
 }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::words::Counted as _;
 use super::{layout, words};
-use crate::ops::api::poison::{Poison, Poisoned, Shown, front, off_the_runtime};
-use crate::ops::api::{Api, Problem};
+use crate::ops::api::poison::{FilterQuery, Poison, Poisoned, front, off_the_runtime};
+use crate::ops::api::{Api, ApiProblem};
 use crate::ops::guard::Visitor;
 use crate::worker::poison::ShownBody;
 
@@ -20,7 +20,7 @@ const REASONS: [&str; 5] = ["exhausted", "permanent", "undecodable", "expired", 
 
 /// The selection shown, and the action before.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct PoisonQuery {
     #[serde(default)]
     queue: String,
     #[serde(default)]
@@ -65,14 +65,14 @@ impl Meant {
 #[derive(Template)]
 #[template(path = "poison.html")]
 struct PoisonPage {
-    asked: Asked,
+    asked: PoisonQuery,
     queues: Vec<String>,
     poison: Poison,
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(asked): Query<Asked>, Extension(visitor): Extension<Visitor>) -> Response {
-    let shown = Shown { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
+pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery>, Extension(visitor): Extension<Visitor>) -> Response {
+    let shown = FilterQuery { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
     let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
     let drawn = async {
         let body = PoisonPage { asked, queues, poison: front(&api, &shown).await?, visitor };
@@ -117,7 +117,7 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
     let (verb, class, action) = match meant.what.as_str() {
         "requeue" => ("Requeue", "main", "/poison/requeue"),
         "discard" => ("Discard", "danger", "/poison/discard"),
-        _ => return layout::problem("/poison", &Problem::unusable("requeue or discard?"), visitor),
+        _ => return layout::problem("/poison", &ApiProblem::unusable("requeue or discard?"), visitor),
     };
     let which = match (meant.ids.len(), meant.ids.first()) {
         (1, Some(id)) => format!("the message {id}"),

@@ -14,7 +14,7 @@ use crate::ops::guard::Visitor;
 
 /// The earlier action.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Before {
+pub(super) struct SystemQuery {
     #[serde(default)]
     log: String,
 }
@@ -30,7 +30,7 @@ struct SystemPage {
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(before): Query<Before>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(api): State<Api>, Query(before): Query<SystemQuery>, Extension(visitor): Extension<Visitor>) -> Response {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let config = api.config();
     let values = config["values"].as_array().into_iter().flatten();

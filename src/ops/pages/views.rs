@@ -17,7 +17,7 @@ const PAGE: usize = 50;
 
 /// Where a page begins.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Which {
+pub(super) struct ViewsQuery {
     #[serde(default)]
     after: String,
 }
@@ -33,7 +33,7 @@ struct ViewsPage {
     last: Option<String>,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(which): Query<Which>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(api): State<Api>, Query(which): Query<ViewsQuery>, Extension(visitor): Extension<Visitor>) -> Response {
     let views = api.board.views(Some(which.after.as_str()).filter(|after| !after.is_empty()), PAGE);
     let last = views.last().filter(|_| views.len() == PAGE).map(|last| last.view.clone());
     let body = ViewsPage { after: which.after, many: api.board.view_count() > PAGE, views, last };

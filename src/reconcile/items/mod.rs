@@ -27,7 +27,7 @@ use super::footprint::Footprint;
 use super::look::Look;
 use super::scope::Scope;
 use super::steps::{Plan, Write};
-use super::value::Values;
+use super::value::RunValues;
 use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, FilePlace, StoreError, TableOperation};
@@ -115,7 +115,7 @@ pub(super) struct LookContext<'p, 'e> {
 #[derive(Clone, Copy)]
 pub(super) struct WriteContext<'p, 'e> {
     pub(super) scope: &'p Scope<'e>,
-    pub(super) values: &'p Values,
+    pub(super) values: &'p RunValues,
     pub(super) doubt: &'p Doubt,
 }
 

@@ -12,9 +12,9 @@ use crate::reconcile::execute::{Action, Failure};
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look;
 use crate::reconcile::scope::Scope;
-use crate::reconcile::shared::{Answer, Document};
+use crate::reconcile::shared::{Answer, SharedDocument};
 use crate::reconcile::steps::Write;
-use crate::shared::{self, Change};
+use crate::shared::{self, PartChange};
 
 pub(super) struct PartStore<'a> {
     pub(super) account: &'a AccountName,
@@ -22,23 +22,25 @@ pub(super) struct PartStore<'a> {
 }
 
 /// The document at a site, which items are parts of.
-pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<Document<'e>, Failure> {
+pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<SharedDocument<'e>, Failure> {
     let (target, engine) = (scope.target(account)?, scope.engine);
-    Ok(Document { account: account.clone(), site: site.clone(), target, catalog: &engine.catalog, chance: engine.chance.as_ref() })
+    Ok(SharedDocument { account: account.clone(), site: site.clone(), target, catalog: &engine.catalog, chance: engine.chance.as_ref() })
 }
 
 /// The change of a document that writes or drops a part of it.
-pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> Change {
+pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
-        ItemOperation::Write(write) => shared::Write::Put { over: write.over.clone(), token: ETag::token(scope.engine.chance.next_u64()) },
-        ItemOperation::Drop(_, token) => shared::Write::Drop(token.clone()),
+        ItemOperation::Write(write) => {
+            shared::PartWrite::Put { over: write.over.clone(), token: ETag::token(scope.engine.chance.next_u64()) }
+        }
+        ItemOperation::Drop(_, token) => shared::PartWrite::Drop(token.clone()),
     };
     let says = match operation {
         ItemOperation::Write(Write { content: Content::Properties(values), .. }) => Some((scope.primary.clone(), values.clone())),
         ItemOperation::Drop(ItemAddress { part: Some(Part::Properties), .. }, _) => Some((scope.primary.clone(), BTreeMap::new())),
         ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
     };
-    Change { address: operation.address().clone(), write, says }
+    PartChange { address: operation.address().clone(), write, says }
 }
 
 #[async_trait]
@@ -63,7 +65,7 @@ impl ItemStore for PartStore<'_> {
             Ok(document) => document,
             Err(failure) => return vec![Err(ItemFailure::Failed(failure))],
         };
-        let changes: Vec<Change> = operations.iter().map(|operation| change(by.scope, *operation)).collect();
+        let changes: Vec<PartChange> = operations.iter().map(|operation| change(by.scope, *operation)).collect();
         let tokens: Vec<Option<ETag>> = changes.iter().map(|change| change.write.token().cloned()).collect();
         let answers = by.scope.engine.turns.change(&document, changes).await;
         let ended = operations.iter().zip(tokens).zip(answers).map(|((operation, token), answer)| match answer {

@@ -6,7 +6,7 @@ use super::{ItemOperation, LookContext, WholeItem, WriteContext};
 use crate::model::{AccountName, ETag, EntityKey, ItemAddress, TableName, item};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
-use crate::ports::{Condition, StoreError, TableOperation};
+use crate::ports::{IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look::{self, Look};
@@ -26,13 +26,13 @@ pub(super) fn operation(operation: ItemOperation<'_>) -> Option<TableOperation> 
             let Content::Row(entity) = &write.content else { return None };
             Some(match &write.over {
                 _ if planted(Bug::UnconditionalWrite) => TableOperation::InsertOrReplace(entity.clone()),
-                Some(etag) => TableOperation::Replace(entity.clone(), Condition::Matches(etag.clone())),
+                Some(etag) => TableOperation::Replace(entity.clone(), IfMatch::Matches(etag.clone())),
                 None => TableOperation::Insert(entity.clone()),
             })
         }
         ItemOperation::Drop(address, etag) if address.part.is_none() => {
             let (_, key) = address.site.row()?;
-            Some(TableOperation::Delete(key.clone(), Condition::Matches(etag.clone())))
+            Some(TableOperation::Delete(key.clone(), IfMatch::Matches(etag.clone())))
         }
         ItemOperation::Drop(..) => None,
     }

@@ -12,7 +12,7 @@ use crate::ports::{BlobCondition, BlobStore, BlobUpload, BlockId, Chance, ErrorC
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::Nonsense;
-use crate::shared::blocks::{BlockedList, Opened, Written};
+use crate::shared::blocks::{BlockedList, ListWrite, OpenedList};
 
 /// How much of a blob is read at first, as a part of a block: 64 KiB, the head of a list of some hundred thousand members, and a small
 /// list whole.
@@ -29,7 +29,7 @@ const COUNT: &str = "ek_count";
 const MOVED: &str = "ek_moved";
 
 /// Where a list lies.
-pub(in crate::reconcile) struct Place<'e> {
+pub(in crate::reconcile) struct ListBlob<'e> {
     pub(in crate::reconcile) blobs: &'e dyn BlobStore,
     pub(in crate::reconcile) container: ContainerName,
     pub(in crate::reconcile) name: BlobName,
@@ -42,11 +42,11 @@ pub(in crate::reconcile) enum Lies {
     Nothing,
     /// Content other than a list; its owner, where named.
     Other(Option<Owner>),
-    List(Read),
+    List(ListRead),
 }
 
 /// A list, as far as it was read.
-pub(in crate::reconcile) struct Read {
+pub(in crate::reconcile) struct ListRead {
     pub(in crate::reconcile) list: BlockedList,
     pub(in crate::reconcile) etag: ETag,
     /// It is being moved elsewhere, and must not be changed.
@@ -62,7 +62,7 @@ pub(in crate::reconcile) enum Wrote {
     Unanswered,
 }
 
-impl Place<'_> {
+impl ListBlob<'_> {
     /// The blob, as a site.
     pub(in crate::reconcile) fn site(&self) -> Site {
         Site::Blob { container: self.container.clone(), name: self.name.clone() }
@@ -90,16 +90,16 @@ impl Place<'_> {
             let owner = Owner::of_blob(metadata);
             let Some(view) = metadata.get(VIEW_PROPERTY).filter(|_| owner.is_none()) else { return Ok(Lies::Other(owner)) };
             let list = match BlockedList::open(&blob.content, blob.properties.length).map_err(|problem| self.nonsense(problem))? {
-                Opened::More(more) => {
+                OpenedList::More(more) => {
                     first = more;
                     continue;
                 }
-                Opened::List(list) => list.in_blocks_of(self.block_bytes),
+                OpenedList::List(list) => list.in_blocks_of(self.block_bytes),
             };
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
             }
-            let mut read = Read { etag, moved: metadata.contains_key(MOVED), list };
+            let mut read = ListRead { etag, moved: metadata.contains_key(MOVED), list };
             let wanted = wanted(&read.list);
             if self.fill(&mut read, wanted).await? {
                 return Ok(Lies::List(read));
@@ -109,7 +109,7 @@ impl Place<'_> {
     }
 
     /// Reads some blocks more. `false` where the blob is another one by now.
-    pub(in crate::reconcile) async fn fill(&self, read: &mut Read, slots: BTreeSet<usize>) -> Result<bool, Failure> {
+    pub(in crate::reconcile) async fn fill(&self, read: &mut ListRead, slots: BTreeSet<usize>) -> Result<bool, Failure> {
         let list = &read.list;
         let blocks = slots.into_iter().map(|slot| {
             let range = list.range(slot);
@@ -124,7 +124,7 @@ impl Place<'_> {
     }
 
     /// Brings the list into shape. `false` where the blob is another one by now.
-    pub(in crate::reconcile) async fn reshape(&self, read: &mut Read) -> Result<bool, Failure> {
+    pub(in crate::reconcile) async fn reshape(&self, read: &mut ListRead) -> Result<bool, Failure> {
         loop {
             let unread = read.list.reshape();
             if unread.is_empty() {
@@ -149,8 +149,8 @@ impl Place<'_> {
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, metadata };
         let result = match list.write(|| u128::from(chance.next_u64()) << 64 | u128::from(chance.next_u64())) {
-            Written::Whole(content) => self.blobs.put(&self.container, &self.name, content.into(), &upload).await,
-            Written::Blocks { new, all } => {
+            ListWrite::Whole(content) => self.blobs.put(&self.container, &self.name, content.into(), &upload).await,
+            ListWrite::Blocks { new, all } => {
                 let puts = new.into_iter().map(|(id, content)| self.put_block(id, content.into()));
                 stream::iter(puts.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
                 let all: Vec<BlockId> = all.into_iter().map(block_id).collect();
@@ -186,7 +186,7 @@ impl Place<'_> {
 
     /// Marks the list as being moved elsewhere, so that no writer changes it any more. `None` where another writer was
     /// faster, or may have been.
-    pub(in crate::reconcile) async fn mark_moved(&self, read: &Read) -> Result<Option<ETag>, Failure> {
+    pub(in crate::reconcile) async fn mark_moved(&self, read: &ListRead) -> Result<Option<ETag>, Failure> {
         let mut metadata = item::metadata(&shared_source_text(read.list.source()), read.list.view());
         metadata.insert(COUNT.to_owned(), read.list.count().to_string());
         metadata.insert(MOVED.to_owned(), "1".to_owned());

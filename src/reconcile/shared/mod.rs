@@ -16,5 +16,5 @@ mod spilled;
 mod turn;
 mod write;
 
-pub(super) use turn::{Held, Turns};
-pub(super) use write::{Answer, Document, Prepared, operation, store_error};
+pub(super) use turn::{DocumentTurns, HeldTurn};
+pub(super) use write::{Answer, PreparedWrite, SharedDocument, operation, store_error};

@@ -10,28 +10,28 @@
 //! carries on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next
 //! look; a writer that stopped in between has left a footprint that makes its job look.
 
-use super::blob::{Lies, Place, Read, Wrote};
-use super::write::{Answer, Document, Round, answers, operation};
+use super::blob::{Lies, ListBlob, ListRead, Wrote};
+use super::write::{Answer, Round, SharedDocument, answers, operation};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::planted::{Bug, planted};
-use crate::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
+use crate::ports::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::blocks::BlockedList;
 use crate::shared::spilled::{self, COUNT, Elsewhere};
-use crate::shared::{self, Becomes, Change, Ended, Nonsense};
+use crate::shared::{self, Becomes, ChangeEnd, Nonsense, PartChange};
 
 /// Times that a row may change while it is brought up to date.
 const ROUNDS: u32 = 10;
 
-impl<'e> Document<'e> {
-    pub(super) fn place(&self, elsewhere: &Elsewhere) -> Place<'e> {
+impl<'e> SharedDocument<'e> {
+    pub(super) fn place(&self, elsewhere: &Elsewhere) -> ListBlob<'e> {
         self.place_of(elsewhere.container.clone(), elsewhere.name.clone())
     }
 
-    pub(super) fn place_of(&self, container: ContainerName, name: BlobName) -> Place<'e> {
-        Place { blobs: self.target.blobs.as_ref(), container, name, block_bytes: self.catalog.list_sizes.block_bytes }
+    pub(super) fn place_of(&self, container: ContainerName, name: BlobName) -> ListBlob<'e> {
+        ListBlob { blobs: self.target.blobs.as_ref(), container, name, block_bytes: self.catalog.list_sizes.block_bytes }
     }
 
     pub(super) fn nonsense(&self, nonsense: Nonsense) -> Failure {
@@ -68,7 +68,7 @@ impl<'e> Document<'e> {
         row: &Row,
         elsewhere: &Elsewhere,
         addresses: &[&ItemAddress],
-    ) -> Result<Option<Read>, Failure> {
+    ) -> Result<Option<ListRead>, Failure> {
         let place = self.place(elsewhere);
         let all = spilled::needs_all(self.catalog, &self.site, &row.entity, &elsewhere.view).map_err(|nonsense| self.nonsense(nonsense))?;
         let members = spilled::members_of(addresses.iter().copied(), &elsewhere.view);
@@ -146,18 +146,18 @@ impl<'e> Document<'e> {
     }
 
     /// Changes a list that lies elsewhere, and the rest of its row.
-    pub(super) async fn change_elsewhere(&self, row: &Row, elsewhere: &Elsewhere, changes: &[Change]) -> Result<Round, Failure> {
+    pub(super) async fn change_elsewhere(&self, row: &Row, elsewhere: &Elsewhere, changes: &[PartChange]) -> Result<Round, Failure> {
         let addresses: Vec<_> = changes.iter().map(|change| &change.address).collect();
         let Some(mut read) = self.read_elsewhere(row, elsewhere, &addresses).await? else { return Ok(Round::Again) };
         let place = self.place(elsewhere);
         let wrong = |problem: String| self.nonsense(Nonsense { site: place.site(), problem });
-        let mut ended = vec![Ended::Lost; changes.len()];
-        let is_own = |change: &Change| change.address.view == elsewhere.view && matches!(change.address.part, Some(Part::Member(_)));
+        let mut ended = vec![ChangeEnd::Lost; changes.len()];
+        let is_own = |change: &PartChange| change.address.view == elsewhere.view && matches!(change.address.part, Some(Part::Member(_)));
         let (own, others): (Vec<_>, Vec<_>) = changes.iter().enumerate().partition(|(_, change)| is_own(change));
         for (at, change) in own {
             ended[at] = read.list.apply(change).map_err(wrong)?;
         }
-        let (indexes, others): (Vec<usize>, Vec<Change>) = others.into_iter().map(|(at, change)| (at, change.clone())).unzip();
+        let (indexes, others): (Vec<usize>, Vec<PartChange>) = others.into_iter().map(|(at, change)| (at, change.clone())).unzip();
         let (becomes, others) =
             shared::change(self.catalog, &self.site, Some(&row.entity), &others).map_err(|nonsense| self.nonsense(nonsense))?;
         indexes.into_iter().zip(others).for_each(|(at, end)| ended[at] = end);
@@ -203,7 +203,7 @@ impl<'e> Document<'e> {
                     self.bring_up(committed).await?;
                     // A part that is no member may not be written.
                     let unsure = changes.iter().zip(&mut ended).filter(|(change, _)| !is_own(change));
-                    unsure.for_each(|(_, end)| *end = Ended::Lost);
+                    unsure.for_each(|(_, end)| *end = ChangeEnd::Lost);
                 }
             }
         }
@@ -211,7 +211,14 @@ impl<'e> Document<'e> {
     }
 
     /// Takes a list back into its row, or deletes the row where there is no member left.
-    async fn take_back(&self, row: &Row, place: &Place<'_>, read: Read, becomes: Becomes, ended: &[Ended]) -> Result<Round, Failure> {
+    async fn take_back(
+        &self,
+        row: &Row,
+        place: &ListBlob<'_>,
+        read: ListRead,
+        becomes: Becomes,
+        ended: &[ChangeEnd],
+    ) -> Result<Round, Failure> {
         let etag = if read.moved { Some(read.etag) } else { place.mark_moved(&read).await? };
         let Some(etag) = etag else { return Ok(Round::Again) };
         if planted(Bug::ListDeletedFirst) {
@@ -237,7 +244,7 @@ impl<'e> Document<'e> {
         let restated = shared::restated(self.catalog, &self.site, &view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
         match restated {
             Some(entity) if self.fits(&entity) => {
-                let operation = TableOperation::Replace(entity, Condition::Matches(row.etag.clone()));
+                let operation = TableOperation::Replace(entity, IfMatch::Matches(row.etag.clone()));
                 Ok(matches!(self.apply(Some(&operation)).await?, Wrote::Done))
             }
             Some(_) | None => Ok(true),
@@ -272,7 +279,7 @@ impl<'e> Document<'e> {
     }
 
     /// The row brought up to date with its list; `None` where it is already.
-    pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &Read) -> Result<Option<Entity>, Failure> {
+    pub(super) fn behind(&self, row: &Row, elsewhere: &Elsewhere, read: &ListRead) -> Result<Option<Entity>, Failure> {
         let place = (&elsewhere.container, &elsewhere.name);
         let entity = spilled::pointing(self.catalog, &self.site, row.entity.clone(), &read.list, place);
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
@@ -307,7 +314,7 @@ impl<'e> Document<'e> {
 
 /// The write that brings a row up to date with its list; it gets a new ETag even where nothing differs.
 fn saying(entity: Entity, row: &Row) -> TableOperation {
-    let at = Condition::Matches(row.etag.clone());
+    let at = IfMatch::Matches(row.etag.clone());
     let before = &row.entity.properties;
     if before.keys().any(|name| !entity.properties.contains_key(name)) {
         return TableOperation::Replace(entity, at);
@@ -318,7 +325,7 @@ fn saying(entity: Entity, row: &Row) -> TableOperation {
 }
 
 /// How a round ends with a write.
-pub(super) fn round(wrote: &Wrote, ended: &[Ended]) -> Round {
+pub(super) fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
     match wrote {
         Wrote::Lost => Round::Again,
         Wrote::Unanswered => Round::Over(answers(ended, &Answer::Unanswered)),

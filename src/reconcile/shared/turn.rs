@@ -1,43 +1,43 @@
 //! Turns: one writer to a document in this process; waiting changes are coalesced into its next write.
 
-use super::write::{Answer, Document, Round};
+use super::write::{Answer, Round, SharedDocument};
 use crate::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 use crate::model::{AccountName, Site};
-use crate::shared::Change;
+use crate::shared::PartChange;
 
 /// Races with other processes that a writer loses before it answers all waiting callers to look again.
 const ROUNDS: u32 = 20;
 
 type Place = (AccountName, Site);
 /// The changes that one pass wants of a document.
-type Changes = Vec<Change>;
+type Changes = Vec<PartChange>;
 type Answers = Vec<Answer>;
 
 /// The queues of all documents being written.
 #[derive(Default)]
-pub(in crate::reconcile) struct Turns(Combiner<Place, Changes, Answers>);
+pub(in crate::reconcile) struct DocumentTurns(Combiner<Place, Changes, Answers>);
 
 /// A turn held for a while by a writer that writes the document in another way.
-pub(in crate::reconcile) struct Held<'a> {
+pub(in crate::reconcile) struct HeldTurn<'a> {
     _guard: KeyGuard<Changes, Answers>,
-    _turns: &'a Turns,
+    _turns: &'a DocumentTurns,
 }
 
-impl Turns {
+impl DocumentTurns {
     /// Waits for the turn to write a document.
-    pub(in crate::reconcile) async fn hold(&self, place: Place) -> Held<'_> {
-        Held { _guard: self.0.lock(place).await, _turns: self }
+    pub(in crate::reconcile) async fn hold(&self, place: Place) -> HeldTurn<'_> {
+        HeldTurn { _guard: self.0.lock(place).await, _turns: self }
     }
 
     /// Has changes made by the next writer of the document, possibly the caller, and returns their results, in order.
-    pub(in crate::reconcile) async fn change(&self, document: &Document<'_>, changes: Changes) -> Answers {
+    pub(in crate::reconcile) async fn change(&self, document: &SharedDocument<'_>, changes: Changes) -> Answers {
         let count = changes.len();
         // A writer that was dropped has sent no answer: its request may be on its way.
         self.0.ask(document.turn(), changes, document).await.unwrap_or_else(|| vec![Answer::Unanswered; count])
     }
 }
 
-impl Serve<Changes, Answers> for Document<'_> {
+impl Serve<Changes, Answers> for SharedDocument<'_> {
     /// Writes the document until all its callers are answered.
     async fn serve(&self, queue: &Queue<Changes, Answers>, (): &mut ()) {
         let mut batch = Vec::new();
@@ -60,14 +60,14 @@ impl Serve<Changes, Answers> for Document<'_> {
 
 /// Writes the changes of each pass by themselves: together they break a limit, or one of them cannot be made, and the others are not to
 /// fail with it.
-async fn serve_each(document: &Document<'_>, batch: Vec<Pending<Changes, Answers>>) {
+async fn serve_each(document: &SharedDocument<'_>, batch: Vec<Pending<Changes, Answers>>) {
     for one in batch {
         let answers = serve_one(document, &one).await;
         one.tell(answers);
     }
 }
 
-async fn serve_one(document: &Document<'_>, one: &Pending<Changes, Answers>) -> Answers {
+async fn serve_one(document: &SharedDocument<'_>, one: &Pending<Changes, Answers>) -> Answers {
     for _ in 0..ROUNDS {
         if !one.is_awaited() {
             break;

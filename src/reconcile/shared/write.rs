@@ -5,23 +5,23 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::blob::{Lies, Place, Read, Wrote};
+use super::blob::{Lies, ListBlob, ListRead, Wrote};
 use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
 use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site};
-use crate::ports::{Account, BlobCondition, Chance, Condition, StoreError, TableOperation};
+use crate::ports::{Account, BlobCondition, Chance, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
 use crate::shared::blocks::BlockedList;
 use crate::shared::spilled;
-use crate::shared::{self, Becomes, Change, Ended, Found, Nonsense, Owned};
+use crate::shared::{self, AtSite, Becomes, ChangeEnd, Nonsense, Owned, PartChange};
 
 /// Times that a row may change while its list is read.
 const ROUNDS: u32 = 10;
 
 /// A document and where it lies.
-pub(in crate::reconcile) struct Document<'e> {
+pub(in crate::reconcile) struct SharedDocument<'e> {
     pub(in crate::reconcile) account: AccountName,
     pub(in crate::reconcile) site: Site,
     pub(in crate::reconcile) target: &'e Account,
@@ -39,14 +39,14 @@ pub(in crate::reconcile) enum Answer {
     /// Unknown outcome: look again, it may still arrive.
     Unanswered,
     /// It cannot be made; the failure may be that of every pass with changes in one write.
-    Failed(Shared),
+    Failed(SharedFailure),
 }
 
 /// A failure shared by all callers of one document.
 #[derive(Debug, Clone)]
-pub(in crate::reconcile) struct Shared(Arc<Failure>);
+pub(in crate::reconcile) struct SharedFailure(Arc<Failure>);
 
-impl Shared {
+impl SharedFailure {
     /// The failure for one of them.
     pub(in crate::reconcile) fn failure(&self) -> Failure {
         Failure::new(self.0.class, self.0.step.clone(), Cause(Arc::clone(&self.0))).of_views(self.0.views.iter().cloned())
@@ -81,13 +81,13 @@ pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError
 }
 
 /// How the changes of a row are written: in a transaction, or by themselves.
-pub(in crate::reconcile) enum Prepared {
+pub(in crate::reconcile) enum PreparedWrite {
     /// One operation does.
     Together {
         /// The conditional operation; `None` where all is so already.
         operation: Option<TableOperation>,
         /// How each change ends with it.
-        ended: Vec<Ended>,
+        ended: Vec<ChangeEnd>,
     },
     /// The list lies in a blob, or is about to: it is changed in a write of its own.
     Apart,
@@ -100,7 +100,7 @@ pub(super) enum Round {
     /// Another writer was faster.
     Again,
     /// With a failure of the write that they share.
-    Failed(Shared),
+    Failed(SharedFailure),
 }
 
 /// Content at a document's site, as far as some parts of it are asked for.
@@ -123,18 +123,18 @@ impl Sight {
     }
 
     /// The content at a part's site.
-    pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<Found, Nonsense> {
+    pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<AtSite, Nonsense> {
         match (&self.list, &address.site) {
             (Some(list), _) => spilled::find_in(address, self.row.as_ref().map(|row| &row.entity), list),
             (None, Site::Row { .. }) => shared::find(address, self.row.as_ref().map(|row| &row.entity)),
             (None, Site::Blob { .. } | Site::File { .. } | Site::Document { .. }) => {
-                Ok(if self.other { Found::Foreign } else { Found::Absent })
+                Ok(if self.other { AtSite::Foreign } else { AtSite::Absent })
             }
         }
     }
 }
 
-impl<'e> Document<'e> {
+impl<'e> SharedDocument<'e> {
     pub(in crate::reconcile) fn turn(&self) -> (AccountName, Site) {
         (self.account.clone(), self.site.clone())
     }
@@ -144,7 +144,7 @@ impl<'e> Document<'e> {
         spilled::fits(entity, self.catalog.list_sizes)
     }
 
-    fn own_place(&self) -> Option<Place<'e>> {
+    fn own_place(&self) -> Option<ListBlob<'e>> {
         let (container, name) = self.site.blob()?;
         Some(self.place_of(container.clone(), name.clone()))
     }
@@ -195,34 +195,34 @@ impl<'e> Document<'e> {
     }
 
     /// Reads a row, and decides the write that makes the changes.
-    pub(in crate::reconcile) async fn prepare(&self, changes: &[Change]) -> Result<Prepared, Failure> {
+    pub(in crate::reconcile) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
         if let Some(row) = &row
             && self.elsewhere(row)?.is_some()
         {
-            return Ok(Prepared::Apart);
+            return Ok(PreparedWrite::Apart);
         }
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
         Ok(match becomes {
-            Becomes::Entity(entity) if !self.fits(&entity) => Prepared::Apart,
-            becomes => Prepared::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
+            Becomes::Entity(entity) if !self.fits(&entity) => PreparedWrite::Apart,
+            becomes => PreparedWrite::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
         })
     }
 
-    fn changed(&self, row: Option<&Row>, changes: &[Change]) -> Result<(Becomes, Vec<Ended>), Failure> {
+    fn changed(&self, row: Option<&Row>, changes: &[PartChange]) -> Result<(Becomes, Vec<ChangeEnd>), Failure> {
         shared::change(self.catalog, &self.site, row.map(|row| &row.entity), changes)
             .map_err(|nonsense| permanent(format!("changing {}", self.site), nonsense))
     }
 
     /// Reads the document, applies the changes, and writes it at the ETag read.
-    pub(super) async fn round(&self, changes: &[Change]) -> Round {
+    pub(super) async fn round(&self, changes: &[PartChange]) -> Round {
         match self.attempt(changes).await {
             Ok(round) => round,
-            Err(failure) => Round::Failed(Shared(Arc::new(failure))),
+            Err(failure) => Round::Failed(SharedFailure(Arc::new(failure))),
         }
     }
 
-    async fn attempt(&self, changes: &[Change]) -> Result<Round, Failure> {
+    async fn attempt(&self, changes: &[PartChange]) -> Result<Round, Failure> {
         if let Some(place) = self.own_place() {
             return self.change_blob(&place, changes).await;
         }
@@ -249,7 +249,7 @@ impl<'e> Document<'e> {
 
     /// A list that is too large for its row from its first moment on begins with one member, so that there is a row, with an ETag, to
     /// move it out of.
-    async fn begin(&self, first: &[Change], rest: &[Change]) -> Result<Round, Failure> {
+    async fn begin(&self, first: &[PartChange], rest: &[PartChange]) -> Result<Round, Failure> {
         let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
         let Round::Over(others) = Box::pin(self.attempt(rest)).await? else { return Ok(Round::Again) };
         answers.extend(others);
@@ -257,7 +257,7 @@ impl<'e> Document<'e> {
     }
 
     /// Changes a list that its view keeps in a blob.
-    async fn change_blob(&self, place: &Place<'_>, changes: &[Change]) -> Result<Round, Failure> {
+    async fn change_blob(&self, place: &ListBlob<'_>, changes: &[PartChange]) -> Result<Round, Failure> {
         let addresses: Vec<&ItemAddress> = changes.iter().map(|change| &change.address).collect();
         let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
         let (mut read, condition) = match place.read(wanted).await? {
@@ -275,11 +275,13 @@ impl<'e> Document<'e> {
                 Some(read) if *read.list.view() == change.address.view => read.list.apply(change).map_err(wrong)?,
                 // Another program's blob, or none: parts to be written are not written, and parts to be taken out are
                 // not there.
-                _ if change.write.token().is_none() => Ended::Done,
-                _ => Ended::Lost,
+                _ if change.write.token().is_none() => ChangeEnd::Done,
+                _ => ChangeEnd::Lost,
             });
         }
-        let Some(mut read) = read.filter(|read| read.list.is_changed()) else { return Ok(Round::Over(answers(&ended, &Answer::Done))) };
+        let Some(mut read) = read.filter(|read| read.list.is_changed()) else {
+            return Ok(Round::Over(answers(&ended, &Answer::Done)));
+        };
         if !place.reshape(&mut read).await? {
             return Ok(Round::Again);
         }
@@ -292,25 +294,25 @@ impl<'e> Document<'e> {
     }
 
     /// An empty list, of the view of the first change that writes.
-    fn new_list(&self, changes: &[Change]) -> Option<Read> {
+    fn new_list(&self, changes: &[PartChange]) -> Option<ListRead> {
         let view = &changes.iter().find(|change| change.write.token().is_some())?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
         // It has no ETag: nothing lies there.
         let list = BlockedList::new(view.clone(), source).in_blocks_of(self.catalog.list_sizes.block_bytes);
-        Some(Read { list, etag: ETag::token(0), moved: false })
+        Some(ListRead { list, etag: ETag::token(0), moved: false })
     }
 }
 
 /// Changes up to the first that makes a member, and those after it; `None` where none is left.
-fn first_member(changes: &[Change]) -> Option<(&[Change], &[Change])> {
+fn first_member(changes: &[PartChange]) -> Option<(&[PartChange], &[PartChange])> {
     let first = changes.iter().position(|change| change.write.token().is_some())?;
     Some(changes.split_at(first + 1)).filter(|(_, rest)| !rest.is_empty())
 }
 
-pub(super) fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
-    let answer = |ended: &Ended| match ended {
-        Ended::Done => of_written.clone(),
-        Ended::Lost => Answer::Lost,
+pub(super) fn answers(ended: &[ChangeEnd], of_written: &Answer) -> Vec<Answer> {
+    let answer = |ended: &ChangeEnd| match ended {
+        ChangeEnd::Done => of_written.clone(),
+        ChangeEnd::Lost => Answer::Lost,
     };
     ended.iter().map(answer).collect()
 }
@@ -318,7 +320,7 @@ pub(super) fn answers(ended: &[Ended], of_written: &Answer) -> Vec<Answer> {
 /// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken
 /// away.
 pub(in crate::reconcile) fn operation(becomes: Becomes, row: Option<&Row>, key: &EntityKey) -> Option<TableOperation> {
-    let at = |row: &Row| Condition::Matches(row.etag.clone());
+    let at = |row: &Row| IfMatch::Matches(row.etag.clone());
     match (becomes, row) {
         (Becomes::Same, _) | (Becomes::Gone, None) => None,
         (Becomes::Entity(entity), None) => Some(TableOperation::Insert(entity)),

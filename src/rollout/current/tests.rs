@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::migrations::TRUST;
 use crate::migrations::tests::{catalog, migrator, up, world};
@@ -29,21 +29,21 @@ struct Meddle {
 }
 
 #[async_trait]
-impl Weather for Meddle {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Meddle {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         let number = self.counted.fetch_add(1, Ordering::SeqCst) + 1;
         let due = self.armed.lock().unwrap().take_if(|(at, _)| *at == number);
         if let Some((_, meddling)) = due {
             meddling.await;
         }
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 
 #[derive(Clone)]
 struct House {
     world: Arc<SimWorld>,
-    weather: Arc<Meddle>,
+    faults: Arc<Meddle>,
     clock: Arc<dyn Clock>,
     /// When every message was enqueued.
     enqueued: Timestamp,
@@ -52,9 +52,9 @@ struct House {
 impl House {
     /// An account with employee 1 in step with the first catalog.
     async fn new() -> (Self, Arc<Current>) {
-        let weather = Arc::new(Meddle::default());
+        let faults = Arc::new(Meddle::default());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&weather))), weather, enqueued: clock.now(), clock };
+        let house = Self { world: Arc::new(world(Arc::<Meddle>::clone(&faults))), faults, enqueued: clock.now(), clock };
         let in_force = house.recorded(&[("name", "{Name}")]).await;
         let current = Current::new(in_force, true, house.clock.monotonic(), Arc::clone(&house.clock));
         let before =
@@ -143,13 +143,13 @@ impl House {
     }
 
     fn meddle(&self, at: u64, meddling: impl Future<Output = ()> + Send + 'static) {
-        self.weather.counted.store(0, Ordering::SeqCst);
-        *self.weather.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
+        self.faults.counted.store(0, Ordering::SeqCst);
+        *self.faults.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
     }
 
     /// Whether the job had so many operations.
     fn was_reached(&self) -> bool {
-        self.weather.armed.lock().unwrap().take().is_none()
+        self.faults.armed.lock().unwrap().take().is_none()
     }
 }
 

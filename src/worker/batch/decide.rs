@@ -15,7 +15,7 @@ use crate::model::job::Batch;
 use crate::planted::{Bug, planted};
 use crate::reconcile::{Outcome, Summary};
 use crate::worker::attempts::Deliveries;
-use crate::worker::decide::{Attempt, End, Limits, Progress, Ran, Settlement, Situation, Verdict, decide};
+use crate::worker::decide::{Attempt, End, Inputs, Limits, PoisonVerdict, Progress, Ran, Settlement, decide};
 use crate::worker::deliver::JobsEnded;
 
 /// The end of one job of a batch.
@@ -84,7 +84,7 @@ pub(crate) struct Decision {
     /// Jobs that had nothing to do.
     pub(crate) skipped: usize,
     /// Those that go to the poison queue.
-    pub(crate) poisoned: Vec<(usize, Verdict)>,
+    pub(crate) poisoned: Vec<(usize, PoisonVerdict)>,
     left: Vec<Left>,
     /// Those that were not begun: from this place on.
     unbegun: usize,
@@ -95,7 +95,7 @@ pub(crate) struct Decision {
 
 impl Decision {
     /// By the ends of the jobs that were begun: the first ones of the batch.
-    pub(crate) fn of(ends: &[JobEnd], tries: Tries, situation: &Situation, limits: &Limits) -> Self {
+    pub(crate) fn of(ends: &[JobEnd], tries: Tries, situation: &Inputs, limits: &Limits) -> Self {
         let (mut done, mut skipped, mut lost) = (0, 0, false);
         let (mut poisoned, mut left) = (Vec::new(), Vec::new());
         for JobEnd { at, end } in ends {

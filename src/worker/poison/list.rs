@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::queue::Held;
+use super::queue::PoisonCopies;
 use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::model::limits;
 use crate::ports::{ErrorClass, Message, Missing, StoreError};
@@ -28,7 +28,7 @@ pub(super) fn hidden_for(messages: u64) -> Duration {
 
 /// Contents of a poison queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct PoisonListing {
     /// The messages that are meant, oldest first, each original once.
     pub entries: Vec<PoisonEntry>,
     /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
@@ -39,22 +39,22 @@ pub struct Listed {
 
 impl PoisonQueue {
     /// The poisoned messages that are meant. A queue of up to 32 messages is left untouched.
-    pub async fn list(&self, filter: &PoisonFilter) -> Result<Listed, StoreError> {
+    pub async fn list(&self, filter: &PoisonFilter) -> Result<PoisonListing, StoreError> {
         let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         // Fewer than could be shown: the missing ones are hidden, and holding the others would not bring them back.
         if seen < u64::from(limits::QUEUE_BATCH) || total <= seen {
-            return Ok(Listed { entries: meant(front, filter), hidden: total.saturating_sub(seen), interrupted: false });
+            return Ok(PoisonListing { entries: meant(front, filter), hidden: total.saturating_sub(seen), interrupted: false });
         }
         let (held, interrupted) = self.hold_all(total, filter.reason).await?;
         self.show_again(held.iter().flat_map(|held| &held.copies)).await;
         let entries: Vec<PoisonEntry> = held.into_iter().map(|held| held.entry).collect();
         let hidden = if interrupted { 0 } else { total.saturating_sub(copies(&entries)) };
-        Ok(Listed { entries: meant(entries, filter), hidden, interrupted })
+        Ok(PoisonListing { entries: meant(entries, filter), hidden, interrupted })
     }
 
     /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
-    async fn hold_all(&self, total: u64, meant: Option<Reason>) -> Result<(Vec<Held>, bool), StoreError> {
+    async fn hold_all(&self, total: u64, meant: Option<Reason>) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
         let mut got: BTreeMap<String, Message> = BTreeMap::new();
         // Twice each: where a page takes longer than it may, the first ones come around again.
         let most_pages = 2 * (total / u64::from(limits::QUEUE_BATCH) + 1);

@@ -18,7 +18,7 @@ mod send;
 mod shown;
 mod walk;
 
-pub use list::Listed;
+pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};

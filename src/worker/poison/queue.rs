@@ -8,7 +8,7 @@ use futures::{StreamExt as _, stream};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::walk::Action;
+use super::walk::WalkAction;
 use super::{PoisonMessage, Reason};
 use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
@@ -77,7 +77,7 @@ pub struct Handled {
 }
 
 /// A poisoned message, with the copies to delete or show again.
-pub(super) struct Held {
+pub(super) struct PoisonCopies {
     pub(super) entry: PoisonEntry,
     pub(super) copies: Vec<Message>,
 }
@@ -99,7 +99,7 @@ impl PoisonFilter {
     }
 
     /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
-    pub(super) fn unclear(&self, one: &Held, all: &[Held]) -> Option<String> {
+    pub(super) fn unclear(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {
             let claimants = || all().filter(|entry| entry.has(id));
@@ -143,12 +143,12 @@ impl PoisonQueue {
     /// Puts the bodies of the messages that are meant back on their queues, without evenkeel's note and never
     /// expiring; then deletes every copy of them. Where message ids are given it stops once all of them were met.
     pub async fn requeue(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
-        self.handle(filter, Action::Requeue).await
+        self.handle(filter, WalkAction::Requeue).await
     }
 
     /// Deletes the selected messages, and their bodies in blobs.
     pub async fn discard(&self, filter: &PoisonFilter) -> Result<Handled, StoreError> {
-        self.handle(filter, Action::Discard).await
+        self.handle(filter, WalkAction::Discard).await
     }
 
     /// The body of a poisoned message as it was kept, from its blob where it lies there. `None` where that is gone.
@@ -183,17 +183,17 @@ impl PoisonQueue {
     }
 
     /// Groups copies by their original, oldest first.
-    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>, meant: Option<Reason>) -> Vec<Held> {
-        let mut originals: BTreeMap<String, Held> = BTreeMap::new();
+    pub(super) fn gather(&self, messages: impl Iterator<Item = Message>, meant: Option<Reason>) -> Vec<PoisonCopies> {
+        let mut originals: BTreeMap<String, PoisonCopies> = BTreeMap::new();
         for copy in messages {
             let message = self.read(&copy);
             let held = originals
                 .entry(original(&message, meant))
-                .or_insert_with(|| Held { entry: PoisonEntry { message, ids: Vec::new() }, copies: Vec::new() });
+                .or_insert_with(|| PoisonCopies { entry: PoisonEntry { message, ids: Vec::new() }, copies: Vec::new() });
             held.entry.ids.push(copy.id.clone());
             held.copies.push(copy);
         }
-        let mut originals: Vec<Held> = originals.into_values().collect();
+        let mut originals: Vec<PoisonCopies> = originals.into_values().collect();
         originals.sort_by_key(|held| held.entry.message.poisoned);
         originals
     }
@@ -229,7 +229,7 @@ impl PoisonQueue {
         }
     }
 
-    pub(super) async fn requeue_one(&self, held: &Held) -> Result<(), String> {
+    pub(super) async fn requeue_one(&self, held: &PoisonCopies) -> Result<(), String> {
         let message = &held.entry.message;
         let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
@@ -265,7 +265,7 @@ impl PoisonQueue {
     }
 
     /// Deletes every copy, then the blob.
-    pub(super) async fn delete_copies(&self, held: &Held) -> Result<(), String> {
+    pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
         for copy in &held.copies {
             match self.queues.delete(&self.poison, &copy.id, &copy.pop_receipt).await {
                 Err(error) if !matches!(error.class, ErrorClass::LeaseLost | ErrorClass::NotFound(_)) => {

@@ -11,7 +11,7 @@ use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::list::hidden_for;
-use super::queue::{self, Held, PARALLEL};
+use super::queue::{self, PARALLEL, PoisonCopies};
 use super::{Handled, PoisonFilter, PoisonQueue};
 use crate::model::cause;
 use crate::model::limits;
@@ -19,14 +19,14 @@ use crate::ports::{ErrorClass, Message, Missing, StoreError};
 
 /// Action on each selected message.
 #[derive(Clone, Copy)]
-pub(super) enum Action {
+pub(super) enum WalkAction {
     Requeue,
     Discard,
 }
 
 /// How far a walk is.
 #[derive(Default)]
-struct Walk {
+struct PoisonWalk {
     /// When the first page was got, by the queue's clock: messages put later are not selected. A requeued job with a cause
     /// not yet mended is back within a moment, and a walk that took it along would never end.
     began: Option<Timestamp>,
@@ -44,8 +44,8 @@ struct Walk {
 }
 
 impl PoisonQueue {
-    pub(super) async fn handle(&self, filter: &PoisonFilter, action: Action) -> Result<Handled, StoreError> {
-        let mut walk = Walk::default();
+    pub(super) async fn handle(&self, filter: &PoisonFilter, action: WalkAction) -> Result<Handled, StoreError> {
+        let mut walk = PoisonWalk::default();
         let ended = self.walk(filter, action, &mut walk).await;
         self.show_again(walk.hidden.values()).await;
         match ended {
@@ -56,7 +56,7 @@ impl PoisonQueue {
         }
     }
 
-    async fn walk(&self, filter: &PoisonFilter, action: Action, walk: &mut Walk) -> Result<(), StoreError> {
+    async fn walk(&self, filter: &PoisonFilter, action: WalkAction, walk: &mut PoisonWalk) -> Result<(), StoreError> {
         let absent = |error: &StoreError| error.class == ErrorClass::NotFound(Missing::Container);
         let most = match self.queues.approximate_count(&self.poison).await {
             Err(error) if absent(&error) => return Ok(()),
@@ -102,12 +102,12 @@ impl PoisonQueue {
         Ok(())
     }
 
-    async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: Action, walk: &mut Walk) {
-        let original = |held: &Held| queue::original(&held.entry.message, filter.reason);
+    async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: WalkAction, walk: &mut PoisonWalk) {
+        let original = |held: &PoisonCopies| queue::original(&held.entry.message, filter.reason);
         let (page, later): (Vec<Message>, Vec<Message>) =
             page.into_iter().partition(|message| walk.began.is_none_or(|began| message.inserted <= began));
         walk.later.extend(later.iter().map(|message| message.id.clone()));
-        let (meant, others): (Vec<Held>, Vec<Held>) = self
+        let (meant, others): (Vec<PoisonCopies>, Vec<PoisonCopies>) = self
             .gather(page.into_iter(), filter.reason)
             .into_iter()
             .partition(|held| filter.matches(&held.entry) && !walk.failed.contains(&original(held)));
@@ -115,12 +115,12 @@ impl PoisonQueue {
         walk.hidden.extend(left.map(|copy| (copy.id.clone(), copy)));
         let done = &walk.done;
         let unclear: Vec<Option<String>> = meant.iter().map(|held| filter.unclear(held, &meant)).collect();
-        let results: Vec<(Held, Result<(), String>)> = stream::iter(meant.into_iter().zip(unclear))
+        let results: Vec<(PoisonCopies, Result<(), String>)> = stream::iter(meant.into_iter().zip(unclear))
             .map(|(held, unclear)| async move {
                 let result = match (unclear, action) {
                     (Some(problem), _) => Err(problem),
-                    (None, Action::Requeue) if !done.contains_key(&original(&held)) => self.requeue_one(&held).await,
-                    (None, Action::Requeue | Action::Discard) => self.delete_copies(&held).await,
+                    (None, WalkAction::Requeue) if !done.contains_key(&original(&held)) => self.requeue_one(&held).await,
+                    (None, WalkAction::Requeue | WalkAction::Discard) => self.delete_copies(&held).await,
                 };
                 (held, result)
             })

@@ -12,7 +12,7 @@ use super::queues::FakeQueues;
 use super::stores::{FakeBlobs, FakeHealth, NoTables};
 use super::time::{SECOND, Seeded, TestClock};
 use super::work::{Answer, Script, Scripted, done};
-use crate::model::job::{Primary, Subject};
+use crate::model::job::{JobSubject, Primary};
 use crate::model::{AccountName, QueueName, body};
 use crate::ports::*;
 use crate::reconcile::{DEFAULT_MEMORY, Delivery, Execute, Work};
@@ -93,8 +93,8 @@ impl World {
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
             key_of: Arc::new(|job| match job.operation().subject() {
-                Subject::Primary(table, key) => Some(Primary { table: table.clone(), key: key.clone() }),
-                Subject::Moved(from, _) => Some(from.clone()),
+                JobSubject::Primary(table, key) => Some(Primary { table: table.clone(), key: key.clone() }),
+                JobSubject::Moved(from, _) => Some(from.clone()),
                 _ => None,
             }),
         })

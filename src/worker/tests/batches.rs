@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model::body;
-use crate::planted::{Bug, Planting};
+use crate::planted::{Bug, MutationGuard};
 use crate::reconcile::{Outcome, Summary, Work};
 use crate::worker::poison::Reason;
 use crate::worker::testing::{JOBS, Op, World, done, permanent, sync, transient, withheld};
@@ -244,7 +244,7 @@ async fn faults_and_crashes_lose_no_job_of_a_batch_and_poison_each_bad_one_once(
 #[tokio::test(start_paused = true)]
 async fn what_is_planted_in_the_settlement_of_batches_is_caught() {
     for bug in [Bug::BatchDeletedWithAFailedJob, Bug::JobDroppedFromTheRest, Bug::FailedJobOfABatchNotPoisoned] {
-        let _planted = Planting::of(bug);
+        let _planted = MutationGuard::of(bug);
         let mut caught = false;
         for seed in 0..10 {
             let (world, jobs) = super::faults::disturbed(seed, load).await;

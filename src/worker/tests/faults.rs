@@ -119,7 +119,7 @@ pub(super) async fn disturbed<L>(seed: u64, load: impl Fn(&World) -> L) -> (Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_weather_and_crashes_lose_nothing_and_poison_nobody() {
+async fn faults_and_crashes_lose_nothing_and_poison_nobody() {
     for seed in 0..150 {
         let (world, (good, bad)) = disturbed(seed, load).await;
         nothing_is_lost(&world, &good, &bad, &format!("seed {seed}")).await;
@@ -127,7 +127,7 @@ async fn bad_weather_and_crashes_lose_nothing_and_poison_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_bad_weather_one_worker_still_runs_one_job_per_key_within_its_slots() {
+async fn under_faults_one_worker_still_runs_one_job_per_key_within_its_slots() {
     for seed in 0..50 {
         let mut world = World::new();
         world.queue.concurrency = Concurrency::Fixed(8);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::layers::{Daemon, until_idle};
-use crate::adapters::sim::{OperationInfo, Verdict};
+use crate::adapters::sim::{FaultDecision, OperationInfo};
 use crate::adapters::system::SeededChance;
 use crate::model::{Entity, EntityKey};
 use crate::ports::{Chance as _, TableOperation, Ttl, What};
@@ -46,7 +46,7 @@ async fn measured(jobs: u32, concurrency: Concurrency) -> f64 {
     let counted = Arc::clone(&requests);
     let worker = daemon.worker_of(company::catalog(Shape::default()), concurrency, move |_, _: &OperationInfo| {
         counted.fetch_add(1, Ordering::Relaxed);
-        Verdict::AnswerLate { answers: late(&chance), patience: Duration::from_mins(1) }
+        FaultDecision::AnswerLate { answers: late(&chance), patience: Duration::from_mins(1) }
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.released, report.poisoned), (u64::from(jobs), 0, 0));
@@ -72,7 +72,7 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
     let worker = daemon.worker_of(company::catalog(Shape::default()), Concurrency::Auto, move |_, operation: &OperationInfo| {
         let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
         counted.fetch_add(u64::from(table), Ordering::Relaxed);
-        Verdict::AnswerLate { answers: request.saturating_sub(Duration::from_millis(5)), patience: Duration::from_mins(1) }
+        FaultDecision::AnswerLate { answers: request.saturating_sub(Duration::from_millis(5)), patience: Duration::from_mins(1) }
     });
     let report = until_idle(&worker).await;
     // Those to tables, the one that got the message and the one that deleted it; a timer may be a millisecond late, or two.

@@ -1,4 +1,4 @@
-//! The worker with everything that it wears and executes by in the daemon: engine, retry, groups, pace and circuits, on a
+//! The worker with the decorators and the engine that it has in the daemon: engine, retry, groups, pace and circuits, on a
 //! simulated account.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::circuit::Circuits;
-use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use crate::adapters::stack::{Grouping, decorate};
 use crate::adapters::system::SeededChance;
-use crate::adapters::wear::{Grouping, wear};
 use crate::catalog::{Archive, ArchiveTarget, Catalog, LargeEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
@@ -25,18 +25,18 @@ use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerPart
 use evenkeel_simulation::company::{self, Shape};
 
 /// The verdict on an operation, by the moment on the world's clock.
-type Forecast = dyn Fn(Duration, &OperationInfo) -> Verdict + Send + Sync;
+type FaultSchedule = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
 
-struct Sky {
+struct ScheduledFaults {
     clock: Arc<dyn Clock>,
-    forecast: Box<Forecast>,
+    schedule: Box<FaultSchedule>,
 }
 
 #[async_trait]
-impl Weather for Sky {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for ScheduledFaults {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         sleep(Duration::from_millis(5)).await;
-        (self.forecast)(self.clock.monotonic(), operation)
+        (self.schedule)(self.clock.monotonic(), operation)
     }
 }
 
@@ -50,7 +50,7 @@ impl Daemon {
     /// A company with so many employees, each with a job.
     pub(super) async fn with_jobs(jobs: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
-        let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::Fair));
+        let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(crate::adapters::sim::NoFaults));
         let bare = world.account();
         for table in ["Employees", "ByEmail", "Managers", "EvenkeelFootprints", "FormerEmployees"] {
             bare.tables.create_table(&company::table(table)).await.unwrap();
@@ -71,12 +71,12 @@ impl Daemon {
     }
 
     /// The daemon, with the settings that it has where nothing is configured.
-    fn worker(&self, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
-        self.worker_by(company::catalog(Shape::default()), forecast)
+    fn worker(&self, schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
+        self.worker_by(company::catalog(Shape::default()), schedule)
     }
 
-    fn worker_by(&self, catalog: Catalog, forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static) -> Worker {
-        self.worker_of(catalog, Concurrency::Fixed(64), forecast)
+    fn worker_by(&self, catalog: Catalog, schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Worker {
+        self.worker_of(catalog, Concurrency::Fixed(64), schedule)
     }
 
     /// The same, with so many jobs in flight.
@@ -84,19 +84,19 @@ impl Daemon {
         &self,
         catalog: Catalog,
         concurrency: Concurrency,
-        forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
+        schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
-        self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, forecast)
+        self.worker_from(QueueSettings { concurrency, ..QueueSettings::plain(company::queue("jobs")) }, catalog, schedule)
     }
 
     fn worker_from(
         &self,
         queue: QueueSettings,
         catalog: Catalog,
-        forecast: impl Fn(Duration, &OperationInfo) -> Verdict + Send + Sync + 'static,
+        schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
     ) -> Worker {
         let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
-        let sky = Arc::new(Sky { clock: Arc::clone(&self.clock), forecast: Box::new(forecast) });
+        let faults = Arc::new(ScheduledFaults { clock: Arc::clone(&self.clock), schedule: Box::new(schedule) });
         let backoff = |min, base, max| Backoff { min, base, max };
         let storage = backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * SECOND);
         let settings = WorkerSettings {
@@ -111,9 +111,9 @@ impl Daemon {
             storage_retry: RetryPolicy { backoff: storage, attempts: 6 },
             memory: DEFAULT_MEMORY,
         };
-        let account = self.world.seen_by(2, sky).account();
-        let worn = wear(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
-        let stores = Stores::new([(AccountName::main(), worn.account)].into());
+        let account = self.world.seen_by(2, faults).account();
+        let decorated = decorate(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
+        let stores = Stores::new([(AccountName::main(), decorated.account)].into());
         let engine = Arc::new(Engine::new(EngineParts {
             stores: stores.clone(),
             catalog: Arc::new(catalog),
@@ -124,7 +124,7 @@ impl Daemon {
         let keys = Arc::clone(&engine);
         Worker::new(WorkerParts {
             stores,
-            health: Arc::new(Circuits::new(vec![worn.circuit])),
+            health: Arc::new(Circuits::new(vec![decorated.circuit])),
             execute: engine,
             clock: Arc::clone(&self.clock),
             chance,
@@ -193,9 +193,9 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     let worker = daemon.worker_by(photos(), |_, operation| match &operation.what {
         What::Blob(container, _) if container.as_str() == "photos" && operation.writes => {
             let minutes = Duration::from_mins;
-            Verdict::AnswerLate { answers: minutes(2), patience: minutes(5) }
+            FaultDecision::AnswerLate { answers: minutes(2), patience: minutes(5) }
         }
-        _ => Verdict::Execute,
+        _ => FaultDecision::Execute,
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.released, report.poisoned), (16, 0, 0));
@@ -213,7 +213,7 @@ async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
         daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
         let allow = Some(["put".to_owned()].into());
         let queue = QueueSettings { allow, ..QueueSettings::plain(company::queue("jobs")) };
-        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| Verdict::Execute);
+        let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| FaultDecision::Execute);
         let shutdown = CancellationToken::new();
         let enough = async {
             sleep(Duration::from_mins(1)).await;
@@ -238,7 +238,7 @@ async fn a_busy_minute_poisons_nothing_of_a_backlog_that_waited_for_seven_hours(
     let worker = daemon.worker(move |now, operation| {
         let table = matches!(operation.what, What::Table(_) | What::Partition(..) | What::Entity(..));
         let throttled = now < until && table && operation.writes && operation.number % 10 > 0;
-        if throttled { Verdict::Fail(ErrorClass::Throttled { retry_after: None }) } else { Verdict::Execute }
+        if throttled { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) } else { FaultDecision::Execute }
     });
     let report = until_idle(&worker).await;
     assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (500, 0, 0));
@@ -252,9 +252,9 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let until = daemon.clock.monotonic() + Duration::from_mins(10);
     let worker = daemon.worker(move |now, operation| {
         if now < until && operation.name == "Get Messages" && matches!(&operation.what, What::Queue(queue) if queue.as_str() == "jobs") {
-            Verdict::AnswerLate { answers: Duration::from_secs(90), patience: Duration::from_secs(30) }
+            FaultDecision::AnswerLate { answers: Duration::from_secs(90), patience: Duration::from_secs(30) }
         } else {
-            Verdict::Execute
+            FaultDecision::Execute
         }
     });
     let (status, shutdown) = (worker.status(), CancellationToken::new());
@@ -303,7 +303,7 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
     let counted = Arc::clone(&requests);
     let worker = daemon.worker_by(catalog, move |_, operation| {
         counted.fetch_add(u64::from(!matches!(operation.what, What::Queue(_))), Ordering::Relaxed);
-        Verdict::Execute
+        FaultDecision::Execute
     });
     let text = body::encode(&message.to_string());
     daemon.bare.queues.put(&company::queue("jobs"), &text, Duration::ZERO, Ttl::Never).await.unwrap();

@@ -1,5 +1,5 @@
-//! The same for ten whole minutes, in virtual time: the worker, the protocol and what stores wear, on a simulated
-//! account whose weather refuses one partition.
+//! The same for ten whole minutes, in virtual time: the worker, the protocol and the decorator stack of stores, on a simulated
+//! account whose fault policy refuses one partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
-use evenkeel::adapters::wear::{Grouping, wear};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::config::{self, Folder};
 use evenkeel::model::{AccountName, Key, QueueName, TableName, body};
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, Query, Stores, Ttl, What};
@@ -58,8 +58,8 @@ struct OneBusyPartition {
 }
 
 #[async_trait]
-impl Weather for OneBusyPartition {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for OneBusyPartition {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         sleep(Duration::from_millis(5)).await;
         let hot = |table: &TableName, pk: &Key| table.as_str() == "Employees" && pk.as_str() == "Hot";
         let is_hot = match &operation.what {
@@ -69,9 +69,9 @@ impl Weather for OneBusyPartition {
         };
         if is_hot && self.clock.monotonic() < self.until {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            Verdict::Fail(ErrorClass::Throttled { retry_after: None })
+            FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
         } else {
-            Verdict::Execute
+            FaultDecision::Execute
         }
     }
 }
@@ -79,7 +79,7 @@ impl Weather for OneBusyPartition {
 /// A simulated account, and a worker on it.
 struct World {
     clock: Arc<PausedClock>,
-    weather: Arc<OneBusyPartition>,
+    faults: Arc<OneBusyPartition>,
     bare: Account,
     worker: Worker,
 }
@@ -93,11 +93,11 @@ impl World {
         let (main, catalog, settings) = (AccountName::main(), Arc::new(loaded.catalog), loaded.settings);
 
         let clock = Arc::new(PausedClock(Instant::now()));
-        let weather = Arc::new(OneBusyPartition { clock: clock.clone(), until: busy, refused: AtomicU64::new(0) });
+        let faults = Arc::new(OneBusyPartition { clock: clock.clone(), until: busy, refused: AtomicU64::new(0) });
         let (as_clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
-        let bare = SimWorld::new(main.clone(), as_clock.clone(), weather.clone()).account();
-        let worn = wear(&main, &bare, Grouping::Together, settings.worker.storage_retry, &as_clock, &chance);
-        let stores = Stores::new(BTreeMap::from([(main, worn.account)]));
+        let bare = SimWorld::new(main.clone(), as_clock.clone(), faults.clone()).account();
+        let decorated = decorate(&main, &bare, Grouping::Together, settings.worker.storage_retry, &as_clock, &chance);
+        let stores = Stores::new(BTreeMap::from([(main, decorated.account)]));
 
         for table in catalog.tables.keys().map(ToString::to_string).chain(["EvenkeelFootprints".to_owned()]) {
             bare.tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
@@ -118,7 +118,7 @@ impl World {
         let keys = engine.clone();
         let worker = Worker::new(WorkerParts {
             stores,
-            health: Arc::new(Circuits::new(vec![worn.circuit])),
+            health: Arc::new(Circuits::new(vec![decorated.circuit])),
             execute: engine,
             clock: as_clock,
             chance,
@@ -128,7 +128,7 @@ impl World {
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
         .unwrap();
-        Self { clock, weather, bare, worker }
+        Self { clock, faults, bare, worker }
     }
 
     /// Works until idle; `watch` sees it from beside.
@@ -185,7 +185,7 @@ async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_other
             sleep(BUSY.saturating_sub(world.clock.monotonic() + Duration::from_secs(1))).await;
             assert_eq!(world.employees().await, (0, OTHERS));
             assert_eq!(world.bare.queues.approximate_count(&queue()).await.unwrap(), HOT);
-            let refused = world.weather.refused.load(Ordering::Relaxed);
+            let refused = world.faults.refused.load(Ordering::Relaxed);
             assert!(refused < 2 * HOT, "the busy partition was asked {refused} times in ten minutes");
         })
         .await;

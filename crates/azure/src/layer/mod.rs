@@ -22,4 +22,4 @@ mod tables;
 
 pub use layered::{Layer, Layered};
 pub use op::Op;
-pub use request::{Evidence, Lane, Request, Target};
+pub use request::{Evidence, Request, Target, ThrottleScope};

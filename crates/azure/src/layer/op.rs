@@ -133,7 +133,7 @@ impl Op {
 mod tests {
     use super::*;
     use evenkeel_model::model::{Entity, EntityKey};
-    use evenkeel_model::ports::Condition;
+    use evenkeel_model::ports::IfMatch;
 
     #[test]
     fn operations_on_entities_are_named_as_the_port_names_them() {
@@ -143,9 +143,9 @@ mod tests {
             TableOperation::Insert(entity.clone()),
             TableOperation::InsertOrReplace(entity.clone()),
             TableOperation::InsertOrMerge(entity.clone()),
-            TableOperation::Replace(entity.clone(), Condition::Any),
-            TableOperation::Merge(entity, Condition::Any),
-            TableOperation::Delete(key, Condition::Any),
+            TableOperation::Replace(entity.clone(), IfMatch::Any),
+            TableOperation::Merge(entity, IfMatch::Any),
+            TableOperation::Delete(key, IfMatch::Any),
         ] {
             assert_eq!(Op::of(&operation).operation(), operation.name());
         }

@@ -45,9 +45,9 @@ pub enum Target<'a> {
     Document(&'a CollectionName, &'a DocumentKey),
 }
 
-/// Throttle scope: a service throttles requests in one lane together, and lanes independently.
+/// Throttle scope: a service throttles requests of one scope together, and scopes independently.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub enum ThrottleScope {
     /// A service as a whole (listings).
     Service(Service),
     /// A table as a whole (queries over its partitions, creation, deletion).
@@ -63,16 +63,16 @@ pub enum Lane {
 }
 
 impl Target<'_> {
-    /// The lane the request drives in.
-    pub fn lane(&self) -> Lane {
+    /// The throttle scope of the request.
+    pub fn scope(&self) -> ThrottleScope {
         match self {
-            Self::Service(service) => Lane::Service(*service),
-            Self::Table(table) => Lane::Table((*table).clone()),
-            Self::Partition(table, pk) => Lane::Partition((*table).clone(), pk.clone().into_owned()),
-            Self::Entity(table, key) => Lane::Partition((*table).clone(), key.pk.clone()),
-            Self::Queue(queue) | Self::Message(queue, _) => Lane::Queue((*queue).clone()),
-            Self::Container(container) | Self::Blob(container, _) => Lane::Container((*container).clone()),
-            Self::Collection(collection) | Self::Document(collection, _) => Lane::Collection((*collection).clone()),
+            Self::Service(service) => ThrottleScope::Service(*service),
+            Self::Table(table) => ThrottleScope::Table((*table).clone()),
+            Self::Partition(table, pk) => ThrottleScope::Partition((*table).clone(), pk.clone().into_owned()),
+            Self::Entity(table, key) => ThrottleScope::Partition((*table).clone(), key.pk.clone()),
+            Self::Queue(queue) | Self::Message(queue, _) => ThrottleScope::Queue((*queue).clone()),
+            Self::Container(container) | Self::Blob(container, _) => ThrottleScope::Container((*container).clone()),
+            Self::Collection(collection) | Self::Document(collection, _) => ThrottleScope::Collection((*collection).clone()),
         }
     }
 
@@ -171,10 +171,10 @@ mod tests {
         let table = TableName::new("Employees").unwrap();
         let pk = Key::new("Sales").unwrap();
         let inside = Filter::compare("RowKey", Comparison::GreaterOrEqual, "a").and(Filter::partition(&pk));
-        assert_eq!(Request::query(&table, Some(&inside)).target.lane(), Lane::Partition(table.clone(), pk.clone()));
+        assert_eq!(Request::query(&table, Some(&inside)).target.scope(), ThrottleScope::Partition(table.clone(), pk.clone()));
         let across = Filter::partition(&pk).or(Filter::partition(&Key::new("Marketing").unwrap()));
         for filter in [None, Some(&across), Some(&Filter::partition(&pk).negated())] {
-            assert_eq!(Request::query(&table, filter).target.lane(), Lane::Table(table.clone()));
+            assert_eq!(Request::query(&table, filter).target.scope(), ThrottleScope::Table(table.clone()));
         }
     }
 

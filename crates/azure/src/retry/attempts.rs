@@ -7,12 +7,12 @@ use arc_swap::ArcSwap;
 use backoff::backoff::Backoff;
 use futures::future::BoxFuture;
 
-use super::rules::{Next, Unanswered};
+use super::rules::{NextStep, Unanswered};
 use crate::layer::Op;
 use evenkeel_model::ports::{Chance, ErrorClass, StoreError, Withheld};
 use evenkeel_model::settings::RetryPolicy;
 
-/// How long a request waits in place for a lane that is held. Every request of a throttled partition meets the
+/// How long a request waits in place for a scope that is held. Every request of a throttled partition meets the
 /// same hold, and each that waits takes a slot from the jobs of other partitions: once the hold has grown beyond
 /// this, they go back to their queue.
 const HELD_PATIENCE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ pub struct Retry<S: ?Sized> {
 pub type Retried = fn(Op, ErrorClass);
 
 /// How a request ended, and whether one of its attempts before the last went unanswered.
-pub(super) struct Ended<T> {
+pub(super) struct RequestEnd<T> {
     pub(super) result: Result<T, StoreError>,
     pub(super) unanswered: bool,
 }
@@ -56,7 +56,7 @@ impl<S: ?Sized> Retry<S> {
         &'a self,
         op: Op,
         attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> Ended<T> {
+    ) -> RequestEnd<T> {
         self.attempts(op, Unanswered::of(op), attempt).await
     }
 
@@ -66,10 +66,10 @@ impl<S: ?Sized> Retry<S> {
         op: Op,
         rule: Unanswered,
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> Ended<T> {
+    ) -> RequestEnd<T> {
         let course = Course::default();
         let policy = **self.policy.load();
-        let waits = Waits { policy, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
+        let waits = RetryWaits { policy, chance: self.chance.as_ref(), course: &course, made: 1, waited: 0, at_once: false };
         let try_once = || {
             let attempt = attempt();
             let course = &course;
@@ -77,8 +77,8 @@ impl<S: ?Sized> Retry<S> {
                 attempt.await.map_err(|error| {
                     course.failed(&error);
                     match rule.after(error.class) {
-                        Next::Repeat => backoff::Error::transient(error),
-                        Next::End => backoff::Error::permanent(error),
+                        NextStep::Repeat => backoff::Error::transient(error),
+                        NextStep::End => backoff::Error::permanent(error),
                     }
                 })
             }
@@ -96,11 +96,11 @@ impl<S: ?Sized> Retry<S> {
             }
             error
         });
-        Ended { result, unanswered }
+        RequestEnd { result, unanswered }
     }
 }
 
-impl Ended<bool> {
+impl RequestEnd<bool> {
     /// For a creation: a thing that exists after an unanswered attempt was created by it.
     pub(super) fn created(self) -> Result<bool, StoreError> {
         self.result.map(|fresh| fresh || self.unanswered)
@@ -120,10 +120,10 @@ impl Ended<bool> {
 /// The attempts so far. The driver of the attempts passes nothing from the operation to the waits, so both
 /// share this.
 #[derive(Default)]
-struct Course(Mutex<Failures>);
+struct Course(Mutex<AttemptFailures>);
 
 #[derive(Default)]
-struct Failures {
+struct AttemptFailures {
     last: Option<ErrorClass>,
     held: bool,
     /// An attempt was sent, with any result.
@@ -132,7 +132,7 @@ struct Failures {
 }
 
 impl Course {
-    fn lock(&self) -> MutexGuard<'_, Failures> {
+    fn lock(&self) -> MutexGuard<'_, AttemptFailures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl Course {
         failures.unanswered += u32::from(error.class == ErrorClass::Ambiguous);
     }
 
-    /// Whether the last attempt was not even sent, since its lane is held.
+    /// Whether the last attempt was not even sent, since its scope is held.
     fn held(&self) -> bool {
         self.lock().held
     }
@@ -165,7 +165,7 @@ impl Course {
 }
 
 /// The waits of one request: a Retry-After is kept, within bounds.
-struct Waits<'a> {
+struct RetryWaits<'a> {
     policy: RetryPolicy,
     chance: &'a dyn Chance,
     course: &'a Course,
@@ -174,7 +174,7 @@ struct Waits<'a> {
     at_once: bool,
 }
 
-impl Backoff for Waits<'_> {
+impl Backoff for RetryWaits<'_> {
     fn next_backoff(&mut self) -> Option<Duration> {
         let last = self.course.last();
         if self.made >= self.policy.attempts {

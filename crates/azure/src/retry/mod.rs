@@ -30,7 +30,7 @@
 //!
 //! The waits are those of [`Backoff`](evenkeel_model::settings::Backoff): the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
 //! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends
-//! the request at once, so that the job is released with that delay and its slot is free for others. So does a lane
+//! the request at once, so that the job is released with that delay and its slot is free for others. So does a scope
 //! that is paced by the program for more than half a second.
 
 mod attempts;

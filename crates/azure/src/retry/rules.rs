@@ -2,7 +2,7 @@
 
 use crate::layer::Op;
 use evenkeel_model::model::ETag;
-use evenkeel_model::ports::{BlobCondition, Condition, ErrorClass, TableOperation};
+use evenkeel_model::ports::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 
 /// Treatment of an attempt that went unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum Unanswered {
 
 /// The step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Try again, if attempts are left.
     Repeat,
     /// End here.
@@ -71,8 +71,8 @@ impl Unanswered {
     /// The rule for one write of one entity.
     pub(super) const fn of_table_operation(operation: &TableOperation) -> Self {
         match operation {
-            TableOperation::Delete(_, Condition::Matches(_)) => Self::RepeatWrite,
-            TableOperation::Delete(_, Condition::Any)
+            TableOperation::Delete(_, IfMatch::Matches(_)) => Self::RepeatWrite,
+            TableOperation::Delete(_, IfMatch::Any)
             | TableOperation::Insert(_)
             | TableOperation::InsertOrReplace(_)
             | TableOperation::InsertOrMerge(_)
@@ -95,11 +95,11 @@ impl Unanswered {
     }
 
     /// The step after an attempt that failed with a class.
-    pub(super) const fn after(self, class: ErrorClass) -> Next {
+    pub(super) const fn after(self, class: ErrorClass) -> NextStep {
         match (class, self) {
-            (ErrorClass::Ambiguous, Self::Surface) => Next::End,
-            (class, _) if class.is_transient() => Next::Repeat,
-            _ => Next::End,
+            (ErrorClass::Ambiguous, Self::Surface) => NextStep::End,
+            (class, _) if class.is_transient() => NextStep::Repeat,
+            _ => NextStep::End,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::system::SeededChance;
 use crate::testing::{Answer, Scripted};
 use evenkeel_model::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel_model::ports::{
-    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, Chance, Condition, ErrorClass, Missing, Query, StoreError, TableOperation, Ttl,
+    Account, BlobCondition, BlobCopy, BlobUpload, BlockId, Chance, ErrorClass, IfMatch, Missing, Query, StoreError, TableOperation, Ttl,
 };
 use evenkeel_model::settings::{Backoff, RetryPolicy};
 
@@ -147,7 +147,7 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
         let container = ContainerName::new("employee-large").unwrap();
         let blob = BlobName::new("7/photo").unwrap();
         let (etag, block) = (ETag::new("\"1\"").unwrap(), BlockId::numbered(0));
-        let at = Condition::Matches(etag.clone());
+        let at = IfMatch::Matches(etag.clone());
         let minute = Duration::from_mins(1);
         let upload = |condition| BlobUpload { condition, ..BlobUpload::default() };
         let write = |operation| async move { tables.apply(&TableName::new("Employees").unwrap(), &operation).await.map(|_| None) };
@@ -159,7 +159,7 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
             Replace => write(TableOperation::Replace(entity, at)).await,
             Merge => write(TableOperation::Merge(entity, at)).await,
             DeleteAtETag => write(TableOperation::Delete(key, at)).await,
-            DeleteAnyway => write(TableOperation::Delete(key, Condition::Any)).await,
+            DeleteAnyway => write(TableOperation::Delete(key, IfMatch::Any)).await,
             Transact => tables.transact(&table, &key.pk, &[TableOperation::Insert(entity)]).await.map(|_| None),
             QueryEntities => tables.query(&table, &Query::default()).await.map(|_| None),
             CreateTable => tables.create_table(&table).await.map(Some),

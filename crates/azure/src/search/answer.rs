@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{Answer, Fault};
+use crate::http::{HttpAnswer, HttpFault};
 use evenkeel_model::ports::{ErrorClass, Missing};
 
 /// Longest message that is passed on, in characters.
@@ -14,14 +14,14 @@ const MESSAGE_CHARS: usize = 300;
 
 /// Whether a request could do harm when it is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum SearchEffect {
     /// It only reads.
     Read,
     /// It writes documents: one that may arrive late must be known.
     Write,
 }
 
-impl Effect {
+impl SearchEffect {
     /// The class of an unknown outcome.
     pub(super) const fn unknown(self) -> ErrorClass {
         match self {
@@ -32,7 +32,7 @@ impl Effect {
 }
 
 /// The class of a request that the service refused as a whole.
-pub(super) fn refused(effect: Effect, answer: &Answer) -> ErrorClass {
+pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
     let retry_after = retry_after(answer);
     match answer.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
@@ -48,17 +48,17 @@ pub(super) fn refused(effect: Effect, answer: &Answer) -> ErrorClass {
 }
 
 /// The class of a request without a whole answer.
-pub(super) const fn faulted(effect: Effect, fault: &Fault) -> ErrorClass {
+pub(super) const fn faulted(effect: SearchEffect, fault: &HttpFault) -> ErrorClass {
     match fault {
-        Fault::Unsent(_) => ErrorClass::Permanent,
-        Fault::Refused(_) => ErrorClass::Refused,
-        Fault::Lost(_) | Fault::TooLong => effect.unknown(),
+        HttpFault::Unsent(_) => ErrorClass::Permanent,
+        HttpFault::Refused(_) => ErrorClass::Refused,
+        HttpFault::Lost(_) | HttpFault::TooLong => effect.unknown(),
     }
 }
 
 /// The service's answer for one document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct DocumentResult {
     pub(super) key: String,
     /// Its status; 200 and 201 say that it is done.
     pub(super) status: u16,
@@ -66,7 +66,7 @@ pub(super) struct Verdict {
     pub(super) message: Option<String>,
 }
 
-impl Verdict {
+impl DocumentResult {
     /// How it ended; the class of the failure where it did.
     pub(super) const fn class(&self) -> Result<(), ErrorClass> {
         match self.status {
@@ -82,10 +82,10 @@ impl Verdict {
 }
 
 /// The service's answer for each document; `None` where that cannot be read.
-pub(super) fn verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
+pub(super) fn verdicts(body: &[u8]) -> Option<Vec<DocumentResult>> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let verdict = |value: &Value| {
-        Some(Verdict {
+        Some(DocumentResult {
             key: value.get("key")?.as_str()?.to_owned(),
             status: u16::try_from(value.get("statusCode")?.as_u64()?).ok()?,
             message: value.get("errorMessage").and_then(Value::as_str).and_then(short),
@@ -95,7 +95,7 @@ pub(super) fn verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
 }
 
 /// The service's message: `{"error":{"code":…,"message":…}}`.
-pub(super) fn message(answer: &Answer) -> Option<String> {
+pub(super) fn message(answer: &HttpAnswer) -> Option<String> {
     let json: Value = serde_json::from_slice(&answer.body).ok()?;
     json.get("error")?.get("message")?.as_str().and_then(short)
 }
@@ -106,7 +106,7 @@ fn short(message: &str) -> Option<String> {
 }
 
 /// `retry-after-ms`, or `Retry-After` in seconds.
-fn retry_after(answer: &Answer) -> Option<Duration> {
+fn retry_after(answer: &HttpAnswer) -> Option<Duration> {
     let number = |name| answer.header(name).and_then(|text| text.trim().parse().ok());
     number("retry-after-ms").map(Duration::from_millis).or_else(|| number("retry-after").map(Duration::from_secs))
 }
@@ -116,19 +116,19 @@ mod tests {
     use super::*;
     use reqwest::header::{HeaderMap, HeaderValue};
 
-    fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> Answer {
+    fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> HttpAnswer {
         let headers: HeaderMap = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value))).collect();
-        Answer { status, headers, body: Vec::new().into() }
+        HttpAnswer { status, headers, body: Vec::new().into() }
     }
 
     #[test]
     fn only_a_write_whose_outcome_is_unknown_is_ambiguous() {
         for status in [500, 502, 504, 507] {
-            assert_eq!(refused(Effect::Write, &answer(status, &[])), ErrorClass::Ambiguous, "{status}");
-            assert_eq!(refused(Effect::Read, &answer(status, &[])), ErrorClass::Transient { retry_after: None }, "{status}");
+            assert_eq!(refused(SearchEffect::Write, &answer(status, &[])), ErrorClass::Ambiguous, "{status}");
+            assert_eq!(refused(SearchEffect::Read, &answer(status, &[])), ErrorClass::Transient { retry_after: None }, "{status}");
         }
-        assert_eq!(faulted(Effect::Write, &Fault::Lost(String::new())), ErrorClass::Ambiguous);
-        assert_eq!(faulted(Effect::Write, &Fault::Refused(String::new())), ErrorClass::Refused);
+        assert_eq!(faulted(SearchEffect::Write, &HttpFault::Lost(String::new())), ErrorClass::Ambiguous);
+        assert_eq!(faulted(SearchEffect::Write, &HttpFault::Refused(String::new())), ErrorClass::Refused);
     }
 
     #[test]
@@ -143,11 +143,11 @@ mod tests {
             (302, ErrorClass::Permanent),
         ];
         for (status, class) in expected {
-            assert_eq!(refused(Effect::Write, &answer(status, &[])), class, "{status}");
+            assert_eq!(refused(SearchEffect::Write, &answer(status, &[])), class, "{status}");
         }
         let busy = |wait| ErrorClass::Throttled { retry_after: Some(wait) };
-        assert_eq!(refused(Effect::Write, &answer(503, &[("retry-after", "7")])), busy(Duration::from_secs(7)));
-        assert_eq!(refused(Effect::Write, &answer(429, &[("retry-after-ms", "50")])), busy(Duration::from_millis(50)));
+        assert_eq!(refused(SearchEffect::Write, &answer(503, &[("retry-after", "7")])), busy(Duration::from_secs(7)));
+        assert_eq!(refused(SearchEffect::Write, &answer(429, &[("retry-after-ms", "50")])), busy(Duration::from_millis(50)));
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let found = verdicts(body).unwrap();
         assert_eq!(found[0].class(), Ok(()));
         assert_eq!((found[1].class(), found[1].message.as_deref()), (Err(ErrorClass::Permanent), Some("no such field")));
-        let class = |status| Verdict { key: String::new(), status, message: None }.class();
+        let class = |status| DocumentResult { key: String::new(), status, message: None }.class();
         assert_eq!(class(409), Err(ErrorClass::Transient { retry_after: None }));
         assert_eq!(class(503), Err(ErrorClass::Throttled { retry_after: None }));
         assert_eq!(class(500), Err(ErrorClass::Ambiguous));

@@ -10,9 +10,9 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::answer::{self, Effect, Verdict};
+use super::answer::{self, DocumentResult, SearchEffect};
 use super::service::SearchService;
-use crate::http::{Answer, Exchange};
+use crate::http::{Exchange, HttpAnswer};
 use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument, limits};
 use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError, Subject, What, Written};
 
@@ -33,7 +33,7 @@ pub(super) struct Indexes {
 /// One request, as far as its failures go.
 struct Call {
     operation: &'static str,
-    effect: Effect,
+    effect: SearchEffect,
     what: What,
 }
 
@@ -48,7 +48,7 @@ impl Indexes {
         url
     }
 
-    async fn send(&self, call: &Call, method: Method, url: Url, body: Bytes) -> Result<Answer, StoreError> {
+    async fn send(&self, call: &Call, method: Method, url: Url, body: Bytes) -> Result<HttpAnswer, StoreError> {
         let answer = self.exchange.send(method, url, self.headers.clone(), body).await;
         answer.map_err(|fault| self.error(call, answer::faulted(call.effect, &fault), fault.text()))
     }
@@ -59,7 +59,7 @@ impl Indexes {
         StoreError::new(class, call.operation, Subject { account: self.service.sink.clone(), what: call.what.clone() }, message)
     }
 
-    fn refused(&self, call: &Call, answer: &Answer) -> StoreError {
+    fn refused(&self, call: &Call, answer: &HttpAnswer) -> StoreError {
         let class = answer::refused(call.effect, answer);
         let said = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
         let message = said.unwrap_or_else(|| default_message(class).to_owned());
@@ -78,10 +78,10 @@ impl Indexes {
     }
 
     /// How each document fared, by the service's own words. One that it says nothing of may have been written.
-    fn fared(&self, collection: &CollectionName, writes: &[DocumentWrite], verdicts: Vec<Verdict>) -> Written {
-        let mut verdicts: BTreeMap<String, Verdict> = verdicts.into_iter().map(|verdict| (verdict.key.clone(), verdict)).collect();
+    fn fared(&self, collection: &CollectionName, writes: &[DocumentWrite], verdicts: Vec<DocumentResult>) -> Written {
+        let mut verdicts: BTreeMap<String, DocumentResult> = verdicts.into_iter().map(|verdict| (verdict.key.clone(), verdict)).collect();
         let one = |write: &DocumentWrite| {
-            let call = Call { operation: WRITE, effect: Effect::Write, what: What::Document(collection.clone(), write.key.clone()) };
+            let call = Call { operation: WRITE, effect: SearchEffect::Write, what: What::Document(collection.clone(), write.key.clone()) };
             let Some(verdict) = verdicts.remove(write.key.as_str()) else {
                 return Err(self.error(&call, ErrorClass::Ambiguous, "the service said nothing of this document"));
             };
@@ -97,7 +97,7 @@ impl Indexes {
 #[async_trait]
 impl Sink for Indexes {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let call = Call { operation: WRITE, effect: Effect::Write, what: What::Collection(collection.clone()) };
+        let call = Call { operation: WRITE, effect: SearchEffect::Write, what: What::Collection(collection.clone()) };
         if writes.is_empty() {
             return Ok(Vec::new());
         }
@@ -118,7 +118,7 @@ impl Sink for Indexes {
     }
 
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
-        let call = Call { operation: GET, effect: Effect::Read, what: What::Document(collection.clone(), key.clone()) };
+        let call = Call { operation: GET, effect: SearchEffect::Read, what: What::Document(collection.clone(), key.clone()) };
         let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
         let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
         if answer.status == 404 {
@@ -137,7 +137,7 @@ impl Sink for Indexes {
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
-        let call = Call { operation: DESCRIBE, effect: Effect::Read, what: What::Collection(collection.clone()) };
+        let call = Call { operation: DESCRIBE, effect: SearchEffect::Read, what: What::Collection(collection.clone()) };
         let answer = self.send(&call, Method::GET, self.url(&["indexes", collection.as_str()]), Bytes::new()).await?;
         if answer.status == 404 {
             return Ok(None);

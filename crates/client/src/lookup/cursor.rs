@@ -14,7 +14,7 @@ use evenkeel_model::wide;
 /// Context shared by all ranges of a lookup.
 pub(super) struct Reading<'a> {
     /// Kind of rows wanted: other rows are left out.
-    pub(super) what: What<'a>,
+    pub(super) what: LookupTarget<'a>,
     /// Where the copies lie.
     pub(super) table: &'a TableRef,
     /// That table's account.
@@ -27,7 +27,7 @@ pub(super) struct Reading<'a> {
 
 /// Which rows of a table are looked for.
 #[derive(Clone, Copy)]
-pub(super) enum What<'a> {
+pub(super) enum LookupTarget<'a> {
     /// Those of a view.
     View(&'a View),
     /// The entities of an archive, by its table.
@@ -45,13 +45,13 @@ pub(super) struct Cursor<'a> {
     /// be shorter than it was.
     taken: Option<EntityKey>,
     /// The page to read next; nothing at the end.
-    next: Option<Next>,
+    next: Option<NextPage>,
     /// Requests sent.
     pub(super) requests: u64,
 }
 
 /// The page to read next.
-enum Next {
+enum NextPage {
     First,
     At(Continuation),
 }
@@ -61,8 +61,8 @@ impl<'a> Cursor<'a> {
     pub(super) fn new(range: &'a KeyRange, position: Position) -> Self {
         let next = match (position.ended, position.page.clone()) {
             (true, _) => None,
-            (false, None) => Some(Next::First),
-            (false, Some(page)) => Some(Next::At(page)),
+            (false, None) => Some(NextPage::First),
+            (false, Some(page)) => Some(NextPage::At(page)),
         };
         Self { range, rows: VecDeque::new(), taken: position.after.clone(), position, next, requests: 0 }
     }
@@ -78,8 +78,8 @@ impl<'a> Cursor<'a> {
                 continue;
             }
             let page = match next {
-                Next::First => None,
-                Next::At(page) => Some(page),
+                NextPage::First => None,
+                NextPage::At(page) => Some(page),
             };
             let query =
                 Query { filter: self.range.filter(), select: reading.select.clone(), top: Some(reading.page), continuation: page.clone() };
@@ -88,7 +88,7 @@ impl<'a> Cursor<'a> {
             let rows = self.not_taken(read.rows);
             self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.what.has(row)));
             self.position = Position { ended: false, page, after };
-            self.next = read.continuation.map(Next::At);
+            self.next = read.continuation.map(NextPage::At);
         }
         Ok(())
     }
@@ -125,13 +125,13 @@ impl<'a> Cursor<'a> {
     pub(super) fn position(&self) -> Position {
         match (&self.next, self.rows.is_empty()) {
             (None, true) => Position { ended: true, ..Position::default() },
-            (Some(Next::At(page)), true) => Position { ended: false, page: Some(page.clone()), after: self.taken.clone() },
+            (Some(NextPage::At(page)), true) => Position { ended: false, page: Some(page.clone()), after: self.taken.clone() },
             (_, _) => self.position.clone(),
         }
     }
 }
 
-impl What<'_> {
+impl LookupTarget<'_> {
     /// Whether a row is meant: its table may hold primaries and several views' rows.
     fn has(self, row: &Row) -> bool {
         let view = match self {

@@ -9,7 +9,7 @@ use evenkeel_model::patterns::lookup::KeyRange;
 use evenkeel_model::ports::StoreError;
 
 /// The rows found.
-pub(super) struct Found {
+pub(super) struct FoundRows {
     /// The rows, in order.
     pub(super) rows: Vec<Row>,
     /// Where each range stands; `None` where all have ended.
@@ -67,14 +67,14 @@ impl<'a> Merge<'a> {
 }
 
 /// Reads up to `top` rows of these ranges.
-pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<Position>, top: u32) -> Result<Found, StoreError> {
+pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<Position>, top: u32) -> Result<FoundRows, StoreError> {
     let mut merge = Merge::start(reading, ranges, from).await?;
     let mut rows = Vec::new();
     while rows.len() < top as usize {
         let Some(row) = merge.next(reading).await? else { break };
         rows.push(row);
     }
-    Ok(Found { rows, positions: merge.positions(), requests: merge.requests() })
+    Ok(FoundRows { rows, positions: merge.positions(), requests: merge.requests() })
 }
 
 /// The cursor with the least next row; of equals the first.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::cursor::{Reading, What, page_rows};
+use super::cursor::{LookupTarget, Reading, page_rows};
 use super::merge::Merge;
 use super::query::{Lookup, LookupResult};
 use super::token::{Inside, Position, Token};
@@ -125,7 +125,7 @@ impl Lookup<'_> {
             Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
                 self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
             }
-            _ => self.read(&plan, What::View(view), self.copy_select(view)).await?,
+            _ => self.read(&plan, LookupTarget::View(view), self.copy_select(view)).await?,
         };
         let keys = primaries(view, table, &found.rows)?;
         Ok((found, keys))
@@ -142,7 +142,7 @@ impl Lookup<'_> {
         let Token { ranges: from, mut inside, .. } = self.from(plan.ranges.len())?;
         let (account, top) = (self.client.account(&plan.table.account)?, self.top as usize);
         let reading = Reading {
-            what: What::View(view),
+            what: LookupTarget::View(view),
             table: &plan.table,
             tables: account.tables.as_ref(),
             select: None,
@@ -193,7 +193,7 @@ impl Lookup<'_> {
         let plan = lookup::plan(&by_own_keys(archive, table)?, &self.terms)?;
         let is_wide = self.client.catalog.wide.contains(table);
         let select = (!self.select.is_empty() && !is_wide).then(|| self.select.iter().cloned().chain(own()).collect());
-        let mut found = self.read(&plan, What::Archive(&table.table), select).await?;
+        let mut found = self.read(&plan, LookupTarget::Archive(&table.table), select).await?;
         if is_wide {
             let is_first = |row: &&Row| row.entity.get(wide::ROWS_PROPERTY).is_some();
             let keys: Vec<EntityKey> = found.rows.iter().filter(is_first).map(|row| row.entity.key.clone()).collect();
@@ -207,7 +207,7 @@ impl Lookup<'_> {
     }
 
     /// Reads the ranges of a plan.
-    async fn read(&self, plan: &LookupPlan, what: What<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
+    async fn read(&self, plan: &LookupPlan, what: LookupTarget<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
         let from = self.from(plan.ranges.len())?.ranges;
         let tables = self.client.account(&plan.table.account)?.tables.as_ref();
         let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top) };

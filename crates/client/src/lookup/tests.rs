@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cursor::{Reading, What, page_rows};
+use super::cursor::{LookupTarget, Reading, page_rows};
 use super::merge;
 use super::token::{Position, Token};
 use evenkeel::adapters::embedded::{EmbeddedStore, Options};
@@ -50,7 +50,7 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
 }
 
 fn reading<'a>(view: &'a View, target: &'a TableRef, account: &'a Account, top: u32) -> Reading<'a> {
-    Reading { what: What::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
+    Reading { what: LookupTarget::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
 }
 
 /// Everything, by lookups of `top` rows each that go on from one another's tokens.
@@ -93,7 +93,7 @@ async fn a_row_that_went_away_in_between_neither_hides_nor_repeats_another() {
     let plan = lookup::plan(&view, &["LastName^=K".parse().unwrap()]).unwrap();
     let first = merge::read(&reading(&view, &target, &account, 5), &plan.ranges, vec![Position::default()], 5).await.unwrap();
     let last = first.rows.last().unwrap();
-    let delete = TableOperation::Delete(last.entity.key.clone(), evenkeel_model::ports::Condition::Any);
+    let delete = TableOperation::Delete(last.entity.key.clone(), evenkeel_model::ports::IfMatch::Any);
     account.tables.apply(&target.table, &delete).await.unwrap();
     let second = merge::read(&reading(&view, &target, &account, 5), &plan.ranges, first.positions.unwrap(), 5).await.unwrap();
     assert_eq!(second.rows[0].entity.key.rk.as_str(), "K006");

@@ -1,12 +1,12 @@
 //! `kind = "index_entity"` with `store = "blob"`
 
 use super::{DeclaredKind, ViewSection};
-use crate::views::Tables;
+use crate::views::ViewTables;
 use evenkeel_model::catalog::{BlobLists, ViewKind};
 use evenkeel_model::model::blob_path::BlobPath;
 use evenkeel_model::model::{AccountName, ContainerName};
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     view.of_one_table("store", "\"table\" or \"partition\"")?;
     view.refuse(&["on_conflict"], "a list takes every primary, so there are no conflicts");
     let keys = ["table", "partition_key", "row_key", "property"];

@@ -2,7 +2,7 @@
 
 use super::view_section::KeyedRows;
 use super::{DeclaredKind, ViewSection, denormalize_range};
-use crate::views::Tables;
+use crate::views::ViewTables;
 use evenkeel_model::catalog::{Denormalize, ViewKind};
 
 /// Number of entities that properties are set on.
@@ -14,7 +14,7 @@ enum Targets {
     Range,
 }
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     let words = [("one", Targets::One), ("range", Targets::Range)];
     let Ok(targets) = view.section.optional("targets", |section| section.word("targets", &words)) else {
         view.section.abandon();

@@ -1,11 +1,11 @@
 //! `kind = "denormalize"` with `targets = "range"`
 
 use super::{DeclaredKind, ViewSection};
-use crate::views::{Named, Tables};
+use crate::views::{Named, ViewTables};
 use evenkeel_model::catalog::{DenormalizeRange, RangeRows, ViewKind};
 use evenkeel_model::model::template::Template;
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     view.of_one_table("targets", "\"one\"")?;
     let section = view.section;
     if section.has("row_key") {

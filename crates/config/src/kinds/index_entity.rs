@@ -3,12 +3,12 @@
 use super::view_section::{KeyedRows, own_property};
 use super::{DeclaredKind, ViewSection, blob_lists};
 use crate::section::Section;
-use crate::views::Tables;
+use crate::views::ViewTables;
 use evenkeel_model::catalog::{IndexEntity, ViewKind};
 
 /// Where lists lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Store {
+enum ListStore {
     /// In a table, under any key.
     Table,
     /// In the source's table, each in the partition of its primaries.
@@ -17,19 +17,19 @@ enum Store {
     Blob,
 }
 
-fn store(section: &Section<'_>) -> Option<Store> {
+fn store(section: &Section<'_>) -> Option<ListStore> {
     if !section.has("store") {
         section.error("store", "missing; expected \"table\", \"partition\" or \"blob\"");
     }
-    section.word("store", &[("table", Store::Table), ("partition", Store::Partition), ("blob", Store::Blob)])
+    section.word("store", &[("table", ListStore::Table), ("partition", ListStore::Partition), ("blob", ListStore::Blob)])
 }
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     let store = store(view.section);
-    if store == Some(Store::Blob) {
+    if store == Some(ListStore::Blob) {
         return blob_lists::read(view);
     }
-    let beside = store == Some(Store::Partition);
+    let beside = store == Some(ListStore::Partition);
     let rows = if beside { view.rows_beside() } else { view.rows("table") };
     view.refuse(&["on_conflict"], "a list takes every primary, so there are no conflicts");
     // A list in the primary's own partition identifies that partition.

@@ -6,7 +6,7 @@ use super::view_section::own_property;
 use super::{DeclaredKind, ViewSection};
 use crate::section::Section;
 use crate::units::parse_size;
-use crate::views::Tables;
+use crate::views::ViewTables;
 use evenkeel_model::catalog::{LargeEntity, TableRef, ViewKind};
 use evenkeel_model::model::large::STAGING;
 use evenkeel_model::model::{AccountName, ContainerName};
@@ -14,7 +14,7 @@ use evenkeel_model::model::{AccountName, ContainerName};
 /// Default threshold above which declared properties go into blobs: half of a property's capacity.
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     view.of_one_table("kind", "no large_entity view")?;
     view.refuse(&["when"], "a value that has gone into a blob stays there, whatever becomes of its entity");
     view.refuse(&["on_conflict"], "blobs are named by their primaries, so there are no conflicts");

@@ -14,7 +14,7 @@ mod view_section;
 pub(super) use view_section::ViewSection;
 
 use super::section::Section;
-use super::views::{Named, Tables};
+use super::views::{Named, ViewTables};
 use evenkeel_model::catalog::{OnConflict, TableRef, ViewKind};
 use evenkeel_model::model::nearest::nearest;
 
@@ -36,7 +36,7 @@ pub(super) type Settle = fn(ViewKind, &TableRef) -> ViewKind;
 pub(super) type ReadKind<T> = fn(&ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>>;
 
 /// Every kind, by the value of `kind`.
-const fn registry<T: Tables>() -> [(&'static str, ReadKind<T>); 6] {
+const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 6] {
     [
         ("secondary_index", secondary_index::read),
         ("index_entity", index_entity::read),
@@ -48,7 +48,7 @@ const fn registry<T: Tables>() -> [(&'static str, ReadKind<T>); 6] {
 }
 
 /// The kind that a section names; reports an unknown one.
-pub(super) fn named<T: Tables>(section: &Section<'_>) -> Option<ReadKind<T>> {
+pub(super) fn named<T: ViewTables>(section: &Section<'_>) -> Option<ReadKind<T>> {
     let kinds = registry::<T>();
     let list = kinds.iter().map(|(kind, _)| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
     let found = section.required_text("kind", &format!("a kind of view: {list}"))?;

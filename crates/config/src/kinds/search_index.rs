@@ -6,13 +6,13 @@ use super::view_section::select;
 use super::{DeclaredKind, ViewSection};
 use crate::section::Section;
 use crate::sinks::field_name;
-use crate::views::Tables;
+use crate::views::ViewTables;
 use evenkeel_model::catalog::{SearchIndex, ViewKind};
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{AccountName, CollectionName};
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     view.of_one_table("kind", "no search_index view")?;
     view.refuse(&["on_conflict"], "documents are named by their primaries, so there are no conflicts");
     let keys = ["table", "partition_key", "row_key", "key"];

@@ -2,10 +2,10 @@
 
 use super::view_section::{KeyedRows, select};
 use super::{DeclaredKind, ViewSection};
-use crate::views::Tables;
+use crate::views::ViewTables;
 use evenkeel_model::catalog::{SecondaryIndex, ViewKind};
 
-pub(super) fn read<T: Tables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
+pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     let rows = view.rows("table");
     let select = view.section.optional("select", select);
     let on_conflict = view.on_conflict();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use crate::section::{Reported, Section};
-use crate::views::{Named, Sinks, Tables, account};
+use crate::views::{Named, Sinks, ViewTables, account};
 use evenkeel_model::catalog::OnConflict;
 use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
 use evenkeel_model::model::template::Template;
@@ -28,7 +28,7 @@ pub(super) struct KeyedRows<T> {
     pub(super) row_key: Template,
 }
 
-impl<T: Tables> ViewSection<'_, '_, T> {
+impl<T: ViewTables> ViewSection<'_, '_, T> {
     /// Reports keys that the kind has not.
     pub(super) fn refuse(&self, keys: &[&'static str], why: &str) {
         for key in keys.iter().filter(|key| self.section.has(key)) {

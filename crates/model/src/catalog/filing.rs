@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::{Archive, ArchiveTarget, TableRef, View};
-use crate::model::large::{Folder, Pointer};
+use crate::model::large::{Pointer, ValueFolder};
 use crate::model::names::NameError;
 use crate::model::{AccountName, ContainerName, Site, TableName, ViewName};
 
@@ -57,7 +57,7 @@ impl Shelf {
     }
 
     /// The pointer to a content there.
-    pub fn pointer(&self, folder: &Folder, property: &str, bytes: u64, sha256: String) -> Result<Pointer, NameError> {
+    pub fn pointer(&self, folder: &ValueFolder, property: &str, bytes: u64, sha256: String) -> Result<Pointer, NameError> {
         match self {
             Self::Blobs { container, .. } => Pointer::to(folder, container, property, bytes, sha256),
             Self::Files { .. } => Pointer::to_file(folder, property, bytes, sha256),

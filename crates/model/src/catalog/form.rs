@@ -14,14 +14,14 @@ pub enum Form<'v, P = TableRef> {
     /// A row for each primary: a copy with the owner written on it.
     Copies {
         /// The copies.
-        rows: Rows<'v, P>,
+        rows: RowForm<'v, P>,
         /// The properties copied; all of the user's own where absent.
         select: Option<&'v [String]>,
     },
     /// A member of a list in a row, shared with other primaries.
     Lists {
         /// The lists.
-        rows: Rows<'v, P>,
+        rows: RowForm<'v, P>,
         /// The members.
         members: Members<'v>,
     },
@@ -32,7 +32,7 @@ pub enum Form<'v, P = TableRef> {
     /// Properties on one row of somebody else.
     Properties {
         /// The row.
-        rows: Rows<'v, P>,
+        rows: RowForm<'v, P>,
         /// The properties, by name.
         set: &'v BTreeMap<String, Template>,
     },
@@ -44,7 +44,7 @@ pub enum Form<'v, P = TableRef> {
 
 /// Key and table of the rows that a view's items are, or are part of.
 #[derive(Debug)]
-pub struct Rows<'v, P = TableRef> {
+pub struct RowForm<'v, P = TableRef> {
     /// Their table.
     pub target: &'v P,
     /// Their partition key.
@@ -69,7 +69,7 @@ pub enum Members<'v> {
 
 impl<'v, P> Form<'v, P> {
     /// The rows that the items are, or are part of; nothing where they are blobs, documents or claims.
-    pub fn rows(self) -> Option<Rows<'v, P>> {
+    pub fn rows(self) -> Option<RowForm<'v, P>> {
         match self {
             Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => Some(rows),
             Self::BlobLists(_) | Self::Values(_) | Self::Claims(_) | Self::Documents(_) => None,

@@ -12,10 +12,10 @@ use crate::model::TableName;
 /// The tables by date that somebody has named so far, and their views. It only grows, by what a period has at most, so that a
 /// reference to one lives as long as the catalog.
 #[derive(Clone, Default)]
-pub struct DatedRefs(Arc<Known>);
+pub struct DatedRefs(Arc<TableCache>);
 
 #[derive(Default)]
-struct Known {
+struct TableCache {
     sources: FrozenMap<TableName, Box<TableRef>>,
     followers: FrozenMap<TableName, Box<TableRef>>,
     views: FrozenMap<TableName, Vec<Arc<View>>>,

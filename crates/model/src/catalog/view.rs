@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::form::{Form, Rows};
+use super::form::{Form, RowForm};
 use super::kinds::{DenormalizeRange, LargeEntity, ViewKind};
 use super::place::{DatedRef, Place, TableRef};
 use crate::model::ViewName;
@@ -62,7 +62,7 @@ impl<P> View<P> {
     }
 
     /// The rows that its items are, or are part of; nothing where they are blobs, documents or claims.
-    pub fn rows(&self) -> Option<Rows<'_, P>> {
+    pub fn rows(&self) -> Option<RowForm<'_, P>> {
         self.form().rows()
     }
 

@@ -6,7 +6,7 @@
 
 use super::EdmValue;
 use super::document::{PathError, PlaceError, fitted, printable, segments};
-use super::template::{Field, Part, Template, escape};
+use super::template::{Field, Template, TemplatePart, escape};
 use super::{BlobName, Entity};
 
 /// Where the blob of each entity lies.
@@ -63,8 +63,8 @@ impl BlobPath {
             let mut text = String::new();
             for part in template.parts() {
                 match part {
-                    Part::Literal(literal) => text.push_str(&printable(&escape(literal))),
-                    Part::Field(field) => match render(template, field)? {
+                    TemplatePart::Literal(literal) => text.push_str(&printable(&escape(literal))),
+                    TemplatePart::Field(field) => match render(template, field)? {
                         Some(value) => text.push_str(&printable(&value)),
                         None => return Ok(None),
                     },

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::odata::{self, ODataError};
-use super::template::{Part, RenderError, Template, TemplateError, escape, unescape};
+use super::template::{RenderError, Template, TemplateError, TemplatePart, escape, unescape};
 use super::{BlobName, EdmValue, Entity, EntityKey, Key};
 
 /// Where documents lie where the catalog does not say.
@@ -113,8 +113,8 @@ fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
     let mut text = String::new();
     for part in template.parts() {
         match part {
-            Part::Literal(literal) => text.push_str(&printable(&escape(literal))),
-            Part::Field(field) => {
+            TemplatePart::Literal(literal) => text.push_str(&printable(&escape(literal))),
+            TemplatePart::Field(field) => {
                 let value = if field.property() == "PartitionKey" { &key.pk } else { &key.rk };
                 match template.render_field(field, &EdmValue::from(value.as_str()))? {
                     Some(value) => text.push_str(&printable(&value)),
@@ -221,8 +221,8 @@ pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, 
     let mut text = String::new();
     for part in template.parts() {
         match part {
-            Part::Literal(literal) => text.push_str(literal),
-            Part::Field(field) => {
+            TemplatePart::Literal(literal) => text.push_str(literal),
+            TemplatePart::Field(field) => {
                 let value = match field.property() {
                     "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
                     "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),

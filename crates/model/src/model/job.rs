@@ -9,9 +9,9 @@ mod object;
 mod operations;
 mod schema;
 
-pub use batch::{BATCH_KEYS, Batch, Listing, Request, decode_request};
+pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, decode_request};
 pub use operations::{
-    ArchiveJob, DeleteJob, Effect, Job, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob, Subject,
+    ArchiveJob, DeleteJob, Effect, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob,
     SyncJob, put_entity,
 };
 pub use schema::schema;

@@ -71,9 +71,9 @@ struct Wire {
 
 /// The location of one entity's values: a prefix of the names of its blobs, and of no other's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder(String);
+pub struct ValueFolder(String);
 
-impl Folder {
+impl ValueFolder {
     /// Of an entity in a table.
     pub fn of(primary: &Primary) -> Self {
         let Primary { table, key } = primary;
@@ -100,14 +100,14 @@ fn is_hash(text: &str) -> bool {
 
 impl Pointer {
     /// The pointer that stands for a property's content in the blob that its entity has for it.
-    pub fn to(folder: &Folder, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+    pub fn to(folder: &ValueFolder, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
         Ok(Self { container: Some(container.clone()), name, bytes, sha256, content_type: None })
     }
 
     /// The pointer that stands for a property's content in a file beside its entity's document. A property too long for the name of
     /// a file is hashed.
-    pub fn to_file(folder: &Folder, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+    pub fn to_file(folder: &ValueFolder, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
         let property = if property.len() <= FILE_PROPERTY_BYTES { property.to_owned() } else { hash(property.as_bytes()) };
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
         Ok(Self { container: None, name, bytes, sha256, content_type: None })
@@ -128,7 +128,7 @@ impl Pointer {
     }
 
     /// Whether the blob is this entity's own: one that goes when nothing of it points there any more.
-    pub fn is_of(&self, folder: &Folder) -> bool {
+    pub fn is_of(&self, folder: &ValueFolder) -> bool {
         folder.has(&self.name) && self.name.as_str().ends_with(&self.sha256)
     }
 }
@@ -146,7 +146,7 @@ impl fmt::Display for Pointer {
 }
 
 /// The pointers of an entity to blobs of its own, by property.
-pub fn pointers<'a>(folder: &'a Folder, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
+pub fn pointers<'a>(folder: &'a ValueFolder, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
     let may = |name: &str| !name.starts_with(RESERVED_PREFIX) || [SPILLED, SPILLING].contains(&name);
     let own = entity.properties.iter().filter(move |(name, _)| may(name));
     own.filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?))).filter(|(_, pointer)| pointer.is_of(folder))
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn pointer(primary: &Primary, property: &str) -> Pointer {
-        Pointer::to(&Folder::of(primary), &ContainerName::new("large").unwrap(), property, 3, hash(b"abc")).unwrap()
+        Pointer::to(&ValueFolder::of(primary), &ContainerName::new("large").unwrap(), property, 3, hash(b"abc")).unwrap()
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_pointer_to_a_file_is_below_the_folder_of_its_document() {
-        let folder = Folder::beside(&BlobName::new("Sales/7.json").unwrap());
+        let folder = ValueFolder::beside(&BlobName::new("Sales/7.json").unwrap());
         let pointer = Pointer::to_file(&folder, "Photo", 3, hash(b"abc")).unwrap();
         let sha = hash(b"abc");
         assert_eq!(pointer.to_string(), format!(r#"{{"$file":"Sales/7.json%values/Photo-{sha}","bytes":3,"sha256":"{sha}"}}"#));
@@ -251,10 +251,10 @@ mod tests {
     fn blobs_belong_to_one_entity() {
         let sales = primary("Sales", "7");
         let archived = Primary { table: TableName::new("FormerEmployees").unwrap(), key: sales.key.clone() };
-        let document = |name: &str| Folder::beside(&BlobName::new(name).unwrap());
+        let document = |name: &str| ValueFolder::beside(&BlobName::new(name).unwrap());
         let own = pointer(&sales, "Photo");
-        assert!(own.is_of(&Folder::of(&sales)));
-        for other in [Folder::of(&primary("Sales", "77")), Folder::of(&archived), document("employees/Sales/7")] {
+        assert!(own.is_of(&ValueFolder::of(&sales)));
+        for other in [ValueFolder::of(&primary("Sales", "77")), ValueFolder::of(&archived), document("employees/Sales/7")] {
             assert!(!own.is_of(&other), "{other:?}");
         }
         let filed = Pointer::to(&document("former/Sales/7.json"), own.container.as_ref().unwrap(), "Photo", 3, own.sha256.clone()).unwrap();
@@ -267,7 +267,7 @@ mod tests {
         let properties = BTreeMap::from([("A".to_owned(), EdmValue::from(1)), ("B".to_owned(), EdmValue::from(2_i64))]);
         let content = spill(&properties);
         assert_eq!(content, r#"{"A":1,"B":"2","B@odata.type":"Edm.Int64"}"#);
-        let folder = Folder::of(&primary("p", "r"));
+        let folder = ValueFolder::of(&primary("p", "r"));
         let pointer = Pointer::to(&folder, &ContainerName::new("large").unwrap(), SPILLED, content.len() as u64, hash(&content)).unwrap();
         let found = spilled(&pointer, &content).unwrap();
         assert_eq!(found, properties);
@@ -286,8 +286,8 @@ mod tests {
             prop_assume!(keys.len() == 2);
             let primaries: Vec<_> = keys.into_iter().map(|key| Primary { key, ..primary("p", "r") }).collect();
             let pointer = pointer(&primaries[0], &"P".repeat(255));
-            prop_assert!(pointer.is_of(&Folder::of(&primaries[0])));
-            prop_assert_eq!(pointer.is_of(&Folder::of(&primaries[1])), primaries[0] == primaries[1]);
+            prop_assert!(pointer.is_of(&ValueFolder::of(&primaries[0])));
+            prop_assert_eq!(pointer.is_of(&ValueFolder::of(&primaries[1])), primaries[0] == primaries[1]);
         }
     }
 }

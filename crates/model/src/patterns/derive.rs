@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, search_index, secondary_index};
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Form, Members, OnConflict, Rows, SearchIndex, Shelf, TableRef, View};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Form, Members, OnConflict, RowForm, SearchIndex, Shelf, TableRef, View};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
 use crate::model::job::Primary;
-use crate::model::large::{Folder, Pointer};
+use crate::model::large::{Pointer, ValueFolder};
 use crate::model::sink::{self, FieldError};
 use crate::model::template::{RenderError, Template};
 use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits, odata};
@@ -227,7 +227,7 @@ pub(super) struct Deriving<'a> {
 
 impl Deriving<'_> {
     /// The key of the row that the item lies in; `None` where the primary has none.
-    fn key(&self, rows: &Rows<'_>) -> Result<Option<EntityKey>, Box<DeriveError>> {
+    fn key(&self, rows: &RowForm<'_>) -> Result<Option<EntityKey>, Box<DeriveError>> {
         let render = |part, template: &Template| template.render(self.entity).map_err(|source| self.unrendered(part, source));
         let (pk, rk) = (render("partition_key", rows.partition_key)?, render("row_key", rows.row_key)?);
         Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
@@ -263,7 +263,7 @@ impl Deriving<'_> {
     /// The item in a row, where the primary has the row's key.
     fn in_row(
         &self,
-        rows: &Rows<'_>,
+        rows: &RowForm<'_>,
         item: impl FnOnce(&EntityKey) -> Result<Option<(Option<Part>, Content)>, Box<DeriveError>>,
     ) -> Result<Option<Derived>, Box<DeriveError>> {
         let Some(key) = self.key(rows)? else { return Ok(None) };
@@ -363,7 +363,7 @@ pub fn values(
     catalog: &Catalog,
     primary: &Primary,
     (view, shelf): (&ViewName, &Shelf),
-    folder: &Folder,
+    folder: &ValueFolder,
     entity: Option<&Entity>,
 ) -> Result<BTreeMap<ItemAddress, Item>, Box<DeriveError>> {
     let pointers = entity.map(|entity| large_entity::owned(folder, entity)).unwrap_or_default();

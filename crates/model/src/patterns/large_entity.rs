@@ -9,17 +9,17 @@ use bytes::Bytes;
 
 use super::derive::Deriving;
 use crate::catalog::LargeEntity;
-use crate::model::large::{self, Folder, Pointer};
+use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{EdmValue, Entity, limits};
 
 /// The blobs of a primary, each once. Regardless of the view's present declaration: they are its own as long as it
 /// points to them.
 pub(super) fn blobs(of: &Deriving<'_>) -> BTreeSet<Pointer> {
-    owned(&Folder::of(of.primary), of.entity)
+    owned(&ValueFolder::of(of.primary), of.entity)
 }
 
 /// The blobs that an entity points to and that lie in its folder, each once.
-pub(super) fn owned(folder: &Folder, entity: &Entity) -> BTreeSet<Pointer> {
+pub(super) fn owned(folder: &ValueFolder, entity: &Entity) -> BTreeSet<Pointer> {
     large::pointers(folder, entity).map(|(_, pointer)| pointer).collect()
 }
 

@@ -7,7 +7,7 @@
 use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Filing, Form, Members, SearchIndex, Shelf, TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
-use crate::model::large::Folder;
+use crate::model::large::ValueFolder;
 use crate::model::template::Template;
 use crate::model::{ItemAddress, Member, Part, Site, sink};
 
@@ -32,7 +32,7 @@ pub struct Claimant<'a> {
     /// The primary.
     pub primary: &'a Primary,
     /// The folder of its large values.
-    pub folder: &'a Folder,
+    pub folder: &'a ValueFolder,
 }
 
 impl Claimant<'_> {

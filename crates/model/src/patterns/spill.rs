@@ -59,7 +59,7 @@ mod tests {
     fn half_of_what_can_go_goes_the_first_by_name() {
         let kept = BTreeSet::from(["M0000".to_owned()]);
         let pointer = {
-            let folder = large::Folder::beside(&crate::model::BlobName::new("a").unwrap());
+            let folder = large::ValueFolder::beside(&crate::model::BlobName::new("a").unwrap());
             Pointer::to(&folder, &ContainerName::new("large").unwrap(), "M0001", 3, large::hash(b"abc")).unwrap()
         };
         let row = series(0..250).with("M0001", pointer.to_string());

@@ -10,7 +10,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A failed storage operation.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation} {subject}: {message}{}", Detail(*.status, .code.as_deref()))]
+#[error("{operation} {subject}: {message}{}", StatusDetail(*.status, .code.as_deref()))]
 pub struct StoreError {
     /// Class of the error: how a caller may react.
     pub class: ErrorClass,
@@ -33,9 +33,9 @@ pub struct StoreError {
     pub cause: Option<Cause>,
 }
 
-struct Detail<'a>(Option<u16>, Option<&'a str>);
+struct StatusDetail<'a>(Option<u16>, Option<&'a str>);
 
-impl fmt::Display for Detail<'_> {
+impl fmt::Display for StatusDetail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (Some(status), Some(code)) => write!(f, " ({status} {code})"),

@@ -25,4 +25,4 @@ pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, T
 pub use service_clocks::{ClocksApart, ServiceClocks};
 pub use sink::{DocumentWrite, Sink, Written};
 pub use stores::{Account, Stores};
-pub use tables::{Condition, Continuation, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};
+pub use tables::{Continuation, IfMatch, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};

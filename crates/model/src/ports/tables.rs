@@ -16,7 +16,7 @@ pub trait TableStore: Send + Sync {
 
     /// Executes one operation. Returns the entity's new ETag; nothing after a delete.
     ///
-    /// `Conflict`: an insert met an entity. `Precondition`: it is at another ETag. `NotFound(Item)`: a
+    /// `Conflict`: an insert met an entity. `IfMatch`: it is at another ETag. `NotFound(Item)`: a
     /// replace, merge or delete met no entity, also when it gave an ETag.
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError>;
 
@@ -77,11 +77,11 @@ pub enum TableOperation {
     /// Insert-Or-Merge, unconditional.
     InsertOrMerge(Entity),
     /// Replace an existing entity.
-    Replace(Entity, Condition),
+    Replace(Entity, IfMatch),
     /// Merge into an existing entity.
-    Merge(Entity, Condition),
+    Merge(Entity, IfMatch),
     /// Delete an existing entity.
-    Delete(EntityKey, Condition),
+    Delete(EntityKey, IfMatch),
 }
 
 impl TableOperation {
@@ -124,7 +124,7 @@ impl TableOperation {
 
 /// Under which condition an existing entity is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Condition {
+pub enum IfMatch {
     /// At this ETag only.
     Matches(ETag),
     /// Any ETag (`If-Match: *`).

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::list::{self, Description, List};
 use super::properties::Owned;
-use super::{Found, Nonsense};
+use super::{AtSite, Nonsense};
 use crate::catalog::Catalog;
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName};
 
 /// A change of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct PartChange {
     /// Which part.
     pub address: ItemAddress,
     /// The write.
-    pub write: Write,
+    pub write: PartWrite,
     /// The owner and the values, where they are not all in its address: properties. The values are empty where they are
     /// taken off.
     pub says: Option<(Primary, BTreeMap<String, EdmValue>)>,
@@ -23,7 +23,7 @@ pub struct Change {
 
 /// A write of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
+pub enum PartWrite {
     /// It is written.
     Put {
         /// Over this token; where there is none it must be absent.
@@ -35,7 +35,7 @@ pub enum Write {
     Drop(ETag),
 }
 
-impl Write {
+impl PartWrite {
     /// The part's token from now on.
     pub const fn token(&self) -> Option<&ETag> {
         match self {
@@ -47,7 +47,7 @@ impl Write {
 
 /// How a change ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ChangeEnd {
     /// As it was meant to.
     Done,
     /// The part is at another token, or there, or not there: look again.
@@ -66,24 +66,24 @@ pub enum Becomes {
 }
 
 /// The content at a part's site.
-pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<Found, Nonsense> {
+pub fn find(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
     let member = match &address.part {
         Some(Part::Member(member)) => member,
         Some(Part::Properties) => return find_properties(address, entity),
-        None => return Ok(Found::Foreign),
+        None => return Ok(AtSite::Foreign),
     };
-    let Some(entity) = entity else { return Ok(Found::Absent) };
+    let Some(entity) = entity else { return Ok(AtSite::Absent) };
     if !list::is_list_of(&address.view, entity) {
-        return Ok(Found::Foreign);
+        return Ok(AtSite::Foreign);
     }
     let list = List::read(&address.site, entity)?;
-    Ok(list.members.get(member).cloned().map_or(Found::Absent, Found::Part))
+    Ok(list.members.get(member).cloned().map_or(AtSite::Absent, AtSite::Part))
 }
 
-fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<Found, Nonsense> {
-    let Some(entity) = entity else { return Ok(Found::Homeless) };
+fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtSite, Nonsense> {
+    let Some(entity) = entity else { return Ok(AtSite::Homeless) };
     let owned = Owned::read(&address.site, entity, &address.view)?;
-    Ok(owned.map_or(Found::Absent, |owned| Found::Owned(owned.primary, owned.token)))
+    Ok(owned.map_or(AtSite::Absent, |owned| AtSite::Owned(owned.primary, owned.token)))
 }
 
 /// A row that holds a list of this view itself, restated: `None` where it is up to date, or holds none. So a figure
@@ -97,12 +97,17 @@ pub fn restated(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity
 }
 
 /// Applies changes to a document, one after the other. Returns the document and the result of each, in order.
-pub fn change(catalog: &Catalog, site: &Site, entity: Option<&Entity>, changes: &[Change]) -> Result<(Becomes, Vec<Ended>), Nonsense> {
-    let mut ended = vec![Ended::Lost; changes.len()];
+pub fn change(
+    catalog: &Catalog,
+    site: &Site,
+    entity: Option<&Entity>,
+    changes: &[PartChange],
+) -> Result<(Becomes, Vec<ChangeEnd>), Nonsense> {
+    let mut ended = vec![ChangeEnd::Lost; changes.len()];
     let mut current = entity.cloned();
     let views: BTreeSet<&ViewName> = changes.iter().map(|change| &change.address.view).collect();
     for view in views {
-        let own: Vec<(usize, &Change)> = changes.iter().enumerate().filter(|(_, change)| change.address.view == *view).collect();
+        let own: Vec<(usize, &PartChange)> = changes.iter().enumerate().filter(|(_, change)| change.address.view == *view).collect();
         let (members, properties): (Vec<_>, Vec<_>) =
             own.into_iter().partition(|(_, change)| matches!(change.address.part, Some(Part::Member(_))));
         change_list(catalog, site, view, &mut current, &members, &mut ended)?;
@@ -123,8 +128,8 @@ fn change_list(
     site: &Site,
     view: &ViewName,
     current: &mut Option<Entity>,
-    changes: &[(usize, &Change)],
-    ended: &mut [Ended],
+    changes: &[(usize, &PartChange)],
+    ended: &mut [ChangeEnd],
 ) -> Result<(), Nonsense> {
     if changes.is_empty() {
         return Ok(());
@@ -134,8 +139,8 @@ fn change_list(
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
         // Another owner's row: parts to be written are not written, and parts to be taken out are not there.
         Some(_) => {
-            let drops = changes.iter().filter(|(_, change)| matches!(change.write, Write::Drop(_)));
-            drops.for_each(|(at, _)| ended[*at] = Ended::Done);
+            let drops = changes.iter().filter(|(_, change)| matches!(change.write, PartWrite::Drop(_)));
+            drops.for_each(|(at, _)| ended[*at] = ChangeEnd::Done);
             return Ok(());
         }
     };
@@ -160,50 +165,50 @@ fn written(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Enti
     Ok(list.write(base, view, &description))
 }
 
-fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &Change) -> Result<Ended, Nonsense> {
+fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChange) -> Result<ChangeEnd, Nonsense> {
     let view = &change.address.view;
     let Some(entity) = entity else {
         // There is nothing to take them off, and nothing to put them on.
-        return Ok(if matches!(change.write, Write::Drop(_)) { Ended::Done } else { Ended::Lost });
+        return Ok(if matches!(change.write, PartWrite::Drop(_)) { ChangeEnd::Done } else { ChangeEnd::Lost });
     };
     let there = Owned::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.says) {
-        (Write::Put { over, token: new }, Some((primary, values))) if over.as_ref() == token => {
+        (PartWrite::Put { over, token: new }, Some((primary, values))) if over.as_ref() == token => {
             if let Some(there) = &there {
                 there.remove(entity, view);
             }
             let names = values.keys().cloned().collect();
             Owned { primary: primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, values);
-            Ok(Ended::Done)
+            Ok(ChangeEnd::Done)
         }
-        (Write::Drop(at), says) => match &there {
+        (PartWrite::Drop(at), says) => match &there {
             // A matching token does not prove the owner.
             Some(owned) if owned.token == *at && says.as_ref().is_none_or(|(primary, _)| *primary == owned.primary) => {
                 owned.remove(entity, view);
-                Ok(Ended::Done)
+                Ok(ChangeEnd::Done)
             }
-            Some(_) => Ok(Ended::Lost),
-            None => Ok(Ended::Done),
+            Some(_) => Ok(ChangeEnd::Lost),
+            None => Ok(ChangeEnd::Done),
         },
-        (Write::Put { .. }, _) => Ok(Ended::Lost),
+        (PartWrite::Put { .. }, _) => Ok(ChangeEnd::Lost),
     }
 }
 
-fn apply(list: &mut List, change: &Change) -> Ended {
-    let Some(Part::Member(member)) = &change.address.part else { return Ended::Lost };
+fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
+    let Some(Part::Member(member)) = &change.address.part else { return ChangeEnd::Lost };
     let there = list.members.get(member);
     match &change.write {
-        Write::Put { over, token } if over.as_ref() == there => {
+        PartWrite::Put { over, token } if over.as_ref() == there => {
             list.members.insert(member.clone(), token.clone());
-            Ended::Done
+            ChangeEnd::Done
         }
-        Write::Drop(at) if Some(at) == there => {
+        PartWrite::Drop(at) if Some(at) == there => {
             list.members.remove(member);
-            Ended::Done
+            ChangeEnd::Done
         }
-        Write::Drop(_) if there.is_none() => Ended::Done,
-        Write::Put { .. } | Write::Drop(_) => Ended::Lost,
+        PartWrite::Drop(_) if there.is_none() => ChangeEnd::Done,
+        PartWrite::Put { .. } | PartWrite::Drop(_) => ChangeEnd::Lost,
     }
 }
 
@@ -248,15 +253,15 @@ mod tests {
         ItemAddress { view: view(), account: AccountName::main(), site: site(), part }
     }
 
-    fn put(rk: &str, over: Option<u64>, token: u64) -> Change {
-        Change { address: address(rk), write: Write::Put { over: over.map(ETag::token), token: ETag::token(token) }, says: None }
+    fn put(rk: &str, over: Option<u64>, token: u64) -> PartChange {
+        PartChange { address: address(rk), write: PartWrite::Put { over: over.map(ETag::token), token: ETag::token(token) }, says: None }
     }
 
-    fn drop_of(rk: &str, at: u64) -> Change {
-        Change { address: address(rk), write: Write::Drop(ETag::token(at)), says: None }
+    fn drop_of(rk: &str, at: u64) -> PartChange {
+        PartChange { address: address(rk), write: PartWrite::Drop(ETag::token(at)), says: None }
     }
 
-    fn changed(entity: Option<&Entity>, changes: &[Change]) -> (Becomes, Vec<Ended>) {
+    fn changed(entity: Option<&Entity>, changes: &[PartChange]) -> (Becomes, Vec<ChangeEnd>) {
         change(&catalog(), &site(), entity, changes).unwrap()
     }
 
@@ -271,13 +276,13 @@ mod tests {
     fn the_first_member_makes_the_list_and_the_last_one_takes_it_along() {
         let (becomes, ended) = changed(None, &[put("7", None, 1)]);
         let entity = entity_of(becomes);
-        assert_eq!(ended, [Ended::Done]);
+        assert_eq!(ended, [ChangeEnd::Done]);
         assert_eq!(entity.text("Employees"), Some(r#"[["Sales","7"]]"#));
         assert_eq!((entity.text("ek_view"), entity.text("ek_source")), (Some("by_last_name"), Some(r#"["Employees"]"#)));
         assert_eq!(entity.get("ek_count"), Some(&1_i64.into()));
-        assert_eq!(find(&address("7"), Some(&entity)), Ok(Found::Part(ETag::token(1))));
-        assert_eq!(find(&address("8"), Some(&entity)), Ok(Found::Absent));
-        assert_eq!(changed(Some(&entity), &[drop_of("7", 1)]), (Becomes::Gone, vec![Ended::Done]));
+        assert_eq!(find(&address("7"), Some(&entity)), Ok(AtSite::Part(ETag::token(1))));
+        assert_eq!(find(&address("8"), Some(&entity)), Ok(AtSite::Absent));
+        assert_eq!(changed(Some(&entity), &[drop_of("7", 1)]), (Becomes::Gone, vec![ChangeEnd::Done]));
     }
 
     #[test]
@@ -293,7 +298,7 @@ mod tests {
         let changes =
             [put("7", None, 3), put("7", Some(9), 3), drop_of("8", 9), put("6", Some(1), 3), drop_of("6", 1), put("8", Some(2), 4)];
         let (becomes, ended) = changed(Some(&entity), &changes);
-        assert_eq!(ended, [Ended::Lost, Ended::Lost, Ended::Lost, Ended::Lost, Ended::Done, Ended::Done]);
+        assert_eq!(ended, [ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Done, ChangeEnd::Done]);
         let list = List::read(&site(), &entity_of(becomes)).unwrap();
         assert_eq!(list.members.values().cloned().collect::<Vec<_>>(), [ETag::token(1), ETag::token(4)]);
     }
@@ -302,7 +307,7 @@ mod tests {
     fn a_change_that_changes_nothing_writes_nothing() {
         let entity = entity_of(changed(None, &[put("7", None, 1)]).0);
         assert_eq!(changed(Some(&entity), &[drop_of("8", 1), put("7", None, 2)]).0, Becomes::Same);
-        assert_eq!(changed(None, &[drop_of("8", 1)]), (Becomes::Same, vec![Ended::Done]));
+        assert_eq!(changed(None, &[drop_of("8", 1)]), (Becomes::Same, vec![ChangeEnd::Done]));
         assert_eq!(changed(None, &[put("8", None, 1), drop_of("8", 1)]).0, Becomes::Same);
     }
 
@@ -329,9 +334,9 @@ mod tests {
     #[test]
     fn somebody_elses_row_is_not_touched() {
         let foreign = Entity::new(key()).with("Employees", "mine");
-        assert_eq!(find(&address("7"), Some(&foreign)), Ok(Found::Foreign));
+        assert_eq!(find(&address("7"), Some(&foreign)), Ok(AtSite::Foreign));
         let (becomes, ended) = changed(Some(&foreign), &[put("7", None, 1), drop_of("7", 1)]);
-        assert_eq!((becomes, ended), (Becomes::Same, vec![Ended::Lost, Ended::Done]));
+        assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
     }
 
     #[test]
@@ -372,9 +377,9 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_the_members_that_are_there() {
-        let put = |rk, salary, token| Change {
+        let put = |rk, salary, token| PartChange {
             address: contribution(rk, salary),
-            write: Write::Put { over: None, token: ETag::token(token) },
+            write: PartWrite::Put { over: None, token: ETag::token(token) },
             says: None,
         };
         let (becomes, _) = change(&group(), &site(), None, &[put("7", Some(100), 1), put("8", Some(20), 2), put("9", None, 3)]).unwrap();
@@ -383,7 +388,8 @@ mod tests {
         assert_eq!(figure(&entity, "Headcount"), Some(3_i64.into()));
         assert_eq!((figure(&entity, "Payroll"), figure(&entity, "Least")), (Some(120_i64.into()), Some(20_i64.into())));
 
-        let drop_of = |rk, salary, at| Change { address: contribution(rk, salary), write: Write::Drop(ETag::token(at)), says: None };
+        let drop_of =
+            |rk, salary, at| PartChange { address: contribution(rk, salary), write: PartWrite::Drop(ETag::token(at)), says: None };
         let changes = [drop_of("7", Some(100), 1), drop_of("8", Some(20), 2)];
         for catalog in [group(), Catalog::default()] {
             let (becomes, _) = change(&catalog, &site(), Some(&entity), &changes).unwrap();
@@ -402,9 +408,9 @@ mod tests {
         (primary, values.iter().map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value))).collect())
     }
 
-    fn set(name: &str, rk: &str, over: Option<u64>, token: u64, values: &[(&str, &str)]) -> Change {
-        let write = Write::Put { over: over.map(ETag::token), token: ETag::token(token) };
-        Change { address: owned(name), write, says: Some(says(rk, values)) }
+    fn set(name: &str, rk: &str, over: Option<u64>, token: u64, values: &[(&str, &str)]) -> PartChange {
+        let write = PartWrite::Put { over: over.map(ETag::token), token: ETag::token(token) };
+        PartChange { address: owned(name), write, says: Some(says(rk, values)) }
     }
 
     #[test]
@@ -416,28 +422,28 @@ mod tests {
         ];
         let both = entity_of(changed(Some(&row), &changes).0);
         assert_eq!((both.text("ManagerName"), both.text("Deputy"), both.text("Name")), (Some("Ada"), Some("Eve"), Some("Sales")));
-        let Ok(Found::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else { panic!("not found") };
+        let Ok(AtSite::Owned(primary, token)) = find(&owned("manager"), Some(&both)) else { panic!("not found") };
         assert_eq!((primary.key.rk.as_str(), token), ("7", ETag::token(1)));
-        assert_eq!(find(&owned("other"), Some(&both)), Ok(Found::Absent));
+        assert_eq!(find(&owned("other"), Some(&both)), Ok(AtSite::Absent));
 
         let (becomes, ended) = changed(Some(&both), &[set("manager", "7", Some(1), 3, &[("ManagerName", "Grace")])]);
         let renamed = entity_of(becomes);
-        assert_eq!((ended, renamed.text("ManagerName"), renamed.get("ManagerPhone")), (vec![Ended::Done], Some("Grace"), None));
+        assert_eq!((ended, renamed.text("ManagerName"), renamed.get("ManagerPhone")), (vec![ChangeEnd::Done], Some("Grace"), None));
         let (becomes, ended) =
             changed(Some(&renamed), &[set("manager", "9", None, 4, &[("ManagerName", "Eve")]), set("manager", "9", Some(1), 4, &[])]);
-        assert_eq!((becomes, ended), (Becomes::Same, vec![Ended::Lost, Ended::Lost]));
+        assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Lost]));
 
-        let drop_of = |name, at| Change { address: owned(name), write: Write::Drop(ETag::token(at)), says: None };
+        let drop_of = |name, at| PartChange { address: owned(name), write: PartWrite::Drop(ETag::token(at)), says: None };
         let (becomes, ended) = changed(Some(&renamed), &[drop_of("manager", 3), drop_of("deputy", 2), drop_of("deputy", 2)]);
-        assert_eq!((becomes, ended), (Becomes::Entity(row), vec![Ended::Done; 3]));
+        assert_eq!((becomes, ended), (Becomes::Entity(row), vec![ChangeEnd::Done; 3]));
     }
 
     #[test]
     fn properties_without_an_entity_have_no_home_and_make_none() {
-        assert_eq!(find(&owned("manager"), None), Ok(Found::Homeless));
-        let drop_of = Change { address: owned("manager"), write: Write::Drop(ETag::token(1)), says: None };
+        assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
+        let drop_of = PartChange { address: owned("manager"), write: PartWrite::Drop(ETag::token(1)), says: None };
         let (becomes, ended) = changed(None, &[set("manager", "7", None, 1, &[("ManagerName", "Ada")]), drop_of]);
-        assert_eq!((becomes, ended), (Becomes::Same, vec![Ended::Lost, Ended::Done]));
+        assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
     }
 
     #[test]
@@ -455,7 +461,7 @@ mod tests {
         let stored = entity_of(changed(Some(&row), &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])]).0);
         let new = crate::shared::carried_over(&stored, Entity::new(key()).with("Name", "Sales and more").with("ManagerName", "nobody"));
         assert_eq!((new.text("Name"), new.text("ManagerName")), (Some("Sales and more"), Some("Ada")));
-        assert!(matches!(find(&owned("manager"), Some(&new)), Ok(Found::Owned(..))));
+        assert!(matches!(find(&owned("manager"), Some(&new)), Ok(AtSite::Owned(..))));
     }
 
     proptest! {
@@ -471,10 +477,10 @@ mod tests {
                     (_, guess) => drop_of(&rk, guess.unwrap_or(1_000)),
                 };
                 let expected = match &one.write {
-                    Write::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); Ended::Done }
-                    Write::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); Ended::Done }
-                    Write::Drop(_) if there.is_none() => Ended::Done,
-                    _ => Ended::Lost,
+                    PartWrite::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeEnd::Done }
+                    PartWrite::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeEnd::Done }
+                    PartWrite::Drop(_) if there.is_none() => ChangeEnd::Done,
+                    _ => ChangeEnd::Lost,
                 };
                 let (becomes, ended) = changed(entity.as_ref(), &[one]);
                 prop_assert_eq!(ended, vec![expected]);

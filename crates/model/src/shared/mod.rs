@@ -23,7 +23,7 @@ mod pieces;
 mod properties;
 pub mod spilled;
 
-pub use change::{Becomes, Change, Ended, Write, change, find, restated};
+pub use change::{Becomes, ChangeEnd, PartChange, PartWrite, change, find, restated};
 pub use claims::{Received, claims, receive};
 pub use list::{List, is_list_of, members};
 pub use properties::{Owned, carried_over, owner_property, unclaimed};
@@ -55,7 +55,7 @@ const fn remedy(site: &Site) -> &'static str {
 
 /// Content at a part's site.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum AtSite {
     /// Nothing.
     Absent,
     /// The part, at this token.

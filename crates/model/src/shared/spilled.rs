@@ -144,13 +144,13 @@ pub fn members_of<'a>(addresses: impl IntoIterator<Item = &'a ItemAddress>, view
 }
 
 /// The content at a part's site, when the row's list is in a blob.
-pub fn find_in(address: &ItemAddress, entity: Option<&Entity>, list: &BlockedList) -> Result<super::Found, Nonsense> {
+pub fn find_in(address: &ItemAddress, entity: Option<&Entity>, list: &BlockedList) -> Result<super::AtSite, Nonsense> {
     match &address.part {
         Some(Part::Member(member)) if address.view == *list.view() => {
             let token = list.token(member).map_err(|problem| Nonsense { site: address.site.clone(), problem })?;
-            Ok(token.cloned().map_or(super::Found::Absent, super::Found::Part))
+            Ok(token.cloned().map_or(super::AtSite::Absent, super::AtSite::Part))
         }
-        Some(Part::Member(_)) => Ok(super::Found::Foreign),
+        Some(Part::Member(_)) => Ok(super::AtSite::Foreign),
         Some(Part::Properties) | None => find(address, entity),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::layout::{self, Properties, WideError};
 use super::row_key;
 use crate::model::{ETag, Entity, EntityKey, Row};
-use crate::ports::{Condition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 /// In the first row: the tokens of the further rows, in order, as a JSON array.
 pub const ROWS_PROPERTY: &str = "ek_rows";
@@ -83,11 +83,11 @@ impl Rows {
                 Some(held) if held.entity.get(ROW_PROPERTY).is_none() && number > self.expected().len() => {
                     return Err(WideError::InTheWay(held.entity.key.rk.as_str().to_owned()));
                 }
-                Some(held) => change(&held.entity, row, Condition::Matches(held.etag.clone())),
+                Some(held) => change(&held.entity, row, IfMatch::Matches(held.etag.clone())),
             });
         }
         let left = self.further.range(laid.len()..).map(|(_, row)| row).filter(|row| row.entity.get(ROW_PROPERTY).is_some());
-        others.extend(left.map(|row| TableOperation::Delete(row.entity.key.clone(), Condition::Matches(row.etag.clone()))));
+        others.extend(left.map(|row| TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone()))));
 
         let mut first = Entity { key: entity.key.clone(), properties: laid[0].clone() };
         if !tokens.is_empty() {
@@ -106,7 +106,7 @@ impl Rows {
     pub fn deletions(&self, plain: &TableOperation) -> Vec<TableOperation> {
         let further =
             self.further.iter().filter(|(number, row)| **number <= self.expected().len() || row.entity.get(ROW_PROPERTY).is_some());
-        let further = further.map(|(_, row)| TableOperation::Delete(row.entity.key.clone(), Condition::Matches(row.etag.clone())));
+        let further = further.map(|(_, row)| TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone())));
         std::iter::once(plain.clone()).chain(further).collect()
     }
 }
@@ -117,7 +117,7 @@ pub fn is_continuation_of_any(row: &Row) -> bool {
 }
 
 /// Makes one row of another: unchanged properties are not sent, unless something has to go.
-fn change(held: &Entity, row: Entity, condition: Condition) -> TableOperation {
+fn change(held: &Entity, row: Entity, condition: IfMatch) -> TableOperation {
     let changed = row.properties.iter().filter(|(name, value)| held.properties.get(*name) != Some(*value));
     let changed: Properties = changed.map(|(name, value)| (name.clone(), value.clone())).collect();
     // A row written for its new ETag alone is written whole.

@@ -7,7 +7,7 @@ use super::layout::lay;
 use super::row_key::{number, range};
 use super::*;
 use crate::model::{ETag, EdmValue, Entity, EntityKey, Key, Row, limits, odata};
-use crate::ports::{Condition, TableOperation};
+use crate::ports::{IfMatch, TableOperation};
 
 fn key() -> EntityKey {
     EntityKey::new("p", "r").unwrap()
@@ -33,7 +33,7 @@ impl Partition {
         for operation in operations {
             let rk = operation.key().rk.as_str().to_owned();
             let met = self.rows.get(&rk);
-            let matches = |condition: &Condition| *condition == Condition::Matches(met.expect("a row").etag.clone());
+            let matches = |condition: &IfMatch| *condition == IfMatch::Matches(met.expect("a row").etag.clone());
             let entity = match operation {
                 TableOperation::Insert(entity) => {
                     assert!(met.is_none(), "{rk} exists");
@@ -69,7 +69,7 @@ impl Partition {
         let rows = self.read();
         let plain = match rows.joined() {
             None => TableOperation::Insert(entity.clone()),
-            Some(row) => TableOperation::Replace(entity.clone(), Condition::Matches(row.etag)),
+            Some(row) => TableOperation::Replace(entity.clone(), IfMatch::Matches(row.etag)),
         };
         let drawn = Cell::new(u64::from(self.written) << 8);
         let token = || {

@@ -57,7 +57,7 @@ pub(super) fn of_json(json: &Value) -> Content {
 
 /// A document or a line: a version of an entity that was archived.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Archived {
+pub(super) struct ArchivedVersion {
     pub(super) key: EntityKey,
     /// The source's ETag; nothing where the job has taken back that this was the version.
     pub(super) version: Option<String>,
@@ -69,13 +69,13 @@ pub(super) struct Archived {
 }
 
 /// Reads a document or a line.
-pub(super) fn archived(text: &[u8]) -> Result<Archived, String> {
+pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
     let wrong = |what: &str| format!("{what}: {:?}", String::from_utf8_lossy(text));
     let json: Value = serde_json::from_slice(text).map_err(|error| wrong(&error.to_string()))?;
     let field = |name: &str| json[name].as_str();
     let key = field("PartitionKey").zip(field("RowKey")).and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
     let by = field("ek_job").and_then(|stamp| stamp.split_once(' ')).map(|(message, _)| message.to_owned());
-    Ok(Archived {
+    Ok(ArchivedVersion {
         key: key.ok_or_else(|| wrong("no key"))?,
         version: field("ek_source_etag").map(str::to_owned),
         by: by.ok_or_else(|| wrong("nobody archived it"))?,

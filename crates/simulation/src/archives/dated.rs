@@ -13,7 +13,7 @@ use super::content::{Content, of_entity, of_json};
 use super::shape::KeptIn;
 use super::{ArchivesShape, OLD_ATTEMPTS, OLD_ATTEMPTS_FOLDER};
 use crate::history::CLIENT;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row};
 
 /// What the names of the tables begin with.
@@ -50,17 +50,17 @@ impl DatedHistory {
         let dropped: BTreeSet<&str> = execution
             .changes
             .iter()
-            .filter_map(|change| if let Change::Table { table, exists: false } = change { Some(table.as_str()) } else { None })
+            .filter_map(|change| if let ObservedChange::Table { table, exists: false } = change { Some(table.as_str()) } else { None })
             .collect();
         for table in &dropped {
             self.drop(table, execution.at)?;
         }
         for change in execution.changes {
             match change {
-                Change::Table { table, exists: true } if period_of(table.as_str()).is_some() => {
+                ObservedChange::Table { table, exists: true } if period_of(table.as_str()).is_some() => {
                     self.tables.insert(table.to_string(), Rows::new());
                 }
-                Change::Row { table, key, row } if !dropped.contains(table.as_str()) => {
+                ObservedChange::Row { table, key, row } if !dropped.contains(table.as_str()) => {
                     let Some(rows) = self.tables.get_mut(table.as_str()) else { continue };
                     if table.as_str().starts_with(PREFIX) && execution.caller != CLIENT {
                         return Err(format!("a worker has changed {table}{key}"));
@@ -70,10 +70,12 @@ impl DatedHistory {
                         None => rows.remove(key),
                     };
                 }
-                Change::Blob { container, name, blob } if container.as_str() == OLD_ATTEMPTS => {
+                ObservedChange::Blob { container, name, blob } if container.as_str() == OLD_ATTEMPTS => {
                     self.file(name.as_str(), blob.as_ref().map(|blob| &blob.content));
                 }
-                Change::File { place, content } if place.dir == OLD_ATTEMPTS_FOLDER => self.file(place.name.as_str(), content.as_ref()),
+                ObservedChange::File { place, content } if place.dir == OLD_ATTEMPTS_FOLDER => {
+                    self.file(place.name.as_str(), content.as_ref());
+                }
                 _ => {}
             }
         }

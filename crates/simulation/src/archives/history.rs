@@ -16,15 +16,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 
-use super::content::{Archived, Content, archived, of_entity};
+use super::content::{ArchivedVersion, Content, archived, of_entity};
 use super::dated::DatedHistory;
 use super::script::Wording;
 use super::{ArchivesShape, DOCUMENTS, EVENTS, FOLDER, LOGS, PAPERS, RECORDS, SOURCES};
 use crate::history::{CLIENT, History, VERSION};
 use crate::items::Address;
-use crate::ledger::{Asked, Author, Expectation, Guard, Ledger, Sent};
+use crate::ledger::{Author, EntityJob, Expectation, JobCondition, Ledger, SentRequest};
 use crate::warrant::for_whom;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row};
 use evenkeel::ports::FilePlace;
 use evenkeel::reconcile::Outcome;
@@ -34,7 +34,7 @@ const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
 
 /// A version of an entity.
 #[derive(Debug, Clone, PartialEq)]
-struct Written {
+struct WrittenVersion {
     content: Content,
     /// The message whose job wrote it last.
     by: Option<String>,
@@ -44,9 +44,9 @@ struct Written {
 
 /// What is known of an entity.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct KnownEntity {
     /// Its versions, by their ETags.
-    versions: BTreeMap<String, Written>,
+    versions: BTreeMap<String, WrittenVersion>,
     /// The ETag that it has.
     now: Option<String>,
     /// The last tick at which it was absent, and present.
@@ -56,8 +56,8 @@ struct Known {
 
 /// A document that is there.
 #[derive(Debug, Clone)]
-pub(super) struct Filed {
-    pub(super) says: Archived,
+pub(super) struct FiledDocument {
+    pub(super) says: ArchivedVersion,
     /// The version that it stands for.
     version: Option<String>,
     /// What it says lies in the source, or did.
@@ -70,9 +70,9 @@ pub(super) struct Filed {
 #[derive(Debug)]
 pub(crate) struct ArchiveHistory {
     said: BTreeMap<i64, Wording>,
-    known: BTreeMap<Address, Known>,
+    known: BTreeMap<Address, KnownEntity>,
     /// Documents, by the entity that they are of, in the table that it was archived from.
-    pub(super) filed: BTreeMap<Address, Filed>,
+    pub(super) filed: BTreeMap<Address, FiledDocument>,
     /// What was ever archived as a document.
     once_filed: BTreeMap<Address, Vec<Content>>,
     /// When a document was last absent.
@@ -123,16 +123,16 @@ impl ArchiveHistory {
     /// Takes in the changes of one operation; what is wrong with them, in words.
     pub(crate) fn take_in(
         &mut self,
-        (execution, sent): (&Execution<'_>, Option<&Sent>),
+        (execution, sent): (&Execution<'_>, Option<&SentRequest>),
         tick: u64,
         ledger: &mut Ledger,
     ) -> Result<(), String> {
         self.dated.take_in(execution)?;
         let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
-        let mut seen = Seen { execution, tick, ledger, authors };
+        let mut seen = SeenOperation { execution, tick, ledger, authors };
         for change in execution.changes {
             match change {
-                Change::Row { table, key, row } => {
+                ObservedChange::Row { table, key, row } => {
                     let derived = row.as_ref().is_some_and(|row| row.entity.text("ek_view").is_some());
                     if let Some(table) = SOURCES.into_iter().find(|name| *name == table.as_str())
                         && !derived
@@ -141,13 +141,13 @@ impl ArchiveHistory {
                         self.entity(&mut seen, &(table.to_owned(), key.clone()), row.as_ref())?;
                     }
                 }
-                Change::Blob { container, name, blob } if container.as_str() == LOGS => {
+                ObservedChange::Blob { container, name, blob } if container.as_str() == LOGS => {
                     self.log(&seen, name.as_str(), blob.as_ref().map(|blob| &blob.content))?;
                 }
-                Change::Blob { container, name, blob } if container.as_str() == DOCUMENTS && !is_value(name.as_str()) => {
+                ObservedChange::Blob { container, name, blob } if container.as_str() == DOCUMENTS && !is_value(name.as_str()) => {
                     self.document(&seen, PAPERS, name.as_str(), blob.as_ref().map(|blob| &blob.content))?;
                 }
-                Change::File { place, content } => {
+                ObservedChange::File { place, content } => {
                     match content {
                         Some(content) => self.files.insert(place.clone(), content.clone()),
                         None => self.files.remove(place),
@@ -163,7 +163,7 @@ impl ArchiveHistory {
     }
 
     /// An entity was written or deleted.
-    fn entity(&mut self, seen: &mut Seen<'_>, address: &Address, row: Option<&Row>) -> Result<(), String> {
+    fn entity(&mut self, seen: &mut SeenOperation<'_>, address: &Address, row: Option<&Row>) -> Result<(), String> {
         let before = self.known.get(address).cloned().unwrap_or_default();
         let by_worker = seen.execution.caller != CLIENT;
         let content = row.map(|row| of_entity(&row.entity));
@@ -175,7 +175,7 @@ impl ArchiveHistory {
         }
         if let (Some(by), Some(content)) = (&by, &content) {
             self.written_for.insert(by.clone());
-            if let Some(Expectation::Job(Asked { op: "move", key: from, to: Some(to), .. })) = seen.ledger.asked(by)
+            if let Some(Expectation::Job(EntityJob { op: "move", key: from, to: Some(to), .. })) = seen.ledger.asked(by)
                 && *to == address.1
             {
                 self.moved.insert((from.clone(), content.clone()));
@@ -201,7 +201,7 @@ impl ArchiveHistory {
             (Some(row), Some(content)) => {
                 known.present_at = seen.tick;
                 known.now = Some(row.etag.to_string());
-                known.versions.insert(row.etag.to_string(), Written { content, by, at: (seen.tick, seen.execution.at) });
+                known.versions.insert(row.etag.to_string(), WrittenVersion { content, by, at: (seen.tick, seen.execution.at) });
             }
             _ => known.absent_at = seen.tick,
         }
@@ -209,7 +209,7 @@ impl ArchiveHistory {
     }
 
     /// Whether a worker may delete an entity.
-    fn may_delete(&mut self, seen: &mut Seen<'_>, address: &Address, before: &Known) -> Result<(), String> {
+    fn may_delete(&mut self, seen: &mut SeenOperation<'_>, address: &Address, before: &KnownEntity) -> Result<(), String> {
         let Some((etag, version)) = before.current() else { return Ok(()) };
         let key = &address.1;
         let archived = self.lines.contains_key(&(key.clone(), etag.to_owned()))
@@ -241,13 +241,20 @@ impl ArchiveHistory {
     }
 
     /// Whether a worker may write this in the place of what was there.
-    fn may_write(&mut self, seen: &Seen<'_>, address: &Address, before: &Known, content: &Content, by: Option<&str>) -> Result<(), String> {
+    fn may_write(
+        &mut self,
+        seen: &SeenOperation<'_>,
+        address: &Address,
+        before: &KnownEntity,
+        content: &Content,
+        by: Option<&str>,
+    ) -> Result<(), String> {
         let (table, key) = address;
         let was = before.current().map(|(etag, version)| (etag.to_owned(), version.clone()));
         self.resurrections += u64::from(was.is_none() && seen.execution.late);
         let same = was.as_ref().is_some_and(|(_, version)| version.content == *content);
         let asked = by.and_then(|by| seen.ledger.asked(by));
-        let Some(Expectation::Job(Asked { op, key: of, guard, .. })) = asked else {
+        let Some(Expectation::Job(EntityJob { op, key: of, guard, .. })) = asked else {
             return if same { Ok(()) } else { Err(format!("{table}{key} was written for no job: {content:?}")) };
         };
         if same && was.as_ref().is_some_and(|(_, version)| version.by.as_deref() == by) {
@@ -275,9 +282,9 @@ impl ArchiveHistory {
         let is_own = |other: &str| by.is_some_and(|by| other == by || seen.ledger.same_job(by).contains(&other));
         let allowed = match (&was, *op, guard) {
             (Some((_, version)), ..) if version.by.as_deref().is_some_and(is_own) => true,
-            (was, "restore" | "move", _) | (was, _, Some(Guard::Absent)) => was.is_none(),
-            (was, _, Some(Guard::Match(wanted))) => was.as_ref().is_some_and(|(etag, _)| etag == wanted),
-            (was, _, Some(Guard::Newer(new))) => {
+            (was, "restore" | "move", _) | (was, _, Some(JobCondition::Absent)) => was.is_none(),
+            (was, _, Some(JobCondition::Match(wanted))) => was.as_ref().is_some_and(|(etag, _)| etag == wanted),
+            (was, _, Some(JobCondition::Newer(new))) => {
                 was.as_ref().and_then(|(_, version)| number(&version.content)).is_none_or(|old| old < *new)
             }
             (_, _, None) => true,
@@ -298,7 +305,7 @@ impl ArchiveHistory {
     }
 
     /// A document was written or deleted.
-    fn document(&mut self, seen: &Seen<'_>, table: &'static str, name: &str, content: Option<&Bytes>) -> Result<(), String> {
+    fn document(&mut self, seen: &SeenOperation<'_>, table: &'static str, name: &str, content: Option<&Bytes>) -> Result<(), String> {
         let Some(content) = content else {
             let found =
                 self.filed.iter().find(|((of, key), _)| of == table && document_name(key) == name).map(|(address, _)| address.clone());
@@ -340,11 +347,11 @@ impl ArchiveHistory {
         self.once_filed.entry(address.clone()).or_default().push(says.content.clone());
         let late = seen.execution.late || (same && before.is_some_and(|before| before.late));
         self.filed_at.insert(address.clone(), seen.execution.at);
-        self.filed.insert(address, Filed { says, version, restored, late });
+        self.filed.insert(address, FiledDocument { says, version, restored, late });
         Ok(())
     }
 
-    fn says_what_it_is_of(&self, address: &Address, etag: Option<&str>, says: &Archived) -> Result<(), String> {
+    fn says_what_it_is_of(&self, address: &Address, etag: Option<&str>, says: &ArchivedVersion) -> Result<(), String> {
         let versions = self.known.get(address).map(|known| &known.versions);
         let version = versions.zip(etag).and_then(|(versions, etag)| versions.get(etag));
         let Some(version) = version else { return Err(format!("what was archived never was: {says:?}")) };
@@ -354,7 +361,7 @@ impl ArchiveHistory {
         Err(format!("what was archived is not what its version said: {says:?}, {version:?}"))
     }
 
-    fn may_replace(&self, address: &Address, before: &Filed, etag: Option<&str>, says: &Archived) -> Result<(), String> {
+    fn may_replace(&self, address: &Address, before: &FiledDocument, etag: Option<&str>, says: &ArchivedVersion) -> Result<(), String> {
         let version = |etag: Option<&str>| self.known.get(address)?.versions.get(etag?);
         let (old, new) = (version(before.version.as_deref()), version(etag));
         let newer = old.zip(new).is_some_and(|(old, new)| old.at.0 < new.at.0);
@@ -366,7 +373,7 @@ impl ArchiveHistory {
     }
 
     /// A log was written or deleted.
-    fn log(&mut self, seen: &Seen<'_>, name: &str, content: Option<&Bytes>) -> Result<(), String> {
+    fn log(&mut self, seen: &SeenOperation<'_>, name: &str, content: Option<&Bytes>) -> Result<(), String> {
         let content = content.ok_or_else(|| format!("the log {name} was deleted"))?;
         let before = self.logs.get(name).map_or(0, |before| if content.starts_with(before) { before.len() } else { usize::MAX });
         let Some(new) = content.get(before..) else { return Err(format!("the log {name} was written over")) };
@@ -400,8 +407,8 @@ impl ArchiveHistory {
     }
 
     /// Whether what a job has ended with was seen. `since`: its first delivery. `later_archive`, `later_move`: such jobs came after it.
-    pub(crate) fn took_effect(&self, id: &str, asked: &Asked, outcome: &Outcome, since: u64, later: Later) -> bool {
-        let Asked { op, table, key, guard, .. } = asked;
+    pub(crate) fn took_effect(&self, id: &str, asked: &EntityJob, outcome: &Outcome, since: u64, later: Later) -> bool {
+        let EntityJob { op, table, key, guard, .. } = asked;
         let absent = || self.absent_since(table, key, since);
         let written_since = || {
             let known = self.known.get(&(String::from(*table), key.clone()));
@@ -455,9 +462,9 @@ impl ArchiveHistory {
     }
 }
 
-impl Known {
+impl KnownEntity {
     /// The version that is there, and its ETag.
-    fn current(&self) -> Option<(&str, &Written)> {
+    fn current(&self) -> Option<(&str, &WrittenVersion)> {
         let etag = self.now.as_deref()?;
         Some((etag, self.versions.get(etag)?))
     }
@@ -479,7 +486,7 @@ pub(crate) struct Later {
 }
 
 /// An operation, and when it was executed.
-struct Seen<'a> {
+struct SeenOperation<'a> {
     execution: &'a Execution<'a>,
     tick: u64,
     ledger: &'a mut Ledger,
@@ -487,9 +494,9 @@ struct Seen<'a> {
     authors: Vec<Author>,
 }
 
-impl Seen<'_> {
+impl SeenOperation<'_> {
     /// A run on whose behalf the request was sent, of a job that is meant.
-    fn author(&self, is_meant: impl Fn(&Author, &Asked) -> bool) -> Option<Author> {
+    fn author(&self, is_meant: impl Fn(&Author, &EntityJob) -> bool) -> Option<Author> {
         let meant = |author: &&Author| History::job(self.ledger, &author.message).is_some_and(|asked| is_meant(author, asked));
         self.authors.iter().find(meant).cloned()
     }

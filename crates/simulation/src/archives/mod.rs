@@ -20,7 +20,7 @@ mod oracle;
 mod script;
 mod shape;
 
-use super::climate::{JOBS, Lane};
+use super::fault_plan::{FaultScope, JOBS};
 use evenkeel::model::EntityKey;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -68,15 +68,15 @@ pub(super) const FIELDS: [&str; 2] = ["title", "version"];
 const LARGE_PROPERTY: &str = "Scan";
 
 /// What is throttled by itself.
-pub(super) const LANES: [Lane; 8] = [
-    Lane::Partition(EVENTS, "Sales"),
-    Lane::Partition(PAPERS, "Sales"),
-    Lane::Partition(FOOTPRINTS, "~log~event_log~00"),
-    Lane::Partition(FOOTPRINTS, "Papers~Sales"),
-    Lane::Partition(TITLES, "title_Index"),
-    Lane::Partition(RECORDS, "Sales"),
-    Lane::Queue(JOBS),
-    Lane::Queue("jobs-recheck"),
+pub(super) const LANES: [FaultScope; 8] = [
+    FaultScope::Partition(EVENTS, "Sales"),
+    FaultScope::Partition(PAPERS, "Sales"),
+    FaultScope::Partition(FOOTPRINTS, "~log~event_log~00"),
+    FaultScope::Partition(FOOTPRINTS, "Papers~Sales"),
+    FaultScope::Partition(TITLES, "title_Index"),
+    FaultScope::Partition(RECORDS, "Sales"),
+    FaultScope::Queue(JOBS),
+    FaultScope::Queue("jobs-recheck"),
 ];
 
 /// The archive of a source.

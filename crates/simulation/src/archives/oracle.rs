@@ -13,9 +13,9 @@ use super::{
     ArchiveHistory, ArchivesShape, DOCUMENTS, EVENTS, FOLDER, INDEX, LARGE, LARGE_PROPERTY, PAPERS, RECORDS, SOURCES, TITLES, archive_of,
 };
 use crate::history::VERSION;
-use crate::items::{Address, Content, Held, Item, Place, Properties, content, document_key, filing, held, value_owner};
+use crate::items::{Address, BlobContent, HeldItem, Item, ItemPlace, Properties, content, document_key, filing, held, value_owner};
 use crate::oracle::{Judgement, Tables, compare, footprints};
-use crate::world::Seen;
+use crate::world::FinalState;
 use evenkeel::model::{EdmValue, EntityKey, Row};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -23,7 +23,7 @@ type Found = BTreeMap<Item, (Address, Properties)>;
 
 /// Compares what is derived, kept and archived with what the entities say, and with what became of them.
 pub(crate) fn judge(
-    seen: &Seen,
+    seen: &FinalState,
     shape: ArchivesShape,
     expired: &BTreeSet<Address>,
     history: &ArchiveHistory,
@@ -44,7 +44,7 @@ pub(crate) fn judge(
     let (mut judgement, mut filings) = (Judgement::default(), BTreeSet::new());
     for (table, rows) in tables.iter().filter(|(table, _)| *table != FOOTPRINTS) {
         for row in rows {
-            found.extend(held(table, &row.entity)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+            found.extend(held(table, &row.entity)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
             let attempt = table.starts_with("Attempts");
             if row.entity.text("ek_view").is_some() || !(attempt || SOURCES.contains(&table.as_str())) {
                 continue;
@@ -61,7 +61,7 @@ pub(crate) fn judge(
             }
             wanted.extend(expected(table, row, shape).into_iter().map(|(item, says)| (item, (address.clone(), says))));
             if let Some(place) = row.entity.text(LARGE_PROPERTY).and_then(pointed_to).filter(|_| table != EVENTS) {
-                let place = place.split_once('/').map(|(container, name)| Place::Blob(container.to_owned(), name.to_owned()));
+                let place = place.split_once('/').map(|(container, name)| ItemPlace::Blob(container.to_owned(), name.to_owned()));
                 let place = place.ok_or_else(|| format!("{table}{} points nowhere: {row:?}", address.1))?;
                 value(
                     seen,
@@ -79,8 +79,8 @@ pub(crate) fn judge(
         filings.insert(owner.clone());
         if let Some(place) = &filed.says.value {
             let place = match place.split_once('/').filter(|(container, _)| table == PAPERS && *container == DOCUMENTS) {
-                Some((container, name)) => Place::Blob(container.to_owned(), name.to_owned()),
-                None => Place::File(FOLDER.to_owned(), place.clone()),
+                Some((container, name)) => ItemPlace::Blob(container.to_owned(), name.to_owned()),
+                None => ItemPlace::File(FOLDER.to_owned(), place.clone()),
             };
             value(seen, history, (&owner, filed.late), place, filed.says.content.get(LARGE_PROPERTY).map(String::as_str), &mut wanted)?;
         }
@@ -93,19 +93,19 @@ pub(crate) fn judge(
 
 /// A large value that somebody points to: it is there, and what the pointer says.
 fn value(
-    seen: &Seen,
+    seen: &FinalState,
     history: &ArchiveHistory,
     (owner, late): (&Address, bool),
-    place: Place,
+    place: ItemPlace,
     says: Option<&str>,
     wanted: &mut Found,
 ) -> Result<(), String> {
     let content = match &place {
-        Place::Blob(container, name) => seen.blobs.get(&(container.clone(), name.clone())).map(|blob| blob.content.clone()),
-        Place::File(dir, name) => {
+        ItemPlace::Blob(container, name) => seen.blobs.get(&(container.clone(), name.clone())).map(|blob| blob.content.clone()),
+        ItemPlace::File(dir, name) => {
             history.files.iter().find(|(place, _)| place.dir == *dir && place.name.as_str() == name).map(|(_, content)| content.clone())
         }
-        Place::Row(..) | Place::Document(..) => None,
+        ItemPlace::Row(..) | ItemPlace::Document(..) => None,
     };
     let Some(content) = content else {
         return if late { Ok(()) } else { Err(format!("{}{} points to {place}, which does not exist", owner.0, owner.1)) };
@@ -118,16 +118,16 @@ fn value(
 }
 
 /// What lies in blobs, files and the search index. Nothing lies there that is nobody's.
-fn elsewhere(seen: &Seen, history: &ArchiveHistory) -> Result<Found, String> {
+fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, String> {
     let mut found = Found::new();
     let documents = |of: &str| -> BTreeSet<String> {
         history.filed.keys().filter(|(table, _)| table == of).map(|(_, key)| document_name(key)).collect()
     };
     let (papers, records) = (documents(PAPERS), documents(RECORDS));
     for ((container, name), blob) in seen.blobs.iter().filter(|((container, _), _)| matches!(container.as_str(), DOCUMENTS | LARGE)) {
-        let place = Place::Blob(container.clone(), name.clone());
+        let place = ItemPlace::Blob(container.clone(), name.clone());
         match content(&place, blob)? {
-            Content::Value(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
+            BlobContent::Value(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
             _ if papers.contains(name) => {}
             _ => return Err(format!("{place} is nobody's")),
         }
@@ -136,7 +136,7 @@ fn elsewhere(seen: &Seen, history: &ArchiveHistory) -> Result<Found, String> {
         return Err(format!("the files that there are are not those that were told of: {:?}", seen.files));
     }
     for file in history.files.keys().filter(|file| file.dir == FOLDER) {
-        let (place, name) = (Place::File(file.dir.clone(), file.name.to_string()), file.name.as_str());
+        let (place, name) = (ItemPlace::File(file.dir.clone(), file.name.to_string()), file.name.as_str());
         match value_owner(archive_of(RECORDS), name).filter(|_| is_value(name)) {
             Some(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
             None if records.contains(name) => {}
@@ -144,7 +144,7 @@ fn elsewhere(seen: &Seen, history: &ArchiveHistory) -> Result<Found, String> {
         }
     }
     for (key, document) in &seen.documents {
-        let place = Place::Document(INDEX.to_owned(), key.to_string());
+        let place = ItemPlace::Document(INDEX.to_owned(), key.to_string());
         let owner = document_key(key.as_str()).ok_or_else(|| format!("{place} is nobody's"))?;
         found.insert((place, String::new()), (owner, said(&document.0)));
     }
@@ -163,7 +163,8 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
     let text = |name: &str| entity.text(name).filter(|text| !text.is_empty());
     let own: Properties =
         entity.properties.iter().filter(|(name, _)| !name.starts_with("ek_")).map(|(name, value)| (name.clone(), value.clone())).collect();
-    let copy = |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| (Place::Row(table.to_owned(), key), String::new()));
+    let copy =
+        |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| (ItemPlace::Row(table.to_owned(), key), String::new()));
     let mut items = Vec::new();
     let title = text("Title");
     match (table, title) {
@@ -178,7 +179,7 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
     if matches!(table, PAPERS | RECORDS) && shape.found && title.is_some() {
         let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { json!(version) } else { Value::Null };
         let fields = BTreeMap::from([("title".to_owned(), json!(title)), ("version".to_owned(), version)]);
-        items.push(((Place::Document(INDEX.to_owned(), key_of(table, &entity.key)), String::new()), said(&fields)));
+        items.push(((ItemPlace::Document(INDEX.to_owned(), key_of(table, &entity.key)), String::new()), said(&fields)));
     }
     if let (true, Some(user), Some(hour)) = (shape.by_user, text("User"), table.strip_prefix("Attempts")) {
         items.extend(copy(&format!("ByUser{hour}"), user, &format!("{pk}_{rk}")).zip(Some(own)));

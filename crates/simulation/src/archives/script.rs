@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::content::{self, Content};
 use super::{ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of};
-use crate::client::{Action, If, Message, Step, broken, chosen, script};
-use crate::climate::{Climate, Draw, chance, seconds};
+use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen, script};
+use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
-use crate::ledger::{Asked, Guard};
+use crate::ledger::{EntityJob, JobCondition};
 use evenkeel::model::{Entity, EntityKey, odata};
 
 const TITLES: [&str; 3] = ["Index", "Ledger", ""];
@@ -31,11 +31,11 @@ pub(crate) struct Wording {
 }
 
 /// What a script says, by version.
-pub(crate) fn said(steps: &[Step]) -> BTreeMap<i64, Wording> {
+pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
     let version = |content: &Content| content.get(VERSION)?.strip_prefix("Edm.Int64 ")?.parse().ok();
     let wordings = steps.iter().filter_map(|step| match &step.action {
-        Action::Write(_, entity) => Some((true, content::of_entity(entity))),
-        Action::Send(Message::Spelled { json, .. }) if json["op"] == "put" => {
+        ClientAction::Write(_, entity) => Some((true, content::of_entity(entity))),
+        ClientAction::Send(ClientMessage::Spelled { json, .. }) if json["op"] == "put" => {
             Some((json["mode"] == "replace", content::of_json(&json["entity"])))
         }
         _ => None,
@@ -61,7 +61,7 @@ pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
 }
 
 /// The script of a seed, in order of time.
-pub(crate) fn steps(seed: u64, climate: &Climate, shape: ArchivesShape) -> Vec<Step> {
+pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> Vec<ClientStep> {
     let chance = chance(seed, 31);
     let draw = Draw(&chance);
     let of_each = 1 + draw.below(5);
@@ -72,15 +72,15 @@ pub(crate) fn steps(seed: u64, climate: &Climate, shape: ArchivesShape) -> Vec<S
     weights[0] += 0.5;
     weights[4] += 0.5;
     // It is workers that create the table of the hour: where none runs for hours, there is none that the client could write to.
-    if !climate.hazards.backlog.is_zero() {
+    if !fault_plan.hazards.backlog.is_zero() {
         weights[8] = 0.0;
     }
     let only = draw.happens(0.5).then(|| *draw.of(&['e', 'p', 'r']));
     let keys: Vec<EntityKey> = keys.into_iter().filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only))).collect();
     let client = Archivist { draw: &draw, keys: &keys, shape, weights: &weights };
-    let mut steps = script(climate.storm, &draw, |version| client.action(version));
+    let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     client.founded(&mut steps);
-    client.harvest(climate.storm, &mut steps);
+    client.harvest(fault_plan.storm, &mut steps);
     steps.sort_by_key(|step| step.at);
     steps
 }
@@ -94,42 +94,42 @@ struct Archivist<'a> {
 
 impl Archivist<'_> {
     /// The messages that follow the attempts that are there in the beginning.
-    fn founded(&self, steps: &mut Vec<Step>) {
-        let deed = steps.iter().map(|step| step.deed).max().unwrap_or(0);
+    fn founded(&self, steps: &mut Vec<ClientStep>) {
+        let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
-            let sync = Message::Job { op: "sync", table, key, to: None, condition: None };
-            steps.push(Step::new(self.draw.moment(seconds(5.0)), deed + nth, Action::Send(sync)));
+            let sync = ClientMessage::Job { op: "sync", table, key, to: None, condition: None };
+            steps.push(ClientStep::new(self.draw.moment(seconds(5.0)), step_group + nth, ClientAction::Send(sync)));
         }
     }
 
     /// Whatever there is, is archived at once, some times over: lines then travel together.
-    fn harvest(&self, storm: Duration, steps: &mut Vec<Step>) {
+    fn harvest(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
-        let deed = steps.iter().map(|step| step.deed).max().unwrap_or(0);
+        let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for nth in 1..=draw.below(4) {
             let start = draw.moment(storm);
             for (key, version) in self.keys.iter().zip(FIRST_HARVESTED * i64::try_from(nth).unwrap_or(1)..) {
                 let (written, archived) = (start + draw.moment(seconds(0.2)), start + seconds(0.5) + draw.moment(seconds(0.05)));
-                let deed = deed + nth;
+                let step_group = step_group + nth;
                 let (table, entity) = (source_of(key), self.entity(key.clone(), version));
-                steps.push(Step::new(written, deed, Action::Write(table, entity)));
-                steps.push(Step::new(archived, deed, spelled("archive", key.clone(), None)));
+                steps.push(ClientStep::new(written, step_group, ClientAction::Write(table, entity)));
+                steps.push(ClientStep::new(archived, step_group, spelled("archive", key.clone(), None)));
             }
         }
     }
 
-    fn action(&self, version: i64) -> Action {
+    fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
         let table = source_of(&key);
         let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
         match chosen(self.draw, self.weights) {
-            Some(1) => Action::Remove(table, key),
+            Some(1) => ClientAction::Remove(table, key),
             Some(2) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
             Some(3) => spelled("delete", key, some_if(&[If::Match])),
             Some(4 | 9) => spelled("archive", key, some_if(&[If::Match])),
             Some(5) if table == EVENTS => {
                 let json = json!({"op": "restore", "archive": archive_of(table), "pk": key.pk, "rk": key.rk});
-                Action::Send(Message::Broken(json.to_string(), "permanent"))
+                ClientAction::Send(ClientMessage::Broken(json.to_string(), "permanent"))
             }
             Some(5) => spelled("restore", key, None),
             Some(6) => spelled("sync", key, None),
@@ -140,9 +140,9 @@ impl Archivist<'_> {
             }
             Some(8) => {
                 let entity = attempt(&(10 + self.draw.below(4)).to_string(), self.draw.of::<&str>(&USERS));
-                if self.draw.happens(0.2) { Action::Remove(PRESENT, entity.key) } else { Action::Write(PRESENT, entity) }
+                if self.draw.happens(0.2) { ClientAction::Remove(PRESENT, entity.key) } else { ClientAction::Write(PRESENT, entity) }
             }
-            _ => Action::Write(table, self.entity(key, version)),
+            _ => ClientAction::Write(table, self.entity(key, version)),
         }
     }
 
@@ -157,7 +157,7 @@ impl Archivist<'_> {
         texts.into_iter().filter(|(_, value)| !value.is_empty()).fold(entity, |entity, (name, value)| entity.with(name, value))
     }
 
-    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> Action {
+    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
         let entity = Value::Object(odata::encode(&self.entity(key.clone(), version)));
         let mode = if self.draw.happens(0.6) { "replace" } else { "merge" };
         let mut json = json!({"op": "put", "table": source_of(&key), "mode": mode, "entity": entity});
@@ -165,38 +165,42 @@ impl Archivist<'_> {
         match condition {
             Some(If::Absent) => {
                 json["if_absent"] = true.into();
-                asked.guard = Some(Guard::Absent);
+                asked.guard = Some(JobCondition::Absent);
             }
             Some(If::Newer) => {
                 json["newer_by"] = VERSION.into();
-                asked.guard = Some(Guard::Newer(version));
+                asked.guard = Some(JobCondition::Newer(version));
             }
             Some(If::Match) | None => {}
         }
-        Action::Send(Message::Spelled { json, asked: Box::new(asked), at_its_etag: condition == Some(If::Match) })
+        ClientAction::Send(ClientMessage::Spelled { json, asked: Box::new(asked), at_its_etag: condition == Some(If::Match) })
     }
 }
 
-fn asked(op: &'static str, key: EntityKey) -> Asked {
-    Asked::plain(op, source_of(&key), key)
+fn asked(op: &'static str, key: EntityKey) -> EntityJob {
+    EntityJob::plain(op, source_of(&key), key)
 }
 
-fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> Action {
+fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> ClientAction {
     let (field, name) = match op {
         "archive" | "restore" => ("archive", archive_of(source_of(&key))),
         _ => ("table", source_of(&key)),
     };
     let json = json!({"op": op, field: name, "pk": key.pk, "rk": key.rk});
-    Action::Send(Message::Spelled { json, asked: Box::new(asked(op, key)), at_its_etag: condition.is_some() })
+    ClientAction::Send(ClientMessage::Spelled { json, asked: Box::new(asked(op, key)), at_its_etag: condition.is_some() })
 }
 
 /// To another key, maybe in another table.
-fn moved(key: EntityKey, to: EntityKey) -> Action {
+fn moved(key: EntityKey, to: EntityKey) -> ClientAction {
     let json = json!({
         "op": "move", "table": source_of(&key), "pk": key.pk, "rk": key.rk,
         "to_table": source_of(&to), "to_pk": to.pk, "to_rk": to.rk,
     });
-    Action::Send(Message::Spelled { json, asked: Box::new(Asked { to: Some(to), ..asked("move", key) }), at_its_etag: false })
+    ClientAction::Send(ClientMessage::Spelled {
+        json,
+        asked: Box::new(EntityJob { to: Some(to), ..asked("move", key) }),
+        at_its_etag: false,
+    })
 }
 
 #[cfg(test)]

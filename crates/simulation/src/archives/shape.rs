@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::climate::{Draw, chance, seconds};
+use crate::fault_plan::{Draw, chance, seconds};
 
 /// Which of the views there are, and how the archives are.
 #[derive(Debug, Clone, Copy)]

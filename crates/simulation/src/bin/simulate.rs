@@ -22,7 +22,7 @@ use clap::Parser;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::ports::Clock as _;
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
-use evenkeel_simulation::{Allowed, Fault, Median, Report, Request, Scene, Tally, Together, World, run, shrink};
+use evenkeel_simulation::{Allowed, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
 use mimalloc::MiMalloc;
 
 #[global_allocator]
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let well = match args.seed {
         Some(seed) if args.shrink => shortest(args.world, seed, args.trace),
-        Some(seed) => one(&Request { world: args.world, seed, tells: args.trace, ..Request::default() }),
+        Some(seed) => one(&RunRequest { world: args.world, seed, tells: args.trace, ..RunRequest::default() }),
         None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
     };
@@ -80,17 +80,17 @@ fn main() -> ExitCode {
 }
 
 /// Runs one seed.
-fn one(request: &Request) -> bool {
+fn one(request: &RunRequest) -> bool {
     let report = run(request);
     for line in &report.story {
         println!("{line}");
     }
-    let Report { seed, hash, operations, polls, jobs, virtual_time, .. } = &report;
+    let SimulationReport { seed, hash, operations, polls, jobs, virtual_time, .. } = &report;
     println!(
         "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}",
         operations - polls
     );
-    for fault in Fault::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
+    for fault in FaultKind::ALL.into_iter().filter(|fault| report.faults.of(*fault) > 0) {
         println!("  {:>6} × {fault}", report.faults.of(fault));
     }
     match &report.violation {
@@ -106,13 +106,13 @@ fn shortest(world: World, seed: u64, tells: bool) -> bool {
         println!("seed {seed} does not fail");
         return true;
     };
-    let Allowed { without, faults, deeds, workers } = &allowed;
-    let deeds = deeds.as_ref().map_or(0, std::collections::BTreeSet::len);
-    println!("it fails with {workers} workers, {faults} faults, {deeds} things that the client does, without:");
+    let Allowed { without, faults, step_groups, workers } = &allowed;
+    let step_groups = step_groups.as_ref().map_or(0, std::collections::BTreeSet::len);
+    println!("it fails with {workers} workers, {faults} faults, {step_groups} things that the client does, without:");
     for fault in without {
         println!("  {fault}");
     }
-    one(&Request { world, seed, allowed, tells })
+    one(&RunRequest { world, seed, allowed, tells })
 }
 
 fn threads(args: &Args) -> usize {
@@ -190,7 +190,7 @@ fn many(args: &Args) -> bool {
                         }
                         eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
                     }
-                    let request = Request { world: args.world, seed, ..Request::default() };
+                    let request = RunRequest { world: args.world, seed, ..RunRequest::default() };
                     let report = run(&request);
                     if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
                         unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
@@ -245,7 +245,7 @@ fn print(all: &Tally, took: Duration, threads: usize) {
         all.drained_after(0.99)
     );
     println!("{} faults:", all.faults.total());
-    for fault in Fault::ALL {
+    for fault in FaultKind::ALL {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
     println!("known limit met: {} × a late insert brought back something deleted", all.resurrections);

@@ -5,7 +5,7 @@
 //!   script ─▶ search: depth first over states ──▶ every state once; checked after every step, judged at every end
 //!                │ a step: the client, a worker's request, a fault, a late arrival, time passes
 //!                ▼
-//!              runs: what the real code asks next, given all that it was answered ──▶ desk ◀── Engine, polled by hand
+//!              runs: what the real code asks next, given all that it was answered ──▶ recorder ◀── Engine, polled by hand
 //! ```
 //!
 //! # What is real
@@ -28,7 +28,7 @@
 //! Time stands still while anybody works. When nobody does, half an hour may pass: requests that have not arrived are
 //! refused from then on, and second looks that were queued before become visible.
 
-mod desk;
+mod recorder;
 mod runs;
 mod script;
 mod search;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::desk::{Desk, Request};
 use super::moment;
-use super::tiny::{Answer, Cells, Deed, Registry, Rows};
+use super::recorder::{RequestRecorder, StoreRequest};
+use super::tiny::{ItemOp, Registry, RequestAnswer, RowStates, Rows};
 use crate::company::queue;
-use evenkeel::adapters::sim::{Fair, SimWorld};
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::catalog::Catalog;
 use evenkeel::model::AccountName;
@@ -26,14 +26,14 @@ pub(super) const AT_ONCE: usize = 4;
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 /// The answers to the requests under way.
-pub(super) type Heard = [Option<Answer>; AT_ONCE];
+pub(super) type Heard = [Option<RequestAnswer>; AT_ONCE];
 
 /// A run at the point where it waits for answers, or has ended. 0 for none.
 pub(super) type Point = u32;
 
 /// How a run ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum RunEnd {
     /// The message is deleted.
     Done,
     /// The message comes again.
@@ -52,13 +52,13 @@ pub(super) struct Beginning {
     pub(super) era: u8,
 }
 
-struct Node {
+struct RunNode {
     beginning: Beginning,
     /// The point before, and what was heard there.
     before: Point,
     heard: Heard,
     asks: Vec<u32>,
-    end: Option<End>,
+    end: Option<RunEnd>,
 }
 
 /// A clock that stands still while anybody works.
@@ -77,25 +77,25 @@ impl Clock for Era {
 /// Everything that is known of runs.
 pub(super) struct Runs {
     engine: Engine,
-    desk: Arc<Desk>,
+    recorder: Arc<RequestRecorder>,
     era: Arc<Era>,
     pub(super) registry: Registry,
     works: Vec<(Work, Rows)>,
     by_work: HashMap<String, u16>,
-    requests: Vec<(Request, Deed)>,
+    requests: Vec<(StoreRequest, ItemOp)>,
     by_request: HashMap<String, u32>,
-    nodes: Vec<Node>,
+    nodes: Vec<RunNode>,
     begun: HashMap<Beginning, Point>,
     after: HashMap<(Point, Heard), Point>,
 }
 
 impl Runs {
     pub(super) fn new(catalog: Catalog) -> Self {
-        let desk = Arc::new(Desk::default());
+        let recorder = Arc::new(RequestRecorder::default());
         let era = Arc::new(Era(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
-        let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Fair)).account();
-        let stores = Stores::new([(AccountName::main(), desk.account(elsewhere.blobs))].into());
+        let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
+        let stores = Stores::new([(AccountName::main(), recorder.account(elsewhere.blobs))].into());
         let engine = Engine::new(EngineParts {
             stores,
             catalog: Arc::new(catalog),
@@ -105,10 +105,10 @@ impl Runs {
             recheck_after: RECHECK_AFTER,
         });
         let none = Beginning { work: 0, again: false, enqueued: 0, era: 0 };
-        let nobody = Node { beginning: none, before: 0, heard: [None; AT_ONCE], asks: Vec::new(), end: None };
+        let nobody = RunNode { beginning: none, before: 0, heard: [None; AT_ONCE], asks: Vec::new(), end: None };
         Self {
             engine,
-            desk,
+            recorder,
             era,
             registry: Registry::new(),
             works: Vec::new(),
@@ -155,12 +155,12 @@ impl Runs {
     }
 
     /// How a run has ended, if it has.
-    pub(super) fn end(&self, at: Point) -> Option<&End> {
+    pub(super) fn end(&self, at: Point) -> Option<&RunEnd> {
         self.nodes[at as usize].end.as_ref()
     }
 
     /// A request.
-    pub(super) fn deed(&self, request: u32) -> &Deed {
+    pub(super) fn item_op(&self, request: u32) -> &ItemOp {
         &self.requests[request as usize].1
     }
 
@@ -201,8 +201,8 @@ impl Runs {
                 at = node.before;
             }
         }
-        let Self { engine, desk, era, works, nodes, requests, registry, .. } = self;
-        desk.clear();
+        let Self { engine, recorder, era, works, nodes, requests, registry, .. } = self;
+        recorder.clear();
         era.0.store(beginning.era, Ordering::Relaxed);
         let work = &works[usize::from(beginning.work)].0;
         let delivery = Delivery {
@@ -220,53 +220,53 @@ impl Runs {
         for (point, heard) in course.into_iter().rev() {
             let asks = &nodes[point as usize].asks;
             for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
-                assert!(polled.is_pending() && desk.len() == first + asks.len(), "a run goes on before it has every answer");
+                assert!(polled.is_pending() && recorder.len() == first + asks.len(), "a run goes on before it has every answer");
                 let Some(answer) = answer else { unreachable!("a run goes on without an answer") };
-                let (request, deed) = &requests[*request as usize];
-                desk.answer(first + index, registry.reply(request, deed, answer));
+                let (request, item_op) = &requests[*request as usize];
+                recorder.answer(first + index, registry.reply(request, item_op, answer));
                 polled = run.as_mut().poll(&mut context);
             }
             first += asks.len();
         }
         let end = match polled {
             Poll::Pending => None,
-            Poll::Ready(Ok(_)) => Some(End::Done),
+            Poll::Ready(Ok(_)) => Some(RunEnd::Done),
             Poll::Ready(Err(failure)) => Some(match failure.class {
-                FailureClass::Permanent => End::Poison(failure.chain()),
-                FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => End::Again,
+                FailureClass::Permanent => RunEnd::Poison(failure.chain()),
+                FailureClass::Transient { .. } | FailureClass::Withheld { .. } | FailureClass::OutdatedCatalog => RunEnd::Again,
             }),
         };
         drop(run);
-        let asked: Vec<Request> = (first..self.desk.len()).filter_map(|n| self.desk.request(n)).collect();
+        let asked: Vec<StoreRequest> = (first..self.recorder.len()).filter_map(|n| self.recorder.request(n)).collect();
         assert!(asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()), "{} requests at once", asked.len());
         let asks = asked.into_iter().map(|request| self.number(request)).collect();
-        self.nodes.push(Node { beginning, before, heard, asks, end });
+        self.nodes.push(RunNode { beginning, before, heard, asks, end });
         u32::try_from(self.nodes.len() - 1).unwrap_or_else(|_| unreachable!("too many points"))
     }
 
-    fn number(&mut self, request: Request) -> u32 {
+    fn number(&mut self, request: StoreRequest) -> u32 {
         let name = format!("{request:?}");
         if let Some(known) = self.by_request.get(&name) {
             return *known;
         }
         let mut second = None;
-        let mut deed = self.registry.deed(&request, |_, recheck| {
+        let mut item_op = self.registry.item_op(&request, |_, recheck| {
             second = Some(recheck);
             0
         });
         if let Some(recheck) = second {
-            deed = Deed::Recheck(self.work(Work::Recheck(recheck)));
+            item_op = ItemOp::Recheck(self.work(Work::Recheck(recheck)));
         }
         let number = u32::try_from(self.requests.len()).unwrap_or_else(|_| unreachable!("too many requests"));
-        self.requests.push((request, deed));
+        self.requests.push((request, item_op));
         self.by_request.insert(name, number);
         number
     }
 
     /// Whether the real code finds nothing to do about a primary, in the world as it is.
-    pub(super) fn is_in_step(&mut self, primary: &Primary, cells: &Cells) -> Result<(), String> {
-        self.desk.clear();
-        let Self { engine, desk, registry, .. } = self;
+    pub(super) fn is_in_step(&mut self, primary: &Primary, row_states: &RowStates) -> Result<(), String> {
+        self.recorder.clear();
+        let Self { engine, recorder, registry, .. } = self;
         let mut plan = Box::pin(engine.plan(primary));
         let mut context = Context::from_waker(Waker::noop());
         let mut answered = 0;
@@ -275,14 +275,14 @@ impl Runs {
                 Poll::Ready(Ok(plan)) if plan.in_step => return Ok(()),
                 Poll::Ready(Ok(plan)) => return Err(format!("a second plan finds work to do: {plan}")),
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
-                Poll::Pending if desk.len() == answered => return Err("a plan waits for nothing".to_owned()),
+                Poll::Pending if recorder.len() == answered => return Err("a plan waits for nothing".to_owned()),
                 Poll::Pending => {}
             }
-            while let Some(request) = desk.request(answered) {
-                let deed = registry.deed(&request, |_, _| 0);
-                let Deed::Read(row) = deed else { return Err(format!("a plan writes: {request:?}")) };
-                let reply = registry.reply(&request, &deed, super::state::read(cells, row));
-                desk.answer(answered, reply);
+            while let Some(request) = recorder.request(answered) {
+                let item_op = registry.item_op(&request, |_, _| 0);
+                let ItemOp::Read(row) = item_op else { return Err(format!("a plan writes: {request:?}")) };
+                let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
+                recorder.answer(answered, reply);
                 answered += 1;
             }
         }

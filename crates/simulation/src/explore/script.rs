@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::state::Budget;
 use evenkeel::model::{Entity, EntityKey, Job, job};
-use evenkeel::ports::{Condition, TableOperation};
+use evenkeel::ports::{IfMatch, TableOperation};
 
 /// One search: a client's steps, and how much may go wrong.
 #[derive(Debug, Clone, Copy)]
@@ -13,13 +13,13 @@ pub struct Script {
     pub client: &'static str,
     /// What goes wrong, in words.
     pub wrong: &'static str,
-    pub(super) steps: &'static [Step],
+    pub(super) steps: &'static [ScriptStep],
     pub(super) budget: Budget,
 }
 
 /// One step of the client, about the one employee there is.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum ScriptStep {
     /// Writes the employee with this e-mail address.
     Write(&'static str),
     /// Deletes the employee.
@@ -32,10 +32,10 @@ pub(super) enum Step {
     Delete,
 }
 
-use Step::{Delete, Put, Remove, Sync, Write};
+use ScriptStep::{Delete, Put, Remove, Sync, Write};
 
 /// What the client does: a message follows every change of its own.
-const STEPS: [(&str, &[Step]); 6] = [
+const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("created, changed", &[Write("a"), Sync, Write("b"), Sync]),
     ("created, deleted", &[Write("a"), Sync, Remove, Sync]),
     ("created, deleted, recreated", &[Write("a"), Sync, Remove, Write("a"), Sync]),
@@ -69,12 +69,12 @@ pub(super) fn key() -> EntityKey {
     EntityKey::new("p", "r").unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-impl Step {
+impl ScriptStep {
     /// What the client does itself.
     pub(super) fn operation(self) -> Option<TableOperation> {
         match self {
             Self::Write(email) => Some(TableOperation::InsertOrReplace(Entity::new(key()).with("Email", email))),
-            Self::Remove => Some(TableOperation::Delete(key(), Condition::Any)),
+            Self::Remove => Some(TableOperation::Delete(key(), IfMatch::Any)),
             Self::Sync | Self::Put(_) | Self::Delete => None,
         }
     }

@@ -5,10 +5,10 @@ use std::hash::BuildHasher as _;
 
 use foldhash::quality::FixedState;
 
-use super::runs::{AT_ONCE, Beginning, End, Runs};
+use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
 use super::script::{Script, key};
-use super::state::{Busy, How, IDLE, LATE, MESSAGES, Move, NO_MAIL, State, WORKERS, read};
-use super::tiny::{Answer, Cells, Deed};
+use super::state::{How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read};
+use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::company::{Shape, catalog, table};
 use crate::oracle;
 use evenkeel::adapters::system::SeededChance;
@@ -43,7 +43,7 @@ pub struct Explored {
 }
 
 struct Frame {
-    state: State,
+    state: SearchState,
     hash: u64,
     moves: Vec<Move>,
     next: usize,
@@ -59,7 +59,7 @@ struct Search {
     met: HashMap<u64, f64, FixedState>,
     /// Shuffles what is tried first.
     chance: Option<SeededChance>,
-    judged: HashSet<Cells>,
+    judged: HashSet<RowStates>,
     explored: Explored,
 }
 
@@ -83,7 +83,7 @@ pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
 
 impl Search {
     fn run(&mut self, most: u64) {
-        let start = State::new(self.script.budget);
+        let start = SearchState::new(self.script.budget);
         let hash = self.hasher.hash_one(start);
         let moves = self.moves(&start);
         let mut stack = vec![Frame { state: start, hash, moves, next: 0, ways: 0.0 }];
@@ -140,7 +140,7 @@ impl Search {
     }
 
     /// Everything that may happen next.
-    fn moves(&self, state: &State) -> Vec<Move> {
+    fn moves(&self, state: &SearchState) -> Vec<Move> {
         let mut moves = Vec::with_capacity(12);
         if usize::from(state.step) < self.script.steps.len() {
             moves.push(Move::Client);
@@ -159,7 +159,7 @@ impl Search {
             for (index, request) in self.runs.asks(busy.at).iter().enumerate().filter(|(index, _)| busy.heard[*index].is_none()) {
                 let ask = small(index);
                 moves.push(Move::Ask { worker, ask, how: How::Answered });
-                if matches!(self.runs.deed(*request), Deed::Read(_)) {
+                if matches!(self.runs.item_op(*request), ItemOp::Read(_)) {
                     continue;
                 }
                 if state.left.silences > 0 {
@@ -192,15 +192,15 @@ impl Search {
     }
 
     /// Makes a step. What is wrong afterwards, in words.
-    fn make(&mut self, before: &State, step: Move) -> Result<Option<State>, String> {
+    fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {
             Move::Client => {
                 let step = self.script.steps[usize::from(state.step)];
                 state.step += 1;
                 if let Some(operation) = step.operation() {
-                    let stroke = self.runs.registry.stroke(&table("Employees"), &operation);
-                    self.runs.registry.write(&mut state.cells, state.era, &[stroke]);
+                    let row_write = self.runs.registry.row_write(&table("Employees"), &operation);
+                    self.runs.registry.write(&mut state.row_states, state.era, &[row_write]);
                 }
                 if let Some(job) = step.job() {
                     let work = self.runs.work(Work::Job(job));
@@ -215,11 +215,11 @@ impl Search {
                     Beginning { work: taken.work, again: taken.deliveries > 1, enqueued: taken.enqueued, era: state.era };
                 let delivery = taken.deliveries;
                 let at = self.runs.begin(Beginning { work, again, enqueued, era });
-                state.workers[usize::from(worker)] = Busy { at, mail, delivery, ..IDLE };
+                state.workers[usize::from(worker)] = WorkerState { at, mail, delivery, ..IDLE };
             }
             Move::Ask { worker, ask, how } => {
                 let answer = self.ask(&mut state, usize::from(worker), usize::from(ask), how);
-                if matches!(answer, Answer::Refused(..)) {
+                if matches!(answer, RequestAnswer::Refused(..)) {
                     let Some(races) = state.left.races.checked_sub(1) else { return Ok(None) };
                     state.left.races = races;
                 }
@@ -228,10 +228,10 @@ impl Search {
                 let at = usize::from(worker);
                 let (holds, mail) = (state.holds(at), state.workers[at].mail);
                 match self.runs.end(state.workers[at].at) {
-                    Some(End::Poison(why)) => return Err(format!("poisoned: {why}")),
-                    Some(End::Done) if holds => state.delete(mail),
-                    Some(End::Again) if holds => state.mail[usize::from(mail)].hidden = false,
-                    Some(End::Done | End::Again) | None => {}
+                    Some(RunEnd::Poison(why)) => return Err(format!("poisoned: {why}")),
+                    Some(RunEnd::Done) if holds => state.delete(mail),
+                    Some(RunEnd::Again) if holds => state.mail[usize::from(mail)].hidden = false,
+                    Some(RunEnd::Done | RunEnd::Again) | None => {}
                 }
                 state.workers[at] = IDLE;
             }
@@ -259,7 +259,7 @@ impl Search {
         Ok(Some(state))
     }
 
-    fn ask(&mut self, state: &mut State, worker: usize, ask: usize, how: How) -> Answer {
+    fn ask(&mut self, state: &mut SearchState, worker: usize, ask: usize, how: How) -> RequestAnswer {
         let busy = state.workers[worker];
         let request = self.runs.asks(busy.at)[ask];
         let answer = match how {
@@ -267,18 +267,18 @@ impl Search {
             How::AnswerLost => {
                 state.left.silences -= 1;
                 self.execute(state, request);
-                Answer::Silence
+                RequestAnswer::Silence
             }
             How::RequestLost => {
                 state.left.silences -= 1;
-                Answer::Silence
+                RequestAnswer::Silence
             }
             How::Late | How::LateFromCrash => {
                 state.left.late -= 1;
                 if let Some(place) = state.late.iter_mut().find(|late| **late == 0) {
                     *place = request + 1;
                 }
-                Answer::Silence
+                RequestAnswer::Silence
             }
         };
         if how == How::LateFromCrash {
@@ -295,20 +295,20 @@ impl Search {
         answer
     }
 
-    fn execute(&mut self, state: &mut State, request: u32) -> Answer {
-        match self.runs.deed(request).clone() {
-            Deed::Read(row) => read(&state.cells, row),
-            Deed::Write(strokes) => self.runs.registry.write(&mut state.cells, state.era, &strokes),
-            Deed::Recheck(work) => {
+    fn execute(&mut self, state: &mut SearchState, request: u32) -> RequestAnswer {
+        match self.runs.item_op(request).clone() {
+            ItemOp::Read(row) => read(&state.row_states, row),
+            ItemOp::Write(row_writes) => self.runs.registry.write(&mut state.row_states, state.era, &row_writes),
+            ItemOp::Recheck(work) => {
                 state.put(work, state.era + 1);
-                Answer::Queued
+                RequestAnswer::Queued
             }
         }
     }
 
     /// The invariant: every derived item that exists is listed or queued.
-    fn check(&self, state: &State) -> Result<(), String> {
-        let (derived, listed) = self.runs.registry.derived_and_listed(&state.cells);
+    fn check(&self, state: &SearchState) -> Result<(), String> {
+        let (derived, listed) = self.runs.registry.derived_and_listed(&state.row_states);
         if derived & !listed == 0 {
             return Ok(());
         }
@@ -317,19 +317,19 @@ impl Search {
     }
 
     /// Everything is as the primary says, by a second implementation; and the real code finds nothing to do.
-    fn judge(&mut self, state: &State) -> Result<(), String> {
+    fn judge(&mut self, state: &SearchState) -> Result<(), String> {
         if state.mail.iter().any(|mail| mail.there) || usize::from(state.step) < self.script.steps.len() {
             return Err("nothing can go on, and not all is done".to_owned());
         }
-        if !self.judged.insert(state.cells) {
+        if !self.judged.insert(state.row_states) {
             return Ok(());
         }
-        oracle::judge(&self.runs.registry.tables(&state.cells), Shape::default())?;
-        self.runs.is_in_step(&Primary { table: table("Employees"), key: key() }, &state.cells)
+        oracle::judge(&self.runs.registry.tables(&state.row_states), Shape::default())?;
+        self.runs.is_in_step(&Primary { table: table("Employees"), key: key() }, &state.row_states)
     }
 
     /// A step in words.
-    fn show(&self, state: &State, step: Move) -> String {
+    fn show(&self, state: &SearchState, step: Move) -> String {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
             if busy.mail == NO_MAIL { "-".to_owned() } else { format!("message {}, delivery {}", busy.mail, busy.delivery) }
@@ -350,14 +350,15 @@ impl Search {
             Move::LoseLease { worker } => format!("the worker with {} loses its lease unnoticed", about(worker)),
             Move::Arrive { late } => format!("late: {}", self.runs.show(state.late[usize::from(late)] - 1)),
             Move::TimePasses => {
-                let rows: Vec<String> = state.cells.iter().enumerate().map(|(row, cell)| self.runs.registry.show(row, *cell)).collect();
+                let rows: Vec<String> =
+                    state.row_states.iter().enumerate().map(|(row, row_state)| self.runs.registry.show(row, *row_state)).collect();
                 format!("half an hour passes: {rows:?}")
             }
         }
     }
 }
 
-fn crash(state: &mut State, worker: usize) {
+fn crash(state: &mut SearchState, worker: usize) {
     if state.holds(worker) {
         let mail = state.workers[worker].mail;
         state.mail[usize::from(mail)].hidden = false;

@@ -1,7 +1,7 @@
 //! A state of the tiny world: rows, messages, workers, requests on their way, and what may still go wrong.
 
 use super::runs::{AT_ONCE, Heard, Point};
-use super::tiny::{Answer, Cells};
+use super::tiny::{RequestAnswer, RowStates};
 
 /// Workers.
 pub(super) const WORKERS: usize = 3;
@@ -41,7 +41,7 @@ pub(super) struct Mail {
 
 /// A worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Busy {
+pub(super) struct WorkerState {
     /// Where its run is; 0 where it has none.
     pub(super) at: Point,
     /// What it has heard of what it asks there.
@@ -53,16 +53,16 @@ pub(super) struct Busy {
 }
 
 /// A worker with nothing to do.
-pub(super) const IDLE: Busy = Busy { at: 0, heard: [None; AT_ONCE], mail: 0, delivery: 0 };
+pub(super) const IDLE: WorkerState = WorkerState { at: 0, heard: [None; AT_ONCE], mail: 0, delivery: 0 };
 /// The message of a worker whose message is gone.
 pub(super) const NO_MAIL: u8 = u8::MAX;
 
 /// A state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct State {
-    pub(super) cells: Cells,
+pub(super) struct SearchState {
+    pub(super) row_states: RowStates,
     pub(super) mail: [Mail; MESSAGES],
-    pub(super) workers: [Busy; WORKERS],
+    pub(super) workers: [WorkerState; WORKERS],
     /// Requests on their way; 0 for none, else one more than the number.
     pub(super) late: [u32; LATE],
     /// Steps that the client has taken.
@@ -99,15 +99,15 @@ pub(super) enum Move {
 }
 
 /// What a read finds.
-pub(super) fn read(cells: &Cells, row: u8) -> Answer {
-    let cell = cells[usize::from(row)];
-    if cell.content == 0 { Answer::Absent } else { Answer::Found(cell) }
+pub(super) fn read(row_states: &RowStates, row: u8) -> RequestAnswer {
+    let row_state = row_states[usize::from(row)];
+    if row_state.content == 0 { RequestAnswer::Absent } else { RequestAnswer::Found(row_state) }
 }
 
-impl State {
+impl SearchState {
     pub(super) fn new(left: Budget) -> Self {
         Self {
-            cells: Cells::default(),
+            row_states: RowStates::default(),
             mail: [Mail::default(); MESSAGES],
             workers: [IDLE; WORKERS],
             late: [0; LATE],

@@ -1,5 +1,5 @@
 use super::*;
-use evenkeel::planted::{Bug, Planting};
+use evenkeel::planted::{Bug, MutationGuard};
 
 /// Executions of each search in an ordinary test: `simulate --explore` goes to their ends.
 const MOST: u64 = 3_000;
@@ -39,7 +39,7 @@ fn a_search_to_its_end_sees_every_state_whatever_comes_first() {
 #[test]
 fn bugs_planted_in_the_protocol_are_found() {
     for (bug, client, wrong) in FOUND {
-        let _planting = Planting::of(*bug);
+        let _planting = MutationGuard::of(*bug);
         let explored = explore(&search(client, wrong), MOST_WITH_A_BUG, None);
         let (violation, steps) = explored.violation.unwrap_or_else(|| panic!("{bug:?} is not found in {MOST_WITH_A_BUG} executions"));
         println!("| {bug:?} | {} | {client}; {wrong}: {violation:.60} | {} steps |", explored.executions, steps.len());

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::desk::{Reply, Request};
-use crate::items::{Place, held, listed};
+use super::recorder::{Reply, StoreRequest};
+use crate::items::{ItemPlace, held, listed};
 use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
-use evenkeel::ports::{Condition, ErrorClass, Missing, TableOperation};
+use evenkeel::ports::{ErrorClass, IfMatch, Missing, TableOperation};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -15,7 +15,7 @@ pub(super) const ROWS: usize = 6;
 
 /// One row. Its version rises with every write and never falls, so that no ETag comes twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Cell {
+pub(super) struct RowState {
     /// What it holds; 0 for nothing.
     pub(super) content: u16,
     /// Its ETag.
@@ -25,25 +25,25 @@ pub(super) struct Cell {
 }
 
 /// All rows.
-pub(super) type Cells = [Cell; ROWS];
+pub(super) type RowStates = [RowState; ROWS];
 
 /// A set of rows.
 pub(super) type Rows = u8;
 
 /// A request as the search knows it.
 #[derive(Debug, Clone)]
-pub(super) enum Deed {
+pub(super) enum ItemOp {
     /// Reads a row, whole or in part.
     Read(u8),
     /// Writes rows, all or none.
-    Write(Vec<Stroke>),
+    Write(Vec<RowWrite>),
     /// Queues a second look at these rows; which work that is.
     Recheck(u16),
 }
 
 /// One write of one row.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stroke {
+pub(super) struct RowWrite {
     row: u8,
     /// What it will hold; 0 for nothing.
     content: u16,
@@ -63,24 +63,24 @@ enum Over {
 
 /// What a request is answered with, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
+pub(super) enum RequestAnswer {
     /// No such row.
     Absent,
     /// The row.
-    Found(Cell),
+    Found(RowState),
     /// Written; the version of each of at most four rows.
     Written([u8; 4]),
     /// Queued.
     Queued,
     /// The row is there already, is at another ETag, or is absent.
-    Refused(Refusal, u8),
+    Refused(WriteRefusal, u8),
     /// No answer.
     Silence,
 }
 
 /// Why a write is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Refusal {
+pub(super) enum WriteRefusal {
     Exists,
     Changed,
     Gone,
@@ -88,7 +88,7 @@ pub(super) enum Refusal {
 
 /// What is known of a content.
 #[derive(Debug, Default)]
-struct Content {
+struct KnownContent {
     entity: Option<Entity>,
     /// Whether it is an item.
     derived: bool,
@@ -99,13 +99,13 @@ struct Content {
 /// The numbers of everything.
 pub(super) struct Registry {
     rows: Vec<(TableName, EntityKey)>,
-    contents: Vec<Content>,
+    contents: Vec<KnownContent>,
     by_entity: HashMap<String, u16>,
 }
 
 impl Registry {
     pub(super) fn new() -> Self {
-        Self { rows: Vec::new(), contents: vec![Content::default()], by_entity: HashMap::new() }
+        Self { rows: Vec::new(), contents: vec![KnownContent::default()], by_entity: HashMap::new() }
     }
 
     /// The number of a row.
@@ -127,14 +127,15 @@ impl Registry {
         }
         let lists = if table.as_str() == FOOTPRINTS {
             let items = listed(entity).unwrap_or_else(|wrong| unreachable!("{wrong}"));
-            let rows = items.into_keys().filter_map(|(place, _)| if let Place::Row(name, key) = place { Some((name, key)) } else { None });
+            let rows =
+                items.into_keys().filter_map(|(place, _)| if let ItemPlace::Row(name, key) = place { Some((name, key)) } else { None });
             rows.map(|(name, key)| self.bit(&name, &key)).fold(0, |all, bit| all | bit)
         } else {
             0
         };
         let number = u16::try_from(self.contents.len()).unwrap_or_else(|_| unreachable!("too many contents"));
         let derived = held(table.as_str(), entity).is_ok_and(|held| !held.is_empty());
-        self.contents.push(Content { entity: Some(entity.clone()), derived, lists });
+        self.contents.push(KnownContent { entity: Some(entity.clone()), derived, lists });
         self.by_entity.insert(name, number);
         number
     }
@@ -150,52 +151,54 @@ impl Registry {
     }
 
     /// What a row is called and holds.
-    pub(super) fn show(&self, row: usize, cell: Cell) -> String {
+    pub(super) fn show(&self, row: usize, row_state: RowState) -> String {
         let Some((table, key)) = self.rows.get(row) else { return String::new() };
-        let held = self.contents.get(usize::from(cell.content)).and_then(|content| content.entity.as_ref());
+        let held = self.contents.get(usize::from(row_state.content)).and_then(|content| content.entity.as_ref());
         let held = held.map_or_else(|| "nothing".to_owned(), |entity| format!("{:?}", entity.properties));
-        format!("{table}{key} v{}: {held}", cell.version)
+        format!("{table}{key} v{}: {held}", row_state.version)
     }
 
     /// The rows as a store would return them, by table.
-    pub(super) fn tables(&self, cells: &Cells) -> std::collections::BTreeMap<String, Vec<Row>> {
+    pub(super) fn tables(&self, row_states: &RowStates) -> std::collections::BTreeMap<String, Vec<Row>> {
         let mut tables = std::collections::BTreeMap::<String, Vec<Row>>::new();
         for (at, (table, _)) in self.rows.iter().enumerate() {
-            if cells[at].content > 0 {
-                tables.entry(table.to_string()).or_default().extend(self.read(at, cells[at], None));
+            if row_states[at].content > 0 {
+                tables.entry(table.to_string()).or_default().extend(self.read(at, row_states[at], None));
             }
         }
         tables
     }
 
     /// The items that exist, and those that footprints list.
-    pub(super) fn derived_and_listed(&self, cells: &Cells) -> (Rows, Rows) {
-        cells.iter().enumerate().fold((0, 0), |(derived, listed), (row, cell)| {
-            let content = &self.contents[usize::from(cell.content)];
+    pub(super) fn derived_and_listed(&self, row_states: &RowStates) -> (Rows, Rows) {
+        row_states.iter().enumerate().fold((0, 0), |(derived, listed), (row, row_state)| {
+            let content = &self.contents[usize::from(row_state.content)];
             (derived | (Rows::from(content.derived) << row), listed | content.lists)
         })
     }
 
     /// A request in the search's words. `recheck` numbers the work of a second look.
-    pub(super) fn deed(&mut self, request: &Request, recheck: impl FnOnce(&mut Self, Recheck) -> u16) -> Deed {
+    pub(super) fn item_op(&mut self, request: &StoreRequest, recheck: impl FnOnce(&mut Self, Recheck) -> u16) -> ItemOp {
         match request {
-            Request::Get(table, key, _) => Deed::Read(self.row(table, key)),
-            Request::Apply(table, operation) => Deed::Write(vec![self.stroke(table, operation)]),
-            Request::Transact(table, operations) => Deed::Write(operations.iter().map(|operation| self.stroke(table, operation)).collect()),
-            Request::Put(text) => {
+            StoreRequest::Get(table, key, _) => ItemOp::Read(self.row(table, key)),
+            StoreRequest::Apply(table, operation) => ItemOp::Write(vec![self.row_write(table, operation)]),
+            StoreRequest::Transact(table, operations) => {
+                ItemOp::Write(operations.iter().map(|operation| self.row_write(table, operation)).collect())
+            }
+            StoreRequest::Put(text) => {
                 let decoded = Recheck::decode(text).unwrap_or_else(|error| unreachable!("{error}"));
-                Deed::Recheck(recheck(self, decoded))
+                ItemOp::Recheck(recheck(self, decoded))
             }
         }
     }
 
     /// A write in the search's words.
-    pub(super) fn stroke(&mut self, table: &TableName, operation: &TableOperation) -> Stroke {
+    pub(super) fn row_write(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
         let row = self.row(table, operation.key());
         let content = operation.entity().map_or(0, |entity| self.content(table, entity));
-        let over = |condition: &Condition| match condition {
-            Condition::Any => Over::Something,
-            Condition::Matches(etag) => {
+        let over = |condition: &IfMatch| match condition {
+            IfMatch::Any => Over::Something,
+            IfMatch::Matches(etag) => {
                 let version = etag.as_str().split_once('.').filter(|(at, _)| *at == row.to_string()).and_then(|(_, v)| v.parse().ok());
                 version.map_or(Over::Never, Over::Version)
             }
@@ -207,77 +210,77 @@ impl Registry {
             TableOperation::Replace(_, condition) | TableOperation::Delete(_, condition) => (false, over(condition)),
             TableOperation::Merge(_, condition) => (true, over(condition)),
         };
-        Stroke { row, content, merges, over }
+        RowWrite { row, content, merges, over }
     }
 
     /// Executes a write.
-    pub(super) fn write(&mut self, cells: &mut Cells, era: u8, strokes: &[Stroke]) -> Answer {
-        let before = *cells;
+    pub(super) fn write(&mut self, row_states: &mut RowStates, era: u8, row_writes: &[RowWrite]) -> RequestAnswer {
+        let before = *row_states;
         let mut versions = [0; 4];
-        for (index, stroke) in strokes.iter().enumerate() {
-            let cell = cells[usize::from(stroke.row)];
-            let present = cell.content > 0;
-            let refusal = match stroke.over {
-                Over::Nothing if present => Some(Refusal::Exists),
-                Over::Something | Over::Version(_) | Over::Never if !present => Some(Refusal::Gone),
-                Over::Version(version) if version != cell.version => Some(Refusal::Changed),
-                Over::Never => Some(Refusal::Changed),
+        for (index, row_write) in row_writes.iter().enumerate() {
+            let row_state = row_states[usize::from(row_write.row)];
+            let present = row_state.content > 0;
+            let refusal = match row_write.over {
+                Over::Nothing if present => Some(WriteRefusal::Exists),
+                Over::Something | Over::Version(_) | Over::Never if !present => Some(WriteRefusal::Gone),
+                Over::Version(version) if version != row_state.version => Some(WriteRefusal::Changed),
+                Over::Never => Some(WriteRefusal::Changed),
                 Over::Nothing | Over::Anything | Over::Something | Over::Version(_) => None,
             };
             if let Some(refusal) = refusal {
-                *cells = before;
-                return Answer::Refused(refusal, u8::try_from(index).unwrap_or(u8::MAX));
+                *row_states = before;
+                return RequestAnswer::Refused(refusal, u8::try_from(index).unwrap_or(u8::MAX));
             }
-            let content = if stroke.merges && present { self.merged(*stroke, cell) } else { stroke.content };
-            let version = cell.version.checked_add(1).unwrap_or_else(|| unreachable!("256 writes of one row"));
-            cells[usize::from(stroke.row)] = Cell { content, version, era };
+            let content = if row_write.merges && present { self.merged(*row_write, row_state) } else { row_write.content };
+            let version = row_state.version.checked_add(1).unwrap_or_else(|| unreachable!("256 writes of one row"));
+            row_states[usize::from(row_write.row)] = RowState { content, version, era };
             if content > 0 {
                 versions[index] = version;
             }
         }
-        Answer::Written(versions)
+        RequestAnswer::Written(versions)
     }
 
-    fn merged(&mut self, stroke: Stroke, cell: Cell) -> u16 {
-        let table = self.rows[usize::from(stroke.row)].0.clone();
+    fn merged(&mut self, row_write: RowWrite, row_state: RowState) -> u16 {
+        let table = self.rows[usize::from(row_write.row)].0.clone();
         let held = |number: u16| self.contents[usize::from(number)].entity.clone();
-        match (held(cell.content), held(stroke.content)) {
+        match (held(row_state.content), held(row_write.content)) {
             (Some(old), Some(new)) => self.content(&table, &old.merged(&new)),
-            _ => stroke.content,
+            _ => row_write.content,
         }
     }
 
     /// A row as a store would return it.
-    fn read(&self, row: usize, cell: Cell, select: Option<&[String]>) -> Option<Row> {
-        let mut entity = self.contents.get(usize::from(cell.content))?.entity.clone()?;
+    fn read(&self, row: usize, row_state: RowState, select: Option<&[String]>) -> Option<Row> {
+        let mut entity = self.contents.get(usize::from(row_state.content))?.entity.clone()?;
         if let Some(select) = select {
             entity.properties.retain(|name, _| select.contains(name));
         }
-        let etag = etag(row, cell.version);
-        Some(Row { entity, etag, timestamp: EdmDateTime::from_timestamp(super::moment(cell.era)).ok() })
+        let etag = etag(row, row_state.version);
+        Some(Row { entity, etag, timestamp: EdmDateTime::from_timestamp(super::moment(row_state.era)).ok() })
     }
 
     /// An answer as the program hears it.
-    pub(super) fn reply(&self, request: &Request, deed: &Deed, answer: Answer) -> Reply {
-        match (answer, deed, request) {
-            (Answer::Found(cell), Deed::Read(row), Request::Get(_, _, select)) => {
-                Reply::Row(self.read(usize::from(*row), cell, select.as_deref()))
+    pub(super) fn reply(&self, request: &StoreRequest, item_op: &ItemOp, answer: RequestAnswer) -> Reply {
+        match (answer, item_op, request) {
+            (RequestAnswer::Found(row_state), ItemOp::Read(row), StoreRequest::Get(_, _, select)) => {
+                Reply::Row(self.read(usize::from(*row), row_state, select.as_deref()))
             }
-            (Answer::Written(versions), Deed::Write(strokes), _) => {
-                let etags = strokes.iter().zip(versions);
-                Reply::Written(etags.map(|(stroke, version)| (version > 0).then(|| etag(usize::from(stroke.row), version))).collect())
+            (RequestAnswer::Written(versions), ItemOp::Write(row_writes), _) => {
+                let etags = row_writes.iter().zip(versions);
+                Reply::Written(etags.map(|(row_write, version)| (version > 0).then(|| etag(usize::from(row_write.row), version))).collect())
             }
-            (Answer::Queued, ..) => Reply::Queued,
-            (Answer::Refused(refusal, index), ..) => {
+            (RequestAnswer::Queued, ..) => Reply::Queued,
+            (RequestAnswer::Refused(refusal, index), ..) => {
                 let class = match refusal {
-                    Refusal::Exists => ErrorClass::Conflict,
-                    Refusal::Changed => ErrorClass::Precondition,
-                    Refusal::Gone => ErrorClass::NotFound(Missing::Item),
+                    WriteRefusal::Exists => ErrorClass::Conflict,
+                    WriteRefusal::Changed => ErrorClass::Precondition,
+                    WriteRefusal::Gone => ErrorClass::NotFound(Missing::Item),
                 };
                 Reply::Failed(class, Some(usize::from(index)))
             }
-            (Answer::Silence, ..) => Reply::Failed(ErrorClass::Ambiguous, None),
-            (Answer::Absent | Answer::Found(_) | Answer::Written(_), ..) => Reply::Row(None),
+            (RequestAnswer::Silence, ..) => Reply::Failed(ErrorClass::Ambiguous, None),
+            (RequestAnswer::Absent | RequestAnswer::Found(_) | RequestAnswer::Written(_), ..) => Reply::Row(None),
         }
     }
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::{Asked, Expectation, Ledger};
+use super::{EntityJob, Expectation, Ledger};
 use crate::history::History;
 use crate::oracle::escaped;
 use crate::run::GONE_FOR_GOOD;
@@ -11,7 +11,7 @@ use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED};
 use evenkeel::reconcile::Recheck;
 
 /// What a poison message says.
-pub(crate) struct Poison {
+pub(crate) struct PoisonReport {
     pub(crate) reason: String,
     pub(crate) error: String,
     pub(crate) message_id: String,
@@ -20,12 +20,12 @@ pub(crate) struct Poison {
 }
 
 /// Reads a poison message.
-pub(crate) fn poison(text: &str) -> Result<Poison, String> {
+pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
     let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| error.to_string())?;
     let json: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     let field = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
     let needed = |name: &str| field(name).ok_or_else(|| format!("a poison message without {name}: {json}"));
-    Ok(Poison {
+    Ok(PoisonReport {
         reason: needed("reason")?,
         error: needed("error")?,
         message_id: needed("message_id")?,
@@ -55,24 +55,28 @@ impl Ledger {
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => self.is_refused(expectation, &poison.body, history),
             ("expired", _) => entry.is_mortal(),
             // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
-            ("permanent", Expectation::Job(Asked { op: "put", staged, guard, .. }))
+            ("permanent", Expectation::Job(EntityJob { op: "put", staged, guard, .. }))
                 if poison.error.contains("stage it before the job is sent") =>
             {
                 self.took_what_was_staged(staged, history) || (guard.is_some() && self.deleted_what_was_staged(staged, history))
             }
-            ("permanent", Expectation::Job(Asked { op: "move", to: Some(to), .. }))
+            ("permanent", Expectation::Job(EntityJob { op: "move", to: Some(to), .. }))
                 if poison.error.contains("was not brought there by this job") =>
             {
                 history.source_present_since(to, first)
             }
             // It has large values, and where it was to go there are none.
-            ("permanent", Expectation::Job(Asked { op: "move", .. })) if poison.error.contains("no large_entity view has the table") => {
+            ("permanent", Expectation::Job(EntityJob { op: "move", .. }))
+                if poison.error.contains("no large_entity view has the table") =>
+            {
                 leaves_its_table(&poison.body)
             }
-            ("permanent", Expectation::Job(Asked { op: "restore", key, .. })) if poison.error.contains("was not restored by this job") => {
+            ("permanent", Expectation::Job(EntityJob { op: "restore", key, .. }))
+                if poison.error.contains("was not restored by this job") =>
+            {
                 history.source_present_since(key, first)
             }
-            ("permanent", Expectation::Job(Asked { key, .. })) => poison.error.contains("is taken by ") && history.contested(key),
+            ("permanent", Expectation::Job(EntityJob { key, .. })) => poison.error.contains("is taken by ") && history.contested(key),
             ("permanent", Expectation::Recheck) => poison.error.contains("is taken by "),
             _ => false,
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{FORMER_LARGE, LARGE, SKILLED, Shape, TABLES};
+use super::{FORMER_LARGE, LARGE, PatternsShape, SKILLED, TABLES};
 use crate::company::{ARCHIVE, container, table, table_ref, view_name};
 use evenkeel::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, View,
@@ -73,7 +73,7 @@ fn team_name() -> ViewKind {
 }
 
 /// The catalog.
-pub(crate) fn catalog(shape: Shape) -> Catalog {
+pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
     let far = || list("Lists", ("list", "{LastName}"), &["{PartitionKey}", "{RowKey}", "{Note}"]);
     let near = || list("Employees", ("{PartitionKey}", "list_{LastName}"), &["{PartitionKey}", "{RowKey}", "{Note}"]);
     let views = [

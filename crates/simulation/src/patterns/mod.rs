@@ -17,7 +17,7 @@ mod oracle;
 mod script;
 mod shape;
 
-use super::climate::{JOBS, Lane};
+use super::fault_plan::{FaultScope, JOBS};
 use evenkeel::model::claim::CLAIMS;
 use evenkeel::model::large::STAGING;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
@@ -25,7 +25,7 @@ use evenkeel::reconcile::footprint::FOOTPRINTS;
 pub(super) use catalog::catalog;
 pub(super) use oracle::{Excused, judge};
 pub(super) use script::{LARGE_PROPERTIES, said, steps};
-pub(super) use shape::Shape;
+pub(super) use shape::PatternsShape;
 
 /// Every table, footprints included.
 pub(super) const TABLES: [&str; 8] = ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
@@ -41,12 +41,12 @@ const FORMER_LARGE: &str = "former-large";
 pub(super) const CONTAINERS: [&str; 5] = [SKILLED, SPILLED, LARGE, FORMER_LARGE, STAGING];
 
 /// What is throttled by itself.
-pub(super) const LANES: [Lane; 7] = [
-    Lane::Partition("Employees", "Sales"),
-    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
-    Lane::Partition("Lists", "list"),
-    Lane::Partition("FormerEmployees", "Sales"),
-    Lane::Partition("Groups", "group"),
-    Lane::Queue(JOBS),
-    Lane::Queue("jobs-recheck"),
+pub(super) const LANES: [FaultScope; 7] = [
+    FaultScope::Partition("Employees", "Sales"),
+    FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
+    FaultScope::Partition("Lists", "list"),
+    FaultScope::Partition("FormerEmployees", "Sales"),
+    FaultScope::Partition("Groups", "group"),
+    FaultScope::Queue(JOBS),
+    FaultScope::Queue("jobs-recheck"),
 ];

@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::script::{LARGE_PROPERTIES, Said};
-use super::{FORMER_LARGE, LARGE, SKILLED, SPILLED, Shape};
+use super::script::{ExpectedValues, LARGE_PROPERTIES};
+use super::{FORMER_LARGE, LARGE, PatternsShape, SKILLED, SPILLED};
 use crate::history::{History, VERSION, is_continuation};
-use crate::items::{Address, Content, Held, Item, Place, Properties, Texts, content, counted, elsewhere, held, member, members_of};
+use crate::items::{
+    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, counted, elsewhere, held, member, members_of,
+};
 use crate::oracle::{Judgement, compare, footprints};
-use crate::world::{Blobs, Seen};
+use crate::world::{Blobs, FinalState};
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Row};
 use evenkeel::ports::Blob;
@@ -26,18 +28,18 @@ pub(crate) struct Excused<'a> {
     /// Which primaries a request wrote when its sender had given it up, and which blobs were dropped meanwhile.
     pub(crate) history: &'a History,
     /// What the client has said, by version.
-    pub(crate) said: &'a BTreeMap<i64, Said>,
+    pub(crate) said: &'a BTreeMap<i64, ExpectedValues>,
 }
 
 type Found = BTreeMap<Item, (Address, Properties)>;
 
 /// Compares what is derived, and footprints, with what the primaries say.
-pub(crate) fn judge(seen: &Seen, shape: Shape, excused: &Excused<'_>) -> Result<Judgement, String> {
+pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'_>) -> Result<Judgement, String> {
     let (mut found, mut wanted) = (Found::new(), Found::new());
     let mut judgement = Judgement::default();
     for (table, rows) in seen.tables.iter().filter(|(table, _)| !matches!(table.as_str(), FOOTPRINTS | "EvenkeelAudits")) {
         for row in rows {
-            found.extend(in_row(table, row, &seen.blobs)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+            found.extend(in_row(table, row, &seen.blobs)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
         }
         for entity in primaries(table, rows)? {
             let address = (table.clone(), entity.key.clone());
@@ -57,7 +59,7 @@ pub(crate) fn judge(seen: &Seen, shape: Shape, excused: &Excused<'_>) -> Result<
             wanted.extend(items.into_iter().map(|item| (item, (address.clone(), Properties::new()))));
         }
     }
-    found.extend(in_blobs(&seen.blobs)?.into_iter().map(|Held { item, owner, says }| (item, (owner, says))));
+    found.extend(in_blobs(&seen.blobs)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
     nobodys_blobs(seen, excused)?;
     ranges(seen, shape.ranges)?;
     compare("derived data is not what the primaries say", &found, &wanted)?;
@@ -66,12 +68,12 @@ pub(crate) fn judge(seen: &Seen, shape: Shape, excused: &Excused<'_>) -> Result<
 }
 
 /// The items that lie in a row, or in the blob that it names.
-fn in_row(table: &str, row: &Row, blobs: &Blobs) -> Result<Vec<Held>, String> {
+fn in_row(table: &str, row: &Row, blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     let mut items = held(table, &row.entity)?;
     if let Some(named) = elsewhere(&row.entity) {
-        let place = Place::Row(table.to_owned(), row.entity.key.clone());
+        let place = ItemPlace::Row(table.to_owned(), row.entity.key.clone());
         let blob = blobs.get(&named).ok_or_else(|| format!("{place} names {named:?}, which does not exist"))?;
-        let Content::List(source, members) = content(&Place::Blob(named.0.clone(), named.1.clone()), blob)? else {
+        let BlobContent::List(source, members) = content(&ItemPlace::Blob(named.0.clone(), named.1.clone()), blob)? else {
             return Err(format!("{place} names {named:?}, which is no list"));
         };
         if blob.properties.metadata.contains_key("ek_moved") {
@@ -84,15 +86,15 @@ fn in_row(table: &str, row: &Row, blobs: &Blobs) -> Result<Vec<Held>, String> {
 }
 
 /// The items that lie in blobs by themselves.
-fn in_blobs(blobs: &Blobs) -> Result<Vec<Held>, String> {
+fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     let mut items = Vec::new();
     for ((container, name), blob) in blobs.iter().filter(|((container, _), _)| !matches!(container.as_str(), SPILLED | STAGING)) {
-        let place = Place::Blob(container.clone(), name.clone());
+        let place = ItemPlace::Blob(container.clone(), name.clone());
         match content(&place, blob)? {
-            Content::List(_, members) if members.is_empty() => return Err(format!("{place} is an empty list")),
-            Content::List(source, members) => items.extend(members_of(&place, (&source, ""), &members)?),
-            Content::Value(owner) => items.push(Held { item: (place, String::new()), owner, says: Properties::new() }),
-            Content::Other => return Err(format!("{place} is nobody's")),
+            BlobContent::List(_, members) if members.is_empty() => return Err(format!("{place} is an empty list")),
+            BlobContent::List(source, members) => items.extend(members_of(&place, (&source, ""), &members)?),
+            BlobContent::Value(owner) => items.push(HeldItem { item: (place, String::new()), owner, says: Properties::new() }),
+            BlobContent::Other => return Err(format!("{place} is nobody's")),
         }
     }
     Ok(items)
@@ -131,11 +133,11 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
 }
 
 /// What should be listed because of a primary, by the rules of this world.
-fn expected(table: &str, entity: &Entity, shape: Shape) -> Vec<Item> {
+fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     let mut items = Vec::new();
     let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
     let text = |name: &str| entity.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let row = |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| Place::Row(table.to_owned(), key));
+    let row = |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| ItemPlace::Row(table.to_owned(), key));
     if table == "Employees" {
         let noted = |note: String| member(&[pk.clone(), rk.clone(), note]);
         if let Some(name) = text("LastName") {
@@ -145,7 +147,7 @@ fn expected(table: &str, entity: &Entity, shape: Shape) -> Vec<Item> {
             items.extend(place.zip(text("Note").map(noted)));
         }
         if let Some(skill) = text("Skill").filter(|_| shape.skilled) {
-            let place = Place::Blob(SKILLED.to_owned(), format!("{}{skill}.jsonl", if shape.anew { "anew/" } else { "" }));
+            let place = ItemPlace::Blob(SKILLED.to_owned(), format!("{}{skill}.jsonl", if shape.anew { "anew/" } else { "" }));
             items.extend(text("Note").map(noted).map(|member| (place, member)));
         }
         let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { Some(format!("Version=i{version}")) } else { None };
@@ -198,7 +200,7 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
                 if pointer["sha256"] != sha256.as_str() || pointer["bytes"] != content.len() || name != format!("{folder}{sha256}") {
                     return wrong("points to something else than it says");
                 }
-                items.push((Place::Blob(within.to_owned(), name.to_owned()), String::new()));
+                items.push((ItemPlace::Blob(within.to_owned(), name.to_owned()), String::new()));
                 Some(String::from_utf8_lossy(content).into_owned())
             }
         };
@@ -213,7 +215,7 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
 }
 
 /// Blobs that nothing points to: what was staged for a job that is done, and lists that a row may still come to name.
-fn nobodys_blobs(seen: &Seen, excused: &Excused<'_>) -> Result<(), String> {
+fn nobodys_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
     let rows = || seen.tables.iter().flat_map(|(table, rows)| rows.iter().map(move |row| (table, row)));
     let named: BTreeSet<(String, String)> = rows().filter_map(|(_, row)| elsewhere(&row.entity)).collect();
     let mut left_over = BTreeSet::new();
@@ -239,7 +241,7 @@ fn nobodys_blobs(seen: &Seen, excused: &Excused<'_>) -> Result<(), String> {
 }
 
 /// Every employee says what the team says that it belongs to, where teams say something.
-fn ranges(seen: &Seen, say: bool) -> Result<(), String> {
+fn ranges(seen: &FinalState, say: bool) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
     let teams = rows("Teams");

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Shape;
-use crate::client::{Action, EMPLOYEES, If, Message, Put, Step, broken, chosen, script};
-use crate::climate::{Climate, Draw, chance};
+use super::PatternsShape;
+use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
+use crate::fault_plan::{Draw, FaultPlan, chance};
 use crate::history::VERSION;
 use evenkeel::model::{BlobName, Entity, EntityKey, odata};
 
@@ -25,7 +25,7 @@ pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
 
 /// What a client has said of an employee's large values at one version.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
+pub(crate) struct ExpectedValues {
     /// It said all there is to say: what is not here, is not.
     pub(super) whole: bool,
     /// By property.
@@ -33,20 +33,20 @@ pub(crate) struct Said {
 }
 
 /// What a script says of large values, by version.
-pub(crate) fn said(steps: &[Step]) -> BTreeMap<i64, Said> {
+pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
     let mut said = BTreeMap::new();
     for step in steps {
         match &step.action {
-            Action::Write(EMPLOYEES, entity) => {
+            ClientAction::Write(EMPLOYEES, entity) => {
                 let values = LARGE_PROPERTIES.into_iter().filter_map(|name| Some((name, entity.text(name)?.to_owned()))).collect();
                 if let Some(evenkeel::model::EdmValue::Int64(version)) = entity.get(VERSION) {
-                    said.insert(*version, Said { whole: true, values });
+                    said.insert(*version, ExpectedValues { whole: true, values });
                 }
             }
-            Action::Send(Message::Put(put)) => {
+            ClientAction::Send(ClientMessage::Put(put)) => {
                 let own = LARGE_PROPERTIES.into_iter().filter_map(|name| Some((name, put.entity[name].as_str()?.to_owned())));
                 let staged = put.staged.iter().filter_map(|(name, _, content)| Some(((*name)?, content.clone())));
-                said.insert(put.version, Said { whole: put.mode == "replace", values: own.chain(staged).collect() });
+                said.insert(put.version, ExpectedValues { whole: put.mode == "replace", values: own.chain(staged).collect() });
             }
             _ => {}
         }
@@ -55,7 +55,7 @@ pub(crate) fn said(steps: &[Step]) -> BTreeMap<i64, Said> {
 }
 
 /// The script of a seed, in order of time.
-pub(crate) fn steps(seed: u64, climate: &Climate, shape: Shape) -> Vec<Step> {
+pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> Vec<ClientStep> {
     let chance = chance(seed, 21);
     let draw = Draw(&chance);
     let employees = 2 + draw.below(8);
@@ -66,25 +66,25 @@ pub(crate) fn steps(seed: u64, climate: &Climate, shape: Shape) -> Vec<Step> {
     let mut weights: Vec<f64> = (0..12).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
     weights[10] = if shape.ranges { weights[10] } else { 0.0 };
     let client = Employer { draw: &draw, keys: &keys, shape, weights: &weights };
-    script(climate.storm, &draw, |version| client.action(version))
+    script(fault_plan.storm, &draw, |version| client.action(version))
 }
 
 struct Employer<'a> {
     draw: &'a Draw<'a>,
     keys: &'a [EntityKey],
-    shape: Shape,
+    shape: PatternsShape,
     weights: &'a [f64],
 }
 
 impl Employer<'_> {
-    fn action(&self, version: i64) -> Action {
+    fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
         let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
-        let job = |op, condition| Action::Send(Message::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
+        let job = |op, condition| ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
         match chosen(self.draw, self.weights) {
             // A client of a wide table sends jobs.
             Some(1) if self.shape.wide => job("delete", None),
-            Some(1) => Action::Remove(EMPLOYEES, key),
+            Some(1) => ClientAction::Remove(EMPLOYEES, key),
             Some(2 | 9) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
             Some(3) => job("delete", some_if(&[If::Match])),
             Some(4) => job("archive", some_if(&[If::Match])),
@@ -96,13 +96,13 @@ impl Employer<'_> {
                 if to == key {
                     job("sync", None)
                 } else {
-                    Action::Send(Message::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None })
+                    ClientAction::Send(ClientMessage::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None })
                 }
             }
             Some(10) => self.team(&key),
             Some(11) => self.whole(),
             _ if self.shape.wide => self.put(key, version, None),
-            _ => Action::Write(EMPLOYEES, self.entity(key, version)),
+            _ => ClientAction::Write(EMPLOYEES, self.entity(key, version)),
         }
     }
 
@@ -124,7 +124,7 @@ impl Employer<'_> {
         entity
     }
 
-    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> Action {
+    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
         let draw = self.draw;
         let mut entity = self.entity(key.clone(), version);
         let mode = if draw.happens(0.6) { "replace" } else { "merge" };
@@ -145,26 +145,26 @@ impl Employer<'_> {
         {
             staged.push((None, name, entity.to_string()));
         }
-        Action::Send(Message::Put(Box::new(Put { key, version, entity, mode, condition, staged })))
+        ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut { key, version, entity, mode, condition, staged })))
     }
 
     /// A team that says its name to some of the employees of its department, or goes.
-    fn team(&self, near: &EntityKey) -> Action {
+    fn team(&self, near: &EntityKey) -> ClientAction {
         let key = EntityKey { rk: near.rk.clone(), ..near.clone() };
         let team = EntityKey::new(key.pk.as_str(), "team").unwrap_or(key);
         if self.draw.happens(0.25) {
-            return Action::Remove("Teams", team);
+            return ClientAction::Remove("Teams", team);
         }
         let (name, prefix) = (*self.draw.of(&["Blue", "Red"]), *self.draw.of(&["0", "1", "2", "1"]));
-        Action::Write("Teams", Entity::new(team).with("Name", name).with("Prefix", prefix))
+        ClientAction::Write("Teams", Entity::new(team).with("Name", name).with("Prefix", prefix))
     }
 
     /// A job about a whole table.
-    fn whole(&self) -> Action {
+    fn whole(&self) -> ClientAction {
         let table = *self.draw.of(&["Employees", "Employees", "FormerEmployees", "Teams"]);
-        Action::Send(match self.draw.below(3) {
-            0 => Message::Whole("backfill", json!({"op": "backfill", "table": table})),
-            nth => Message::Whole("audit", json!({"op": "audit", "table": table, "repair": nth == 1})),
+        ClientAction::Send(match self.draw.below(3) {
+            0 => ClientMessage::Whole("backfill", json!({"op": "backfill", "table": table})),
+            nth => ClientMessage::Whole("audit", json!({"op": "audit", "table": table, "repair": nth == 1})),
         })
     }
 }

@@ -1,12 +1,12 @@
 //! What one seed has of the second world.
 
-use crate::climate::{Draw, chance};
+use crate::fault_plan::{Draw, chance};
 use evenkeel::catalog::ListSizes;
 
 /// Which of the views there are, and how they are.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each view is there or not, whatever the others are")]
-pub(crate) struct Shape {
+pub(crate) struct PatternsShape {
     /// Employees are listed by their last names.
     pub(super) lists: bool,
     /// The same beside the employees.
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
     pub(super) sizes: ListSizes,
 }
 
-impl Shape {
+impl PatternsShape {
     /// A client of a wide table sends jobs.
     pub(crate) const fn has_clients_that_write(&self) -> bool {
         !self.wide

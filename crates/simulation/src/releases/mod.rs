@@ -13,29 +13,29 @@
 //! Judged in addition to what is judged there: in the end everything is as the last catalog derives it, whoever wrote it under
 //! whichever; the record is the last catalog; and workers only ever add to the record.
 
-mod crew;
+mod fleet;
 mod operator;
 mod record;
 mod shape;
 mod timeline;
 
-use super::climate::Lane;
+use super::fault_plan::FaultScope;
 
-pub(super) use crew::{Term, is_refusal};
+pub(super) use fleet::{ReleaseWorker, is_refusal};
 pub(super) use record::Register;
 pub(super) use shape::ReleasesShape;
 pub(super) use timeline::Releases;
 
 /// What is throttled by itself, in whichever account it lies.
-pub(super) const LANES: [Lane; 8] = [
-    Lane::Partition("Employees", "Sales"),
-    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
-    Lane::Partition("EvenkeelMigrations", "catalog"),
-    Lane::Partition("ByEmail", "email_Sales"),
-    Lane::Partition("FormerEmployees", "Sales"),
-    Lane::Partition("Managers", "managers"),
-    Lane::Queue(super::climate::JOBS),
-    Lane::Queue("jobs-recheck"),
+pub(super) const LANES: [FaultScope; 8] = [
+    FaultScope::Partition("Employees", "Sales"),
+    FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
+    FaultScope::Partition("EvenkeelMigrations", "catalog"),
+    FaultScope::Partition("ByEmail", "email_Sales"),
+    FaultScope::Partition("FormerEmployees", "Sales"),
+    FaultScope::Partition("Managers", "managers"),
+    FaultScope::Queue(super::fault_plan::JOBS),
+    FaultScope::Queue("jobs-recheck"),
 ];
 
 /// The tables whose primaries have views in some release.

@@ -1,4 +1,4 @@
-//! The operator: migrates to each release in its turn, in whatever weather, and has whole tables gone through.
+//! The operator: migrates to each release in its turn, under whatever faults, and has whole tables gone through.
 
 use std::sync::Arc;
 
@@ -6,35 +6,35 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::SOURCES;
-use crate::climate::{Draw, chance, seconds};
-use crate::crew::Crew;
+use crate::fault_plan::{Draw, chance, seconds};
+use crate::fleet::WorkerFleet;
+use crate::injector::{Breeze, FaultInjector};
 use crate::ledger::Expectation;
-use crate::realm::Weathers;
 use crate::run::Play;
 use crate::scene::Scene;
-use crate::sky::{Breeze, Sky};
+use crate::sim_accounts::FaultPolicies;
 use crate::stage::OPERATOR;
-use evenkeel::adapters::sim::Weather;
+use evenkeel::adapters::sim::FaultPolicy;
 use evenkeel::catalog::Catalog;
 use evenkeel::migrations::{Consent, MigrationError, Migrator};
 use evenkeel::ports::Stores;
 
-/// After so many tries the operator waits for fair weather.
+/// After so many tries the operator waits for the end of the faults.
 const TRIES: u64 = 40;
 
 impl Play {
     /// Migrates to each release, and backfills.
     pub(crate) async fn releases(&self) {
-        let Some(releases) = &self.crew.releases else { return };
-        let chance = chance(self.crew.seed, 52);
+        let Some(releases) = &self.fleet.releases else { return };
+        let chance = chance(self.fleet.seed, 52);
         let draw = Draw(&chance);
         for (to, at) in (1..).zip(&releases.migrates) {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
             if to == 1 && !releases.founded {
                 // A view that was never recorded may be added by any worker, also by one with a catalog before one without it.
-                self.crew.migrate(0).await;
+                self.fleet.migrate(0).await;
             }
-            self.crew.migrate(to).await;
+            self.fleet.migrate(to).await;
             sleep(seconds(draw.magnitude(0.01, 10.0))).await;
             let known = |table: &&str| releases.catalogs[to].tables.keys().any(|known| known.as_str() == *table);
             for table in SOURCES.into_iter().filter(known) {
@@ -47,11 +47,11 @@ impl Play {
     }
 }
 
-impl Crew {
+impl WorkerFleet {
     /// Records the first catalog, where somebody does so beforehand.
-    pub(crate) async fn found(&self, weathers: &Weathers) {
+    pub(crate) async fn found(&self, policies: &FaultPolicies) {
         if self.releases.as_ref().is_some_and(|releases| releases.founded)
-            && let Err(error) = self.up(0, Consent::Additions, weathers).await
+            && let Err(error) = self.up(0, Consent::Additions, policies).await
         {
             self.stage.violated(format!("the first catalog cannot be recorded in fair weather: {error}"));
         }
@@ -80,17 +80,22 @@ impl Crew {
         let mut part = 70_000 + 1_000 * u64::try_from(to).unwrap_or(0);
         for tries in 0..=TRIES {
             part += 2;
-            let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), OPERATOR, chance(self.seed, part)));
-            let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, part + 1)));
-            let breeze: Arc<dyn Weather> = Arc::new(Breeze(chance(self.seed, part)));
-            let weathers = if tries == TRIES { Weathers::same(breeze) } else { Weathers { main: Arc::clone(&sky) as _, abroad: beside } };
+            let injector =
+                Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), OPERATOR, chance(self.seed, part)));
+            let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), chance(self.seed, part + 1)));
+            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(chance(self.seed, part)));
+            let policies = if tries == TRIES {
+                FaultPolicies::same(breeze)
+            } else {
+                FaultPolicies { main: Arc::clone(&injector) as _, abroad: beside }
+            };
             let done = tokio::select! {
                 biased;
-                () = sky.crashed() => {
+                () = injector.crashed() => {
                     self.stage.tell(|| "operator is interrupted".to_owned());
                     false
                 }
-                done = self.up(to, Consent::Replacement, &weathers) => match done {
+                done = self.up(to, Consent::Replacement, &policies) => match done {
                     Ok(()) => true,
                     Err(error) => {
                         self.stage.tell(|| format!("operator cannot migrate: {}", evenkeel::model::cause::chain(&error)));
@@ -109,10 +114,10 @@ impl Crew {
         self.stage.violated(format!("release {to} cannot be migrated to in fair weather"));
     }
 
-    /// Migrates to a release in this weather.
-    pub(crate) async fn up(&self, to: usize, consent: Consent, weathers: &Weathers) -> Result<(), MigrationError> {
-        let Some(gear) = self.gear(OPERATOR, None, 0, weathers) else { return Ok(()) };
-        Box::pin(self.migrator(&gear.stores, to)?.up(consent, |change| self.stage.tell(|| format!("operator: {change}")))).await
+    /// Migrates to a release under these faults.
+    pub(crate) async fn up(&self, to: usize, consent: Consent, policies: &FaultPolicies) -> Result<(), MigrationError> {
+        let Some(setup) = self.setup(OPERATOR, None, 0, policies) else { return Ok(()) };
+        Box::pin(self.migrator(&setup.stores, to)?.up(consent, |change| self.stage.tell(|| format!("operator: {change}")))).await
     }
 
     pub(super) fn migrator(&self, stores: &Stores, to: usize) -> Result<Migrator, MigrationError> {

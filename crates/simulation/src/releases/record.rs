@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::stage::WORKERS;
-use evenkeel::adapters::sim::{Change, Execution};
+use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EdmValue, Entity};
 
 /// The record, as far as it is known.
@@ -17,7 +17,7 @@ impl Register {
     /// Takes in the changes of one operation; what is wrong with them, in words.
     pub(crate) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         for change in execution.changes {
-            let Change::Row { table, key, row } = change else { continue };
+            let ObservedChange::Row { table, key, row } = change else { continue };
             if table.as_str() != "EvenkeelMigrations" || key.pk.as_str() != "catalog" {
                 continue;
             }

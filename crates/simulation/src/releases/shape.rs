@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::climate::{Draw, chance};
-use crate::realm::{self, abroad};
+use crate::fault_plan::{Draw, chance};
+use crate::sim_accounts::{self, abroad};
 use crate::world::Setting;
 use crate::{company, patterns};
 use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, TableRef, View, ViewKind};
@@ -24,7 +24,7 @@ enum Release {
     /// Some of the company's.
     Company(company::Shape),
     /// Some of the patterns'.
-    Patterns(patterns::Shape),
+    Patterns(patterns::PatternsShape),
 }
 
 impl Release {
@@ -76,7 +76,7 @@ impl ReleasesShape {
         let chance = chance(seed, 50);
         let draw = Draw(&chance);
         let count = 2 + draw.below(MOST - 1);
-        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::Shape::of(seed)) };
+        let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::PatternsShape::of(seed)) };
         let mut releases = [first; MOST];
         for n in 1..MOST {
             releases[n] = releases[n - 1].changed(&draw);
@@ -122,7 +122,7 @@ impl ReleasesShape {
 
 /// The catalog, over two accounts.
 fn spread(mut catalog: Catalog) -> Catalog {
-    let home = |table: &mut TableRef| table.account = realm::account_of(table.table.as_str());
+    let home = |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
     catalog.tables.values_mut().for_each(home);
     catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
     for view in catalog.views.values_mut() {

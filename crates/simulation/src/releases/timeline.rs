@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::ReleasesShape;
-use crate::client::Step;
-use crate::climate::{Climate, Draw, chance, seconds};
+use crate::client::ClientStep;
+use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use evenkeel::catalog::Catalog;
 
 /// The most hosts.
@@ -17,7 +17,7 @@ const NONE: usize = usize::MAX;
 
 /// How a worker learns of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ConfigNotice {
     /// It reads it again.
     Hangup,
     /// It is shut down and started anew.
@@ -34,7 +34,7 @@ pub(crate) struct Releases {
     /// When the operator migrates to each catalog but the first.
     pub(super) migrates: Vec<Duration>,
     /// When each host gets each catalog but the first.
-    arrives: [Vec<(Duration, Told)>; HOSTS],
+    arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
     /// How long a worker with another catalog than the recorded one waits.
     pub(super) patience: Duration,
     /// The catalog that the operator has migrated to last.
@@ -43,18 +43,18 @@ pub(crate) struct Releases {
 
 impl Releases {
     /// Those of a seed. Most are put into force in the midst of what the client does.
-    pub(crate) fn of(seed: u64, climate: &Climate, shape: &ReleasesShape, steps: &[Step]) -> Self {
+    pub(crate) fn of(seed: u64, fault_plan: &FaultPlan, shape: &ReleasesShape, steps: &[ClientStep]) -> Self {
         let chance = chance(seed, 51);
         let draw = Draw(&chance);
-        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, climate, steps)).collect();
+        let mut migrates: Vec<Duration> = (1..shape.count()).map(|_| moment(&draw, fault_plan, steps)).collect();
         migrates.sort_unstable();
         let arrives = [(); HOSTS].map(|()| {
             let mut last = Duration::ZERO;
             let arrives = migrates.iter().map(|at| {
                 let off = seconds(if draw.happens(0.6) { draw.magnitude(0.02, 5.0) } else { draw.magnitude(1.0, 120.0) });
                 let at = if draw.happens(0.4) { at.saturating_sub(off) } else { *at + off };
-                last = last.max(at.min(climate.storm));
-                (last, *draw.of(&[Told::Hangup, Told::Hangup, Told::Restart, Told::Nothing]))
+                last = last.max(at.min(fault_plan.storm));
+                (last, *draw.of(&[ConfigNotice::Hangup, ConfigNotice::Hangup, ConfigNotice::Restart, ConfigNotice::Nothing]))
             });
             arrives.collect()
         });
@@ -91,22 +91,22 @@ impl Releases {
     }
 
     /// When a host's worker is told of another configuration in this way.
-    pub(super) fn told(&self, slot: usize, how: Told) -> impl Iterator<Item = Duration> {
+    pub(super) fn told(&self, slot: usize, how: ConfigNotice) -> impl Iterator<Item = Duration> {
         self.arrives.get(slot).into_iter().flatten().filter(move |(_, told)| *told == how).map(|(at, _)| *at)
     }
 
     /// When a host's worker is restarted.
     pub(crate) fn restarts(&self, slot: usize) -> impl Iterator<Item = Duration> {
-        self.told(slot, Told::Restart)
+        self.told(slot, ConfigNotice::Restart)
     }
 }
 
 /// When an operator migrates: mostly while the client is busy.
-fn moment(draw: &Draw<'_>, climate: &Climate, steps: &[Step]) -> Duration {
+fn moment(draw: &Draw<'_>, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Duration {
     if steps.is_empty() || draw.happens(0.25) {
-        return draw.moment(climate.storm);
+        return draw.moment(fault_plan.storm);
     }
     let (busy, off) = (draw.of(steps).at, seconds(draw.magnitude(0.02, 5.0)));
     let at = if draw.happens(0.5) { busy.saturating_sub(off) } else { busy + off };
-    at.min(climate.storm)
+    at.min(fault_plan.storm)
 }

@@ -6,7 +6,7 @@ use futures::future::{join, join_all};
 use tokio::time::{Instant, sleep};
 
 use super::stage::{LATENCY, SLOW, Stage, key, names, table};
-use crate::adapters::sim::Verdict;
+use crate::adapters::sim::FaultDecision;
 use crate::model::TableName;
 use crate::ports::{ErrorClass, Missing, TableStore as _, What};
 
@@ -33,7 +33,7 @@ async fn one_read_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
     assert_eq!(read(&stage, &names(1..2)).await, [false]);
     assert_eq!(start.elapsed(), LATENCY * 2);
     assert_eq!(stage.sent(), ["Get Entity", "Get Entity"]);
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,7 @@ async fn two_that_read_one_row_share_its_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_sent_after_it_was_asked_for() {
-    let stage = Stage::with(|_| Verdict::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) }).await;
+    let stage = Stage::with(|_| FaultDecision::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) }).await;
     let rows = names(0..9);
     let early = join_all(rows.iter().map(|rk| stage.get(rk)));
     let late = async {
@@ -89,7 +89,7 @@ async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
 
 #[tokio::test(start_paused = true)]
 async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
-    let stage = Stage::with(|_| Verdict::Fail(ErrorClass::Throttled { retry_after: None })).await;
+    let stage = Stage::with(|_| FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })).await;
     for (result, rk) in join_all(names(0..5).iter().map(|rk| stage.get(rk))).await.into_iter().zip(names(0..5)) {
         let error = result.unwrap_err();
         assert_eq!((error.class, error.operation), (ErrorClass::Throttled { retry_after: None }, "Get Entity"));
@@ -101,7 +101,7 @@ async fn a_range_that_fails_for_a_while_fails_for_all_who_are_in_it() {
 #[tokio::test(start_paused = true)]
 async fn what_a_range_is_refused_a_point_read_tells() {
     let refuses = |info: &crate::adapters::sim::OperationInfo| match info.name {
-        "Query Entities" => Verdict::Fail(ErrorClass::Permanent),
+        "Query Entities" => FaultDecision::Fail(ErrorClass::Permanent),
         _ => SLOW,
     };
     let stage = Stage::with(refuses).await;

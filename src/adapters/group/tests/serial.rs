@@ -13,15 +13,15 @@ use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 
 use super::stage::{Stage, key, table};
-use crate::adapters::sim::Verdict;
+use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, EdmValue, Entity, Key, Row};
-use crate::ports::{Condition, ErrorClass, Missing, StoreError, TableOperation};
+use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation};
 
 const ROWS: u8 = 4;
 
 /// The operations of one caller, one after the other.
 #[derive(Debug, Clone)]
-struct Deed {
+struct CallerOp {
     verb: Verb,
     row: u8,
     version: Version,
@@ -72,31 +72,33 @@ enum Outcome {
     Nothing,
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Vec<Deed>>> {
+fn ops() -> impl Strategy<Value = Vec<Vec<CallerOp>>> {
     let verb = prop_oneof![3 => Just(Verb::Insert), 1 => Just(Verb::Upsert), 3 => Just(Verb::Replace), 2 => Just(Verb::Delete), 3 => Just(Verb::Read)];
     let version = prop_oneof![1 => Just(Version::Any), 3 => Just(Version::Known)];
     let patience = prop_oneof![9 => Just(60_000_u64), 1 => 0..15_u64];
     let pause = prop_oneof![3 => Just(0_u64), 1 => 0..12_u64];
-    let deed = (verb, 0..ROWS, version, pause, patience).prop_map(|(verb, row, version, pause, patience)| Deed {
+    let op = (verb, 0..ROWS, version, pause, patience).prop_map(|(verb, row, version, pause, patience)| CallerOp {
         verb,
         row,
         version,
         pause,
         patience,
     });
-    prop::collection::vec(prop::collection::vec(deed, 1..4), 2..8)
+    prop::collection::vec(prop::collection::vec(op, 1..4), 2..8)
 }
 
-fn weather() -> impl Strategy<Value = Vec<Verdict>> {
-    let late = (0..20_u64).prop_map(|ms| Verdict::AnswerLate { answers: Duration::from_millis(ms), patience: Duration::from_mins(1) });
-    let slow = (0..20_u64).prop_map(|ms| Verdict::Delayed { arrives: Duration::from_millis(ms), patience: Duration::from_millis(15) });
+fn faults() -> impl Strategy<Value = Vec<FaultDecision>> {
+    let late =
+        (0..20_u64).prop_map(|ms| FaultDecision::AnswerLate { answers: Duration::from_millis(ms), patience: Duration::from_mins(1) });
+    let slow =
+        (0..20_u64).prop_map(|ms| FaultDecision::Delayed { arrives: Duration::from_millis(ms), patience: Duration::from_millis(15) });
     let verdict = prop_oneof![
         8 => late,
         2 => slow,
-        1 => Just(Verdict::LoseAnswer),
-        1 => Just(Verdict::ArriveLater(2)),
-        1 => Just(Verdict::Fail(ErrorClass::Throttled { retry_after: None })),
-        1 => Just(Verdict::Fail(ErrorClass::Refused)),
+        1 => Just(FaultDecision::LoseAnswer),
+        1 => Just(FaultDecision::ArriveLater(2)),
+        1 => Just(FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+        1 => Just(FaultDecision::Fail(ErrorClass::Refused)),
     ];
     prop::collection::vec(verdict, 1..12)
 }
@@ -124,33 +126,33 @@ fn outcome_of<T>(result: Result<T, StoreError>, done: impl FnOnce(T) -> Outcome)
 }
 
 /// Runs callers side by side. Returns the events of each row, and the most operations in one transaction.
-async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<Event>>, usize) {
+async fn run(callers: &[Vec<CallerOp>], faults: Vec<FaultDecision>) -> (BTreeMap<u8, Vec<Event>>, usize) {
     let turn = AtomicUsize::new(0);
-    let stage = Stage::with(move |_| weather[turn.fetch_add(1, Ordering::Relaxed) % weather.len()]).await;
+    let stage = Stage::with(move |_| faults[turn.fetch_add(1, Ordering::Relaxed) % faults.len()]).await;
     let (tick, values) = (AtomicU64::new(0), AtomicU64::new(0));
     let now = || tick.fetch_add(1, Ordering::Relaxed);
     let events = Mutex::new(BTreeMap::<u8, Vec<Event>>::new());
-    let caller = |deeds: &[Deed]| {
-        let (stage, events, now, values, deeds) = (&stage, &events, &now, &values, deeds.to_vec());
+    let caller = |ops: &[CallerOp]| {
+        let (stage, events, now, values, ops) = (&stage, &events, &now, &values, ops.to_vec());
         async move {
             let mut known = BTreeMap::<u8, ETag>::new();
-            for deed in deeds {
-                sleep(Duration::from_millis(deed.pause)).await;
-                let rk = deed.row.to_string();
+            for op in ops {
+                sleep(Duration::from_millis(op.pause)).await;
+                let rk = op.row.to_string();
                 let value = i32::try_from(values.fetch_add(1, Ordering::Relaxed)).unwrap();
                 let entity = Entity::new(key(&rk)).with("V", value);
-                let etag = known.get(&deed.row).filter(|_| deed.version == Version::Known).cloned();
-                let at = etag.as_ref().filter(|_| matches!(deed.verb, Verb::Replace | Verb::Delete)).map(ToString::to_string);
-                let condition = etag.map_or(Condition::Any, Condition::Matches);
-                let operation = match deed.verb {
+                let etag = known.get(&op.row).filter(|_| op.version == Version::Known).cloned();
+                let at = etag.as_ref().filter(|_| matches!(op.verb, Verb::Replace | Verb::Delete)).map(ToString::to_string);
+                let condition = etag.map_or(IfMatch::Any, IfMatch::Matches);
+                let operation = match op.verb {
                     Verb::Insert | Verb::Read => TableOperation::Insert(entity),
                     Verb::Upsert => TableOperation::InsertOrReplace(entity),
                     Verb::Replace => TableOperation::Replace(entity, condition),
                     Verb::Delete => TableOperation::Delete(key(&rk), condition),
                 };
                 let called = now();
-                let outcome = timeout(Duration::from_millis(deed.patience), async {
-                    if deed.verb == Verb::Read {
+                let outcome = timeout(Duration::from_millis(op.patience), async {
+                    if op.verb == Verb::Read {
                         outcome_of(stage.get(&rk).await, |row| found(row.as_ref()))
                     } else {
                         outcome_of(stage.apply(operation).await, |etag| {
@@ -160,15 +162,15 @@ async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<
                 });
                 let outcome = outcome.await.unwrap_or(Outcome::Unknown);
                 if let Outcome::Wrote(etag) | Outcome::Found(Some((etag, _))) = &outcome {
-                    known.insert(deed.row, ETag::new(etag.as_str()).unwrap());
+                    known.insert(op.row, ETag::new(etag.as_str()).unwrap());
                 }
                 let answered = (outcome != Outcome::Unknown).then(now);
-                let event = Event { verb: deed.verb, at, value, called, answered, outcome };
-                events.lock().unwrap().entry(deed.row).or_default().push(event);
+                let event = Event { verb: op.verb, at, value, called, answered, outcome };
+                events.lock().unwrap().entry(op.row).or_default().push(event);
             }
         }
     };
-    join_all(callers.iter().map(|deeds| caller(deeds))).await;
+    join_all(callers.iter().map(|ops| caller(ops))).await;
     // Late requests arrive; then every row is looked at.
     sleep(Duration::from_mins(2)).await;
     stage.world.settle();
@@ -178,7 +180,7 @@ async fn run(callers: &[Vec<Deed>], weather: Vec<Verdict>) -> (BTreeMap<u8, Vec<
         let outcome = found(rows.get(&Key::new(row.to_string()).unwrap()));
         events.push(Event { verb: Verb::Read, at: None, value: 0, called: now(), answered: Some(now()), outcome });
     }
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
     let largest = stage.sent().iter().filter_map(|sent| sent.strip_prefix("Transaction of ")?.parse().ok()).max();
     (events, largest.unwrap_or(1))
 }
@@ -248,8 +250,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_runs_side_by_side_is_explained_by_an_order_of_single_operations(callers in deeds(), weather in weather()) {
-        let (rows, _) = in_virtual_time(run(&callers, weather));
+    fn what_runs_side_by_side_is_explained_by_an_order_of_single_operations(callers in ops(), faults in faults()) {
+        let (rows, _) = in_virtual_time(run(&callers, faults));
         for (row, events) in rows {
             prop_assert!(explained(&events, 0, &None), "the row {} cannot have gone through this: {:#?}", row, events);
         }
@@ -271,8 +273,8 @@ fn the_search_finds_what_cannot_be() {
 
 #[test]
 fn the_callers_of_this_test_meet_in_transactions() {
-    let insert = |row| vec![Deed { verb: Verb::Insert, row, version: Version::Any, pause: 0, patience: 60_000 }];
+    let insert = |row| vec![CallerOp { verb: Verb::Insert, row, version: Version::Any, pause: 0, patience: 60_000 }];
     let callers: Vec<_> = (0..ROWS).map(insert).collect();
-    let (_, largest) = in_virtual_time(run(&callers, vec![Verdict::Execute]));
+    let (_, largest) = in_virtual_time(run(&callers, vec![FaultDecision::Execute]));
     assert_eq!(largest, 4);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::adapters::group::Grouped;
-use crate::adapters::sim::{OperationInfo, SimWorld, Verdict, Weather};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::SystemClock;
 use crate::model::{AccountName, ETag, Entity, EntityKey, Key, Row, TableName};
 use crate::ports::{Page, Query, StoreError, TableOperation, TablePage, TableStore};
@@ -17,13 +17,13 @@ use crate::ports::{Page, Query, StoreError, TableOperation, TablePage, TableStor
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
 /// An answer that takes its time.
-pub(super) const SLOW: Verdict = Verdict::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) };
+pub(super) const SLOW: FaultDecision = FaultDecision::AnswerLate { answers: LATENCY, patience: Duration::from_mins(1) };
 
 struct By<F>(F);
 
 #[async_trait]
-impl<F: Fn(&OperationInfo) -> Verdict + Send + Sync> Weather for By<F> {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl<F: Fn(&OperationInfo) -> FaultDecision + Send + Sync> FaultPolicy for By<F> {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         (self.0)(operation)
     }
 }
@@ -115,12 +115,12 @@ impl Stage {
         Self::with(|_| SLOW).await
     }
 
-    /// As the weather says.
-    pub(super) async fn with(weather: impl Fn(&OperationInfo) -> Verdict + Send + Sync + 'static) -> Self {
+    /// As the fault policy says.
+    pub(super) async fn with(faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Self {
         let account = AccountName::main();
-        let fair = SimWorld::new(account.clone(), Arc::new(SystemClock::new()), Arc::new(crate::adapters::sim::Fair));
+        let fair = SimWorld::new(account.clone(), Arc::new(SystemClock::new()), Arc::new(crate::adapters::sim::NoFaults));
         fair.account().tables.create_table(&table()).await.unwrap();
-        let world = fair.seen_by(1, Arc::new(By(weather)));
+        let world = fair.seen_by(1, Arc::new(By(faults)));
         let sent = Arc::<Mutex<Sent>>::default();
         let watched = Watched { inner: Arc::new(world), sent: Arc::clone(&sent) };
         Self { tables: Arc::new(Grouped::new(&account, Arc::new(watched), Arc::new(SystemClock::new()))), world: fair, sent }

@@ -7,9 +7,9 @@ use futures::future::{join, join_all};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::stage::{LATENCY, SLOW, Stage, insert, key, names, table};
-use crate::adapters::sim::Verdict;
+use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, Entity, Key};
-use crate::ports::{Condition, ErrorClass, Missing, StoreError, TableOperation, TableStore as _, What};
+use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore as _, What};
 use crate::telemetry::trail::{self, Keeping};
 
 fn class<T: std::fmt::Debug>(result: Result<T, StoreError>) -> ErrorClass {
@@ -22,11 +22,11 @@ async fn one_write_at_a_time_is_sent_as_it_is_and_waits_for_nothing() {
     let start = Instant::now();
     let etag = stage.apply(insert("a")).await.unwrap().unwrap();
     let entity = Entity::new(key("a")).with("Name", "b");
-    let etag = stage.apply(TableOperation::Replace(entity, Condition::Matches(etag))).await.unwrap().unwrap();
-    assert_eq!(stage.apply(TableOperation::Delete(key("a"), Condition::Matches(etag))).await.unwrap(), None);
+    let etag = stage.apply(TableOperation::Replace(entity, IfMatch::Matches(etag))).await.unwrap().unwrap();
+    assert_eq!(stage.apply(TableOperation::Delete(key("a"), IfMatch::Matches(etag))).await.unwrap(), None);
     assert_eq!(start.elapsed(), LATENCY * 3);
     assert_eq!(stage.sent(), ["Insert Entity", "Update Entity", "Delete Entity"]);
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +52,7 @@ async fn what_comes_while_two_are_under_way_goes_together_when_one_lands() {
     };
     join_all((0..9).map(later)).await;
     assert_eq!(stage.sent(), ["Insert Entity", "Insert Entity", "Transaction of 7"]);
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +93,7 @@ async fn partitions_and_tables_do_not_wait_for_each_other() {
 async fn a_refused_operation_is_its_callers_alone_and_the_rest_go_again() {
     let stage = Stage::calm().await;
     stage.have(["r03".to_owned()]).await;
-    let bogus = Condition::Matches(ETag::new("W/\"other\"").unwrap());
+    let bogus = IfMatch::Matches(ETag::new("W/\"other\"").unwrap());
     let missing = TableOperation::Delete(key("nobody"), bogus.clone());
     let results = join(join_all(names(0..8).iter().map(|rk| stage.apply(insert(rk)))), stage.apply(missing));
     let (inserts, missing) = results.await;
@@ -132,9 +132,9 @@ async fn the_last_one_left_of_a_transaction_is_sent_as_it_is() {
 #[tokio::test(start_paused = true)]
 async fn no_answer_and_no_time_are_everybodys() {
     for (verdict, expected) in [
-        (Verdict::LoseAnswer, ErrorClass::Ambiguous),
-        (Verdict::Fail(ErrorClass::Throttled { retry_after: Some(LATENCY) }), ErrorClass::Throttled { retry_after: Some(LATENCY) }),
-        (Verdict::Fail(ErrorClass::Refused), ErrorClass::Refused),
+        (FaultDecision::LoseAnswer, ErrorClass::Ambiguous),
+        (FaultDecision::Fail(ErrorClass::Throttled { retry_after: Some(LATENCY) }), ErrorClass::Throttled { retry_after: Some(LATENCY) }),
+        (FaultDecision::Fail(ErrorClass::Refused), ErrorClass::Refused),
     ] {
         let stage = Stage::with(move |_| verdict).await;
         let results = join_all(names(0..5).iter().map(|rk| stage.apply(insert(rk)))).await;
@@ -151,7 +151,7 @@ async fn no_answer_and_no_time_are_everybodys() {
 async fn a_missing_table_is_missing_for_all() {
     let stage = Stage::calm().await;
     let elsewhere = crate::model::TableName::new("Elsewhere").unwrap();
-    let operations = [insert("a"), TableOperation::Delete(key("b"), Condition::Any)];
+    let operations = [insert("a"), TableOperation::Delete(key("b"), IfMatch::Any)];
     for result in join_all(operations.iter().map(|operation| stage.tables.apply(&elsewhere, operation))).await {
         assert_eq!(class(result), ErrorClass::NotFound(Missing::Container));
     }
@@ -171,7 +171,7 @@ async fn what_breaks_a_limit_is_refused_unsent_and_keeps_nobody_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_before_its_write_has_left_takes_it_along() {
     let stage = Stage::calm().await;
-    let under_way = stage.apply(insert("r00"));
+    let in_flight = stage.apply(insert("r00"));
     let others = async {
         sleep(Duration::from_millis(1)).await;
         join_all(names(1..2).iter().map(|rk| stage.apply(insert(rk)))).await;
@@ -184,8 +184,8 @@ async fn a_caller_that_gives_up_before_its_write_has_left_takes_it_along() {
         sleep(Duration::from_millis(2)).await;
         stage.apply(insert("patient")).await.unwrap();
     };
-    let ((under_way, ()), _) = join(join(under_way, others), join(impatient, patient)).await;
-    under_way.unwrap();
+    let ((in_flight, ()), _) = join(join(in_flight, others), join(impatient, patient)).await;
+    in_flight.unwrap();
     assert_eq!(stage.sent(), vec!["Insert Entity"; 3]);
     assert_eq!(stage.rows(), ["patient", "r00", "r01"]);
 }
@@ -198,12 +198,12 @@ async fn a_caller_that_gives_up_later_leaves_the_others_their_answers() {
     assert!(impatient.is_err());
     assert!(patient.iter().all(Result::is_ok));
     assert_eq!(stage.rows().len(), 6, "its request was under way");
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
-    let stage = Stage::with(|info| if info.number < 4 { Verdict::NeverAnswer } else { SLOW }).await;
+    let stage = Stage::with(|info| if info.number < 4 { FaultDecision::NeverAnswer } else { SLOW }).await;
     let lost = join_all(names(0..3).iter().map(|rk| timeout(LATENCY, stage.apply(insert(rk)))));
     let waits = async {
         sleep(Duration::from_millis(1)).await;
@@ -214,13 +214,13 @@ async fn a_request_that_nobody_waits_for_is_dropped_and_the_next_one_leaves() {
     assert!(lost.iter().all(Result::is_err));
     assert!(waited.is_err(), "the second request is answered by nobody either");
     stage.apply(insert("next")).await.unwrap();
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
     let hung = AtomicU32::new(0);
-    let stage = Stage::with(move |_| if hung.fetch_add(1, Ordering::Relaxed) < 2 { Verdict::NeverAnswer } else { SLOW }).await;
+    let stage = Stage::with(move |_| if hung.fetch_add(1, Ordering::Relaxed) < 2 { FaultDecision::NeverAnswer } else { SLOW }).await;
     let hang = |rk: &'static str, after: u64| {
         let stage = &stage;
         async move {
@@ -245,7 +245,7 @@ async fn a_request_that_hangs_holds_others_up_for_a_second_at_most() {
     assert!(others <= Duration::from_secs(1) + LATENCY, "{others:?}");
     assert_eq!(class(same), ErrorClass::Conflict, "the first had been executed");
     assert!(after > Duration::from_secs(29), "{after:?}");
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,12 +282,12 @@ async fn a_store_that_panics_fails_its_request_and_no_other() {
     let results = join_all(names(0..3).iter().map(|rk| stage.apply(insert(rk)))).await;
     assert!(results.into_iter().all(|result| class(result) == ErrorClass::Ambiguous));
     stage.apply(insert("next")).await.unwrap();
-    assert_eq!(stage.tables.lanes_in_use(), 0);
+    assert_eq!(stage.tables.queues_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_ends_with_the_store() {
-    let stage = Stage::with(|_| Verdict::Delayed { arrives: LATENCY, patience: Duration::from_mins(1) }).await;
+    let stage = Stage::with(|_| FaultDecision::Delayed { arrives: LATENCY, patience: Duration::from_mins(1) }).await;
     let Stage { tables, world, .. } = stage;
     assert!(timeout(Duration::from_millis(1), tables.apply(&table(), &insert("a"))).await.is_err());
     drop(tables);

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::stage::{Stage, employees};
+use super::stage::{DemoStage, employees};
 use super::verify::verify;
 use crate::cli::output::printable;
 use crate::cli::{Exit, Format, Output, Tone};
@@ -17,7 +17,7 @@ use crate::model::{EdmValue, EntityKey, body};
 use crate::ports::MessageText;
 
 /// Tells the story. [`Exit::Failed`] where something is not as it should be.
-pub async fn tell(stage: &Stage, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn tell(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {
     let mut story = Story { stage, out, chapter: String::new(), chapters: 0, checks: 0, wrong: 0 };
     story.hires().await?;
     story.repeats().await?;
@@ -42,7 +42,7 @@ pub async fn tell(stage: &Stage, out: &mut Output) -> anyhow::Result<Exit> {
 }
 
 struct Story<'a> {
-    stage: &'a Stage,
+    stage: &'a DemoStage,
     out: &'a mut Output,
     chapter: String,
     chapters: u32,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Kind;
 use crate::catalog::canonical;
-use crate::catalog::form::{Form, Rows};
+use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::{Template, TemplateError};
@@ -28,7 +28,7 @@ impl<P> Kind<P> for SecondaryIndex<P> {
     }
 
     fn form(&self) -> Form<'_, P> {
-        let rows = Rows { target: &self.target, partition_key: &self.partition_key, row_key: &self.row_key };
+        let rows = RowForm { target: &self.target, partition_key: &self.partition_key, row_key: &self.row_key };
         Form::Copies { rows, select: self.select.as_deref() }
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use super::tree::{Condition, Node};
+use super::tree::{Condition, Expr};
 use crate::model::filter::compare_values;
 use crate::model::{EdmValue, Entity};
 
@@ -14,7 +14,7 @@ impl Condition {
     }
 }
 
-impl Node {
+impl Expr {
     fn holds(&self, entity: &Entity) -> bool {
         match self {
             Self::All(nodes) => nodes.iter().all(|node| node.holds(entity)),

@@ -10,7 +10,7 @@ use crate::model::{Comparison, EdmDateTime, EdmValue};
 
 /// Tokens of a condition.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
+pub(super) enum Lexeme {
     /// A property's name or a keyword.
     Word(String),
     /// A literal.
@@ -23,7 +23,7 @@ pub(super) enum Token {
     End,
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for Lexeme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word(word) => write!(f, "{word:?}"),
@@ -50,15 +50,15 @@ impl Lexer<'_> {
     }
 
     /// The next token and where it stands.
-    pub(super) fn next(&mut self) -> Result<(Token, Range<usize>), ConditionError> {
+    pub(super) fn next(&mut self) -> Result<(Lexeme, Range<usize>), ConditionError> {
         let rest = self.text[self.at..].trim_start();
         self.at = self.text.len() - rest.len();
         let start = self.at;
-        let Some(first) = rest.chars().next() else { return Ok((Token::End, start..start)) };
+        let Some(first) = rest.chars().next() else { return Ok((Lexeme::End, start..start)) };
         let token = match first {
             '(' | ')' | '[' | ']' | ',' => {
                 self.at += 1;
-                Token::Sign(first)
+                Lexeme::Sign(first)
             }
             '"' => self.string()?,
             '=' | '!' | '<' | '>' => self.operator(rest)?,
@@ -82,7 +82,7 @@ impl Lexer<'_> {
         Ok((token, start..self.at))
     }
 
-    fn operator(&mut self, rest: &str) -> Result<Token, ConditionError> {
+    fn operator(&mut self, rest: &str) -> Result<Lexeme, ConditionError> {
         let start = self.at;
         let (op, length) = match rest.as_bytes() {
             [b'=', b'=', ..] => (Comparison::Equal, 2),
@@ -96,10 +96,10 @@ impl Lexer<'_> {
             _ => return self.error(start..start + 1, "write \"not\""),
         };
         self.at += length;
-        Ok(Token::Operator(op))
+        Ok(Lexeme::Operator(op))
     }
 
-    fn number(&mut self) -> Result<Token, ConditionError> {
+    fn number(&mut self) -> Result<Lexeme, ConditionError> {
         let start = self.at;
         let mut previous = ' ';
         let length = self.text[start..]
@@ -115,7 +115,7 @@ impl Lexer<'_> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         if digits(unsigned) {
             return match text.parse() {
-                Ok(number) => Ok(Token::Value(EdmValue::Int64(number))),
+                Ok(number) => Ok(Lexeme::Value(EdmValue::Int64(number))),
                 Err(_) => self.error(start..self.at, "the integer does not fit into Edm.Int64"),
             };
         }
@@ -125,12 +125,12 @@ impl Lexer<'_> {
             && !text.contains(".e")
             && !text.contains(".E");
         match text.parse::<f64>() {
-            Ok(number) if shaped && number.is_finite() => Ok(Token::Value(EdmValue::Double(number))),
+            Ok(number) if shaped && number.is_finite() => Ok(Lexeme::Value(EdmValue::Double(number))),
             _ => self.error(start..self.at, "not a number such as 42, -1, 4.2 or 1.5e3"),
         }
     }
 
-    fn word(&mut self) -> Result<Token, ConditionError> {
+    fn word(&mut self) -> Result<Lexeme, ConditionError> {
         let start = self.at;
         let rest = &self.text[start..];
         let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -138,9 +138,9 @@ impl Lexer<'_> {
         self.at += length;
         if !rest[length..].starts_with('\'') {
             return Ok(match word {
-                "true" => Token::Value(EdmValue::Bool(true)),
-                "false" => Token::Value(EdmValue::Bool(false)),
-                _ => Token::Word(word.to_owned()),
+                "true" => Lexeme::Value(EdmValue::Bool(true)),
+                "false" => Lexeme::Value(EdmValue::Bool(false)),
+                _ => Lexeme::Word(word.to_owned()),
             });
         }
         let inner = start + length + 1;
@@ -151,18 +151,18 @@ impl Lexer<'_> {
         self.at = span.end + 1;
         match word {
             "datetime" => match EdmDateTime::parse(literal) {
-                Ok(moment) => Ok(Token::Value(EdmValue::DateTime(moment))),
+                Ok(moment) => Ok(Lexeme::Value(EdmValue::DateTime(moment))),
                 Err(error) => self.error(span, error.to_string()),
             },
             "guid" => match Uuid::parse_str(literal) {
-                Ok(guid) => Ok(Token::Value(EdmValue::Guid(guid))),
+                Ok(guid) => Ok(Lexeme::Value(EdmValue::Guid(guid))),
                 Err(_) => self.error(span, "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833"),
             },
             _ => self.error(start..start + length, format!("{word:?} is no kind of literal; known are datetime'…' and guid'…'")),
         }
     }
 
-    fn string(&mut self) -> Result<Token, ConditionError> {
+    fn string(&mut self) -> Result<Lexeme, ConditionError> {
         let open = self.at;
         let mut value = String::new();
         let mut chars = self.text[open + 1..].char_indices().map(|(at, c)| (open + 1 + at, c));
@@ -170,7 +170,7 @@ impl Lexer<'_> {
             match c {
                 '"' => {
                     self.at = at + 1;
-                    return Ok(Token::Value(EdmValue::String(value)));
+                    return Ok(Lexeme::Value(EdmValue::String(value)));
                 }
                 '\\' => match chars.next() {
                     Some((_, '"')) => value.push('"'),

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::lex::{Lexer, Token};
-use super::tree::{Condition, Node};
+use super::lex::{Lexeme, Lexer};
+use super::tree::{Condition, Expr};
 use crate::model::caret::Caret;
 use crate::model::entity::valid_property_name;
 use crate::model::nearest::nearest;
@@ -39,31 +39,31 @@ impl Condition {
         }
         let mut lexer = Lexer { text, at: 0 };
         let (token, span) = lexer.next()?;
-        let mut parser = Parser { lexer, token, span, depth: 0 };
+        let mut parser = ConditionParser { lexer, token, span, depth: 0 };
         let root = parser.any()?;
-        if parser.token != Token::End {
+        if parser.token != Lexeme::End {
             return parser.expected("\"and\", \"or\" or the end");
         }
         Ok(Self { text: text.to_owned(), root })
     }
 }
 
-struct Parser<'a> {
+struct ConditionParser<'a> {
     lexer: Lexer<'a>,
     /// The token that is looked at, and where it stands.
-    token: Token,
+    token: Lexeme,
     span: Range<usize>,
     depth: usize,
 }
 
-impl Parser<'_> {
+impl ConditionParser<'_> {
     fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, ConditionError> {
         Err(ConditionError { message: message.into(), condition: self.lexer.text.to_owned(), span })
     }
 
     fn expected<T>(&self, what: &str) -> Result<T, ConditionError> {
         let hint = match &self.token {
-            Token::Word(word) => match word.to_lowercase().as_str() {
+            Lexeme::Word(word) => match word.to_lowercase().as_str() {
                 lower @ ("and" | "or" | "not" | "in") if word != lower => format!("; did you mean {lower:?}?"),
                 _ => String::new(),
             },
@@ -73,39 +73,39 @@ impl Parser<'_> {
     }
 
     /// Takes the token that is looked at and looks at the next one.
-    fn take(&mut self) -> Result<(Token, Range<usize>), ConditionError> {
+    fn take(&mut self) -> Result<(Lexeme, Range<usize>), ConditionError> {
         let (token, span) = self.lexer.next()?;
         Ok((std::mem::replace(&mut self.token, token), std::mem::replace(&mut self.span, span)))
     }
 
     fn sign(&mut self, sign: char, what: &str) -> Result<(), ConditionError> {
-        if self.token == Token::Sign(sign) { self.take().map(|_| ()) } else { self.expected(what) }
+        if self.token == Lexeme::Sign(sign) { self.take().map(|_| ()) } else { self.expected(what) }
     }
 
     fn at_word(&self, word: &str) -> bool {
-        matches!(&self.token, Token::Word(found) if found == word)
+        matches!(&self.token, Lexeme::Word(found) if found == word)
     }
 
-    fn any(&mut self) -> Result<Node, ConditionError> {
+    fn any(&mut self) -> Result<Expr, ConditionError> {
         let mut nodes = vec![self.all()?];
         while self.at_word("or") {
             self.take()?;
             nodes.push(self.all()?);
         }
-        Ok(single_or(nodes, Node::Any))
+        Ok(single_or(nodes, Expr::Any))
     }
 
-    fn all(&mut self) -> Result<Node, ConditionError> {
+    fn all(&mut self) -> Result<Expr, ConditionError> {
         let mut nodes = vec![self.not()?];
         while self.at_word("and") {
             self.take()?;
             nodes.push(self.not()?);
         }
-        Ok(single_or(nodes, Node::All))
+        Ok(single_or(nodes, Expr::All))
     }
 
-    fn not(&mut self) -> Result<Node, ConditionError> {
-        let opens = self.token == Token::Sign('(');
+    fn not(&mut self) -> Result<Expr, ConditionError> {
+        let opens = self.token == Lexeme::Sign('(');
         if !opens && !self.at_word("not") {
             return self.test();
         }
@@ -119,20 +119,20 @@ impl Parser<'_> {
             self.sign(')', "\"and\", \"or\" or ')'")?;
             node
         } else {
-            Node::Not(Box::new(self.not()?))
+            Expr::Not(Box::new(self.not()?))
         };
         self.depth -= 1;
         Ok(node)
     }
 
-    fn test(&mut self) -> Result<Node, ConditionError> {
+    fn test(&mut self) -> Result<Expr, ConditionError> {
         const WHAT: &str = "a property, exists(…), startsWith(…), \"not\" or '('";
-        let Token::Word(word) = self.token.clone() else { return self.expected(WHAT) };
+        let Lexeme::Word(word) = self.token.clone() else { return self.expected(WHAT) };
         if KEYWORDS.contains(&word.as_str()) {
             return self.expected(WHAT);
         }
         let (_, span) = self.take()?;
-        if self.token == Token::Sign('(') {
+        if self.token == Lexeme::Sign('(') {
             return match word.as_str() {
                 "exists" => self.exists(),
                 "startsWith" => self.starts_with(),
@@ -147,38 +147,38 @@ impl Parser<'_> {
         }
         self.check_property(&word, &span)?;
         match self.token.clone() {
-            Token::Operator(op) => {
+            Lexeme::Operator(op) => {
                 self.take()?;
                 let (value, span) = self.value("a value")?;
                 let ordered = !matches!(value, EdmValue::Bool(_) | EdmValue::Guid(_));
                 if !ordered && !matches!(op, Comparison::Equal | Comparison::NotEqual) {
                     return self.error(span, "true, false and guids are compared with == and != only");
                 }
-                Ok(Node::Compare { property: word, op, value })
+                Ok(Expr::Compare { property: word, op, value })
             }
-            Token::Word(found) if found == "in" => {
+            Lexeme::Word(found) if found == "in" => {
                 self.take()?;
                 self.sign('[', "'['")?;
                 let mut values = vec![self.value("a value")?.0];
-                while self.token == Token::Sign(',') {
+                while self.token == Lexeme::Sign(',') {
                     self.take()?;
                     values.push(self.value("a value")?.0);
                 }
                 self.sign(']', "',' or ']'")?;
-                Ok(Node::In { property: word, values })
+                Ok(Expr::In { property: word, values })
             }
-            Token::Word(_) | Token::Value(_) | Token::Sign(_) | Token::End => self.expected("one of == != < <= > >= in"),
+            Lexeme::Word(_) | Lexeme::Value(_) | Lexeme::Sign(_) | Lexeme::End => self.expected("one of == != < <= > >= in"),
         }
     }
 
-    fn exists(&mut self) -> Result<Node, ConditionError> {
+    fn exists(&mut self) -> Result<Expr, ConditionError> {
         self.sign('(', "'('")?;
         let property = self.property()?;
         self.sign(')', "')'")?;
-        Ok(Node::Exists { property })
+        Ok(Expr::Exists { property })
     }
 
-    fn starts_with(&mut self) -> Result<Node, ConditionError> {
+    fn starts_with(&mut self) -> Result<Expr, ConditionError> {
         self.sign('(', "'('")?;
         let property = self.property()?;
         self.sign(',', "','")?;
@@ -187,11 +187,11 @@ impl Parser<'_> {
             (_, span) => return self.error(span, "expected a text in double quotes"),
         };
         self.sign(')', "')'")?;
-        Ok(Node::StartsWith { property, prefix })
+        Ok(Expr::StartsWith { property, prefix })
     }
 
     fn property(&mut self) -> Result<String, ConditionError> {
-        let Token::Word(word) = self.token.clone() else { return self.expected("a property") };
+        let Lexeme::Word(word) = self.token.clone() else { return self.expected("a property") };
         let (_, span) = self.take()?;
         self.check_property(&word, &span)?;
         Ok(word)
@@ -212,21 +212,21 @@ impl Parser<'_> {
     }
 
     fn value(&mut self, what: &str) -> Result<(EdmValue, Range<usize>), ConditionError> {
-        if let Token::Value(value) = self.token.clone() {
+        if let Lexeme::Value(value) = self.token.clone() {
             let (_, span) = self.take()?;
             return Ok((value, span));
         }
         match &self.token {
-            Token::Word(word) if nearest(word, ["true", "false"]).is_some() => self.expected("true or false"),
-            Token::Word(word) => self.expected(&format!("{what}; a text is written in double quotes, as \"{word}\"")),
-            Token::Value(_) | Token::Operator(_) | Token::Sign(_) | Token::End => {
+            Lexeme::Word(word) if nearest(word, ["true", "false"]).is_some() => self.expected("true or false"),
+            Lexeme::Word(word) => self.expected(&format!("{what}; a text is written in double quotes, as \"{word}\"")),
+            Lexeme::Value(_) | Lexeme::Operator(_) | Lexeme::Sign(_) | Lexeme::End => {
                 self.expected(&format!("{what}, such as \"text\", 42, true, datetime'…' or guid'…'"))
             }
         }
     }
 }
 
-fn single_or(mut nodes: Vec<Node>, many: impl FnOnce(Vec<Node>) -> Node) -> Node {
+fn single_or(mut nodes: Vec<Expr>, many: impl FnOnce(Vec<Expr>) -> Expr) -> Expr {
     match nodes.pop() {
         Some(only) if nodes.is_empty() => only,
         Some(last) => {

@@ -9,15 +9,15 @@ use crate::model::{Comparison, EdmValue};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
     pub(super) text: String,
-    pub(super) root: Node,
+    pub(super) root: Expr,
 }
 
 /// A part of a condition. `and` and `or` are flat, so that only parentheses and `not` make it deep.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
+pub(super) enum Expr {
+    All(Vec<Expr>),
+    Any(Vec<Expr>),
+    Not(Box<Expr>),
     Compare { property: String, op: Comparison, value: EdmValue },
     In { property: String, values: Vec<EdmValue> },
     Exists { property: String },
@@ -33,7 +33,7 @@ impl Condition {
     }
 }
 
-impl Node {
+impl Expr {
     fn collect<'a>(&'a self, names: &mut BTreeSet<&'a str>) {
         match self {
             Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.collect(names)),

@@ -123,7 +123,7 @@ pub struct Batch {
 
 /// The request of a message.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Request {
+pub enum JobRequest {
     /// One job.
     Job(JobEnvelope),
     /// A job for each of many primaries.
@@ -131,10 +131,10 @@ pub enum Request {
 }
 
 /// Decodes a JSON object into a job, or into many.
-pub fn decode_request(object: Map<String, Value>) -> Result<Request, JobError> {
+pub fn decode_request(object: Map<String, Value>) -> Result<JobRequest, JobError> {
     match Batch::of(&object)? {
-        Some(batch) => Ok(Request::Batch(batch)),
-        None => decode_job(object).map(Request::Job),
+        Some(batch) => Ok(JobRequest::Batch(batch)),
+        None => decode_job(object).map(JobRequest::Job),
     }
 }
 
@@ -225,7 +225,7 @@ fn named((name, value): (&'static str, Value)) -> (String, Value) {
 mod tests {
     use super::*;
     use crate::model::Job;
-    use crate::model::job::{PutMode, Subject};
+    use crate::model::job::{JobSubject, PutMode};
 
     fn object(value: Value) -> Map<String, Value> {
         match value {
@@ -304,14 +304,14 @@ mod tests {
     #[test]
     fn a_key_that_no_job_can_have_is_a_mistake_of_that_job_alone() {
         let listed = batch(json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "a/b"]}));
-        assert!(matches!(listed.job(0).unwrap().job.operation().subject(), Subject::Primary(..)));
+        assert!(matches!(listed.job(0).unwrap().job.operation().subject(), JobSubject::Primary(..)));
         assert!(listed.job(1).is_err());
     }
 
     #[test]
     fn a_message_without_a_list_is_one_job() {
         let one = json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1"});
-        assert!(matches!(decode_request(object(one)).unwrap(), Request::Job(_)));
+        assert!(matches!(decode_request(object(one)).unwrap(), JobRequest::Job(_)));
         assert!(decode_request(object(json!({"op": "explode", "keys": []}))).unwrap_err().to_string().contains("explode"));
     }
 }

@@ -8,7 +8,7 @@ use serde::forward_to_deserialize_any;
 /// The names of the fields that a structure is read from; none for any other type.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     match T::deserialize(Asking) {
-        Err(Asked(fields)) => fields,
+        Err(AskedNames(fields)) => fields,
         Ok(_) => &[],
     }
 }
@@ -18,31 +18,31 @@ struct Asking;
 
 /// The names received.
 #[derive(Debug)]
-struct Asked(&'static [&'static str]);
+struct AskedNames(&'static [&'static str]);
 
-impl fmt::Display for Asked {
+impl fmt::Display for AskedNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join(", "))
     }
 }
 
-impl std::error::Error for Asked {}
+impl std::error::Error for AskedNames {}
 
-impl Error for Asked {
+impl Error for AskedNames {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(&[])
     }
 }
 
 impl<'de> Deserializer<'de> for Asking {
-    type Error = Asked;
+    type Error = AskedNames;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Asked> {
-        Err(Asked(&[]))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, AskedNames> {
+        Err(AskedNames(&[]))
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], _: V) -> Result<V::Value, Asked> {
-        Err(Asked(fields))
+    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], _: V) -> Result<V::Value, AskedNames> {
+        Err(AskedNames(fields))
     }
 
     forward_to_deserialize_any! {

@@ -17,13 +17,13 @@ pub(super) struct Unambiguous(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader).map(Self)
+        deserializer.deserialize_any(ObjectReader).map(Self)
     }
 }
 
-struct Reader;
+struct ObjectReader;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for ObjectReader {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,31 +124,31 @@ impl<'de> Visitor<'de> for PlainReader {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Reader.expecting(f)
+        ObjectReader.expecting(f)
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Reader.visit_unit()
+        ObjectReader.visit_unit()
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Reader.visit_bool(value)
+        ObjectReader.visit_bool(value)
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Reader.visit_i64(value)
+        ObjectReader.visit_i64(value)
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Reader.visit_u64(value)
+        ObjectReader.visit_u64(value)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Reader.visit_f64(value)
+        ObjectReader.visit_f64(value)
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Reader.visit_str(value)
+        ObjectReader.visit_str(value)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {

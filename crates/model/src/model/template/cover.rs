@@ -2,7 +2,7 @@
 
 use super::escape::escaped_in_key;
 use super::filter::{KeyFilter, MAX_HASH};
-use super::parse::{Field, Part, Template};
+use super::parse::{Field, Template, TemplatePart};
 
 impl Template {
     /// Whether the rendered key contains each of these properties whole, so that primaries that differ in one
@@ -18,7 +18,7 @@ impl Template {
 
     /// Whether the part at this place is this property, whole, and can be cut out of the key.
     fn tells(&self, at: usize, property: &str) -> bool {
-        let Part::Field(field) = &self.parts[at] else { return false };
+        let TemplatePart::Field(field) = &self.parts[at] else { return false };
         if field.property != property || !field.filters.iter().all(|filter| *filter == KeyFilter::Hash(MAX_HASH)) {
             return false;
         }
@@ -33,15 +33,17 @@ impl Template {
             return true;
         }
         match (&self.parts[at], self.parts.get(at + 1)) {
-            (Part::Field(field), Some(Part::Literal(literal))) => literal.chars().next().is_some_and(|c| field.never_contains(c)),
+            (TemplatePart::Field(field), Some(TemplatePart::Literal(literal))) => {
+                literal.chars().next().is_some_and(|c| field.never_contains(c))
+            }
             _ => false,
         }
     }
 
     fn has_fixed_width(&self, at: usize) -> bool {
         match &self.parts[at] {
-            Part::Literal(_) => true,
-            Part::Field(field) => field.filters.last().is_some_and(|filter| filter.fixed_width().is_some()),
+            TemplatePart::Literal(_) => true,
+            TemplatePart::Field(field) => field.filters.last().is_some_and(|filter| filter.fixed_width().is_some()),
         }
     }
 }

@@ -34,6 +34,6 @@ mod tests;
 pub use escape::{escape, unescape};
 pub use filter::KeyFilter;
 pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
-pub use parse::{Field, Part, Template, TemplateError};
+pub use parse::{Field, Template, TemplateError, TemplatePart};
 pub use render::RenderError;
 pub use spread::Crowding;

@@ -20,12 +20,12 @@ const MAX_FILTERS: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pub(super) text: String,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<TemplatePart>,
 }
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// Text that is the same in every key: legal in keys, never empty, never beside another literal.
     Literal(String),
     /// The part that depends on the primary.
@@ -67,32 +67,32 @@ pub struct TemplateError {
 impl Template {
     /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        Parser { text, at: 0, of: Of::Key }.template()
+        TemplateParser { text, at: 0, of: TextKind::Key }.template()
     }
 
     /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
-        Parser { text, at: 0, of: Of::Text }.template()
+        TemplateParser { text, at: 0, of: TextKind::Text }.template()
     }
 
     /// The property that the template is, whole and unfiltered; `None` where it is anything else.
     pub fn bare_property(&self) -> Option<&str> {
         match self.parts.as_slice() {
-            [Part::Field(field)] if field.filters.is_empty() => Some(&field.property),
+            [TemplatePart::Field(field)] if field.filters.is_empty() => Some(&field.property),
             _ => None,
         }
     }
 
     /// The parts, in order. No two literals stand side by side.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
 
     /// The fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Field(field) => Some(field),
-            Part::Literal(_) => None,
+            TemplatePart::Field(field) => Some(field),
+            TemplatePart::Literal(_) => None,
         })
     }
 
@@ -110,18 +110,18 @@ impl fmt::Display for Template {
 
 /// The kind of text that a template makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum TextKind {
     Key,
     Text,
 }
 
-struct Parser<'a> {
+struct TemplateParser<'a> {
     text: &'a str,
     at: usize,
-    of: Of,
+    of: TextKind,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> TemplateParser<'a> {
     fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, TemplateError> {
         Err(TemplateError { message: message.into(), template: self.text.to_owned(), span })
     }
@@ -143,12 +143,12 @@ impl<'a> Parser<'a> {
                 self.at += 2;
             } else if c == '{' {
                 if !literal.is_empty() {
-                    parts.push(Part::Literal(std::mem::take(&mut literal)));
+                    parts.push(TemplatePart::Literal(std::mem::take(&mut literal)));
                 }
-                parts.push(Part::Field(self.field()?));
+                parts.push(TemplatePart::Field(self.field()?));
             } else if c == '}' {
                 return self.error(start..start + 1, "there is no '{' before this '}'; write }} for a literal brace");
-            } else if self.of == Of::Key && forbidden_in_key(c) {
+            } else if self.of == TextKind::Key && forbidden_in_key(c) {
                 return self.error(start..start + c.len_utf8(), format!("Azure Table storage forbids {c:?} in keys"));
             } else {
                 literal.push(c);
@@ -156,10 +156,11 @@ impl<'a> Parser<'a> {
             }
         }
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal));
+            parts.push(TemplatePart::Literal(literal));
         }
-        let fixed = parts.iter().map(|part| if let Part::Literal(text) = part { text.encode_utf16().count() } else { 0 }).sum::<usize>();
-        if self.of == Of::Key && fixed > limits::KEY_UTF16_UNITS {
+        let fixed =
+            parts.iter().map(|part| if let TemplatePart::Literal(text) = part { text.encode_utf16().count() } else { 0 }).sum::<usize>();
+        if self.of == TextKind::Key && fixed > limits::KEY_UTF16_UNITS {
             return self.error(
                 0..self.text.len(),
                 format!("the literal text alone has {fixed} UTF-16 units; a key has at most {}", limits::KEY_UTF16_UNITS),

@@ -2,7 +2,7 @@
 
 use super::escape::escape;
 use super::filter::Value;
-use super::parse::{Field, Part, Template};
+use super::parse::{Field, Template, TemplatePart};
 use crate::model::caret::Caret;
 use crate::model::{EdmValue, Entity, Key};
 
@@ -30,8 +30,8 @@ impl Template {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Literal(literal) => text.push_str(literal),
-                Part::Field(field) => {
+                TemplatePart::Literal(literal) => text.push_str(literal),
+                TemplatePart::Field(field) => {
                     let value = match field.property() {
                         "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
                         "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
@@ -56,8 +56,8 @@ impl Template {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Literal(literal) => text.push_str(literal),
-                Part::Field(field) => {
+                TemplatePart::Literal(literal) => text.push_str(literal),
+                TemplatePart::Field(field) => {
                     let rendered = match value_of(field.property()) {
                         None => None,
                         Some(value) => self.render_field(field, &value)?,

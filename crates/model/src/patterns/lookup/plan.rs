@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::range::{self, Bounds};
+use super::range::{self, TextBounds};
 use super::span::{KeyRange, Span, behind};
 use super::term::{Term, TermOp};
-use crate::catalog::{Rows, TableRef, View};
-use crate::model::template::{Field, KeyFilter, Part, Template};
+use crate::catalog::{RowForm, TableRef, View};
+use crate::model::template::{Field, KeyFilter, Template, TemplatePart};
 use crate::model::{Key, ViewName};
 
 /// Most requests of one lookup.
@@ -119,12 +119,12 @@ pub enum LookupError {
 /// Plans a lookup in a view.
 pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     let Some(rows) = view.rows() else { return Err(LookupError::NoRows { view: view.name.clone() }) };
-    Lookup { view, rows, terms }.plan()
+    PlannedLookup { view, rows, terms }.plan()
 }
 
-struct Lookup<'a> {
+struct PlannedLookup<'a> {
     view: &'a View,
-    rows: Rows<'a>,
+    rows: RowForm<'a>,
     terms: &'a [Term],
 }
 
@@ -133,14 +133,14 @@ struct KnownKey<'a> {
     /// The text as far as it is known; several where a bucket is unknown.
     heads: Vec<String>,
     /// The known bounds of the text behind it; `None` where the heads are the whole key.
-    rest: Option<Bounds>,
+    rest: Option<TextBounds>,
     /// The field at which the known part ends.
     stopped: Option<&'a Field>,
     /// The properties with terms in it.
     used: BTreeSet<&'a str>,
 }
 
-impl<'a> Lookup<'a> {
+impl<'a> PlannedLookup<'a> {
     fn plan(self) -> Result<LookupPlan, LookupError> {
         self.check_terms()?;
         let partition = self.known(self.rows.partition_key)?;
@@ -184,11 +184,11 @@ impl<'a> Lookup<'a> {
         let mut known = KnownKey { heads: vec![String::new()], rest: None, stopped: None, used: BTreeSet::new() };
         for part in template.parts() {
             let field = match part {
-                Part::Literal(literal) => {
+                TemplatePart::Literal(literal) => {
                     known.heads.iter_mut().for_each(|head| head.push_str(literal));
                     continue;
                 }
-                Part::Field(field) => field,
+                TemplatePart::Field(field) => field,
             };
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
             if let Some(term) = terms.iter().find(|term| term.op == TermOp::Equal) {
@@ -202,7 +202,7 @@ impl<'a> Lookup<'a> {
                 }
                 known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
             } else {
-                let bounds = if terms.is_empty() { Ok(Bounds::default()) } else { range::bounds(template, field, &terms) };
+                let bounds = if terms.is_empty() { Ok(TextBounds::default()) } else { range::bounds(template, field, &terms) };
                 // Where this field keeps no order, another one of the same property may.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
@@ -210,7 +210,7 @@ impl<'a> Lookup<'a> {
                     }
                     known.rest = Some(bounds);
                 } else {
-                    known.rest = Some(Bounds::default());
+                    known.rest = Some(TextBounds::default());
                 }
                 known.stopped = Some(field);
                 return Ok(known);
@@ -221,7 +221,7 @@ impl<'a> Lookup<'a> {
 
     /// A partition key must be known whole, or narrowed by a range or prefix.
     fn check_partition(&self, partition: &KnownKey<'_>) -> Result<(), LookupError> {
-        if partition.rest.as_ref().is_none_or(|rest| *rest != Bounds::default()) {
+        if partition.rest.as_ref().is_none_or(|rest| *rest != TextBounds::default()) {
             return Ok(());
         }
         let given = |property: &str| self.terms.iter().any(|term| term.property == property && term.op == TermOp::Equal);
@@ -262,7 +262,7 @@ impl<'a> Lookup<'a> {
         self.unusable(term, problem)
     }
 
-    fn span(&self, head: &str, rest: Option<&Bounds>) -> Result<(Span, String), LookupError> {
+    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, String), LookupError> {
         let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
         let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), head.to_owned())) };
         let prefix = format!("{head}{}", rest.prefix);

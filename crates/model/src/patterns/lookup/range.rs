@@ -8,7 +8,7 @@ use super::term::{Term, TermOp};
 
 /// The text of a field: from a text on, before another, beginning with a third.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct TextBounds {
     pub(super) from: Option<String>,
     pub(super) before: Option<String>,
     pub(super) prefix: String,
@@ -28,9 +28,9 @@ enum Order {
 }
 
 /// The bounds that some terms, none of them `=`, set to a field. The error says why there are none.
-pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Result<Bounds, String> {
+pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Result<TextBounds, String> {
     let order = order(field)?;
-    let mut bounds = Bounds::default();
+    let mut bounds = TextBounds::default();
     for term in terms {
         let text = |value: &str| text(template, field, value);
         match (term.op, order) {

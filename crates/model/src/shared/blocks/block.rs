@@ -6,7 +6,7 @@ use crate::model::{ETag, Member};
 
 /// A member's line, rendered once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+struct MemberLine {
     token: ETag,
     /// With its line break.
     text: String,
@@ -14,16 +14,16 @@ struct Line {
 
 /// Members in their order, each with its line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Block {
-    lines: BTreeMap<Member, Line>,
+pub(super) struct MemberBlock {
+    lines: BTreeMap<Member, MemberLine>,
     bytes: u64,
 }
 
-impl Block {
+impl MemberBlock {
     /// Reads the lines of a block; the problem, in words, where they are none.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(content).map_err(|error| format!("it is no UTF-8: {error}"))?;
-        let mut lines: Vec<(Member, Line)> = Vec::new();
+        let mut lines: Vec<(Member, MemberLine)> = Vec::new();
         for line in text.split_inclusive('\n') {
             let (member, token): (Member, ETag) = serde_json::from_str(line).map_err(|error| {
                 format!("the line {:?} is no member and its token: {error}", line.chars().take(200).collect::<String>())
@@ -34,7 +34,7 @@ impl Block {
             if let Some((before, _)) = lines.last().filter(|(before, _)| *before >= member) {
                 return Err(format!("the members are not sorted and unique: {before} comes before {member}"));
             }
-            lines.push((member, Line { token, text: line.to_owned() }));
+            lines.push((member, MemberLine { token, text: line.to_owned() }));
         }
         Ok(Self { lines: lines.into_iter().collect(), bytes: content.len() as u64 })
     }
@@ -70,7 +70,7 @@ impl Block {
         let mut text = serde_json::to_string(&(&member, &token)).unwrap_or_default();
         text.push('\n');
         self.bytes += text.len() as u64;
-        if let Some(before) = self.lines.insert(member, Line { token, text }) {
+        if let Some(before) = self.lines.insert(member, MemberLine { token, text }) {
             self.bytes -= before.text.len() as u64;
         }
     }

@@ -12,12 +12,12 @@ const VERSION: u32 = 1;
 pub(super) struct Head {
     pub(super) view: ViewName,
     pub(super) source: TableName,
-    pub(super) blocks: Vec<Entry>,
+    pub(super) blocks: Vec<BlockEntry>,
 }
 
 /// The head's entry for a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct BlockEntry {
     /// Its id; `None` where the list was written in one request.
     pub(super) id: Option<u128>,
     pub(super) bytes: u64,
@@ -48,7 +48,7 @@ impl Head {
             return Err(format!("its head has the version {}, and this version of evenkeel reads {VERSION}", wire.version));
         }
         let [source] = wire.source;
-        let mut blocks: Vec<Entry> = Vec::with_capacity(wire.blocks.len());
+        let mut blocks: Vec<BlockEntry> = Vec::with_capacity(wire.blocks.len());
         for (id, bytes, members, from) in wire.blocks {
             let id = if id.is_empty() {
                 None
@@ -59,7 +59,7 @@ impl Head {
             if !in_order {
                 return Err(format!("the blocks in its head are not in order: {from} is out of place"));
             }
-            blocks.push(Entry { id, bytes, members, from });
+            blocks.push(BlockEntry { id, bytes, members, from });
         }
         if blocks.is_empty() || (blocks.len() > 1 && blocks.iter().any(|block| block.id.is_none())) {
             return Err("its head does not name its blocks".to_owned());
@@ -74,7 +74,8 @@ impl Head {
 
     /// The line, with its line break.
     pub(super) fn render(self) -> Vec<u8> {
-        let block = |block: Entry| (block.id.map(|id| format!("{id:032x}")).unwrap_or_default(), block.bytes, block.members, block.from);
+        let block =
+            |block: BlockEntry| (block.id.map(|id| format!("{id:032x}")).unwrap_or_default(), block.bytes, block.members, block.from);
         let wire = Wire {
             version: VERSION,
             view: self.view,

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::BLOCK_BYTES;
-use super::block::Block;
-use super::head::{Entry, Head, separator};
+use super::block::MemberBlock;
+use super::head::{BlockEntry, Head, separator};
 use crate::model::{ETag, Member, Part, TableName, ViewName};
 use crate::shared::list::List;
-use crate::shared::{Change, Ended, Write};
+use crate::shared::{ChangeEnd, PartChange, PartWrite};
 
 /// A list in a blob: its head, and those of its blocks that were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedList {
     view: ViewName,
     source: TableName,
-    slots: Vec<Slot>,
+    slots: Vec<BlockSlot>,
     changed: bool,
     /// Most bytes of lines in a block, and of a list that is written in one request.
     block_bytes: u64,
@@ -23,7 +23,7 @@ pub struct BlockedList {
 
 /// A block and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Slot {
+struct BlockSlot {
     from: Member,
     /// Under which it is stored; nothing for a new one, and for one that was written with its head.
     id: Option<u128>,
@@ -32,12 +32,12 @@ struct Slot {
     bytes: u64,
     members: u64,
     /// Its lines, once they are read.
-    block: Option<Block>,
+    block: Option<MemberBlock>,
 }
 
 /// Result of reading the beginning of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedList {
     /// The head is longer: so many bytes, at most, are to be read.
     More(u64),
     /// The list.
@@ -46,7 +46,7 @@ pub enum Opened {
 
 /// How a list is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
+pub enum ListWrite {
     /// In one request.
     Whole(Vec<u8>),
     /// As blocks.
@@ -58,13 +58,13 @@ pub enum Written {
     },
 }
 
-impl Slot {
-    fn new(from: Member, block: Block) -> Self {
+impl BlockSlot {
+    fn new(from: Member, block: MemberBlock) -> Self {
         Self { from, id: None, at: 0, bytes: block.bytes(), members: block.len(), block: Some(block) }
     }
 
     /// Brings the figures in step with lines that have changed.
-    fn change(&mut self, change: impl FnOnce(&mut Block)) {
+    fn change(&mut self, change: impl FnOnce(&mut MemberBlock)) {
         if let Some(block) = &mut self.block {
             change(block);
             (self.id, self.bytes, self.members) = (None, block.bytes(), block.len());
@@ -75,27 +75,33 @@ impl Slot {
 impl BlockedList {
     /// A list without members.
     pub fn new(view: ViewName, source: TableName) -> Self {
-        Self { view, source, slots: vec![Slot::new(Member(Vec::new()), Block::default())], changed: false, block_bytes: BLOCK_BYTES }
+        Self {
+            view,
+            source,
+            slots: vec![BlockSlot::new(Member(Vec::new()), MemberBlock::default())],
+            changed: false,
+            block_bytes: BLOCK_BYTES,
+        }
     }
 
     /// A list that lay elsewhere until now.
     pub fn of(view: ViewName, source: TableName, list: List) -> Self {
-        let mut block = Block::default();
+        let mut block = MemberBlock::default();
         list.members.into_iter().for_each(|(member, token)| block.insert(member, token));
-        Self { view, source, slots: vec![Slot::new(Member(Vec::new()), block)], changed: true, block_bytes: BLOCK_BYTES }
+        Self { view, source, slots: vec![BlockSlot::new(Member(Vec::new()), block)], changed: true, block_bytes: BLOCK_BYTES }
     }
 
     /// Reads the beginning of a blob that is `length` bytes long in all.
-    pub fn open(beginning: &[u8], length: u64) -> Result<Opened, String> {
+    pub fn open(beginning: &[u8], length: u64) -> Result<OpenedList, String> {
         let Some(end) = beginning.iter().position(|byte| *byte == b'\n') else {
             let read = beginning.len() as u64;
-            return if read < length { Ok(Opened::More(length.min(read * 16))) } else { Err("it has no head".to_owned()) };
+            return if read < length { Ok(OpenedList::More(length.min(read * 16))) } else { Err("it has no head".to_owned()) };
         };
         let head = Head::parse(&beginning[..end])?;
         let mut at = end as u64 + 1;
         let mut slots = Vec::with_capacity(head.blocks.len());
-        for Entry { id, bytes, members, from } in head.blocks {
-            slots.push(Slot { from, id, at, bytes, members, block: None });
+        for BlockEntry { id, bytes, members, from } in head.blocks {
+            slots.push(BlockSlot { from, id, at, bytes, members, block: None });
             at = at.saturating_add(bytes);
         }
         if at != length {
@@ -109,7 +115,7 @@ impl BlockedList {
                 list.fill(slot, lines)?;
             }
         }
-        Ok(Opened::List(list))
+        Ok(OpenedList::List(list))
     }
 
     /// With blocks of at most so many bytes from now on.
@@ -171,7 +177,7 @@ impl BlockedList {
 
     /// Takes in the lines of a block.
     pub fn fill(&mut self, slot: usize, lines: &[u8]) -> Result<(), String> {
-        let block = Block::parse(lines)?;
+        let block = MemberBlock::parse(lines)?;
         let next = self.slots.get(slot + 1).map(|next| next.from.clone());
         let Some(slot) = self.slots.get_mut(slot) else { return Err(format!("it has no block {slot}")) };
         let first_fits = block.first().is_none_or(|first| *first >= slot.from);
@@ -191,23 +197,23 @@ impl BlockedList {
     }
 
     /// Applies a change to the member that it is about.
-    pub fn apply(&mut self, change: &Change) -> Result<Ended, String> {
-        let Some(Part::Member(member)) = &change.address.part else { return Ok(Ended::Lost) };
+    pub fn apply(&mut self, change: &PartChange) -> Result<ChangeEnd, String> {
+        let Some(Part::Member(member)) = &change.address.part else { return Ok(ChangeEnd::Lost) };
         let there = self.token(member)?;
         let slot = self.slot_of(member);
         Ok(match &change.write {
-            Write::Put { over, token } if over.as_ref() == there => {
+            PartWrite::Put { over, token } if over.as_ref() == there => {
                 self.slots[slot].change(|block| block.insert(member.clone(), token.clone()));
                 self.changed = true;
-                Ended::Done
+                ChangeEnd::Done
             }
-            Write::Drop(at) if Some(at) == there => {
+            PartWrite::Drop(at) if Some(at) == there => {
                 self.slots[slot].change(|block| block.remove(member));
                 self.changed = true;
-                Ended::Done
+                ChangeEnd::Done
             }
-            Write::Drop(_) if there.is_none() => Ended::Done,
-            Write::Put { .. } | Write::Drop(_) => Ended::Lost,
+            PartWrite::Drop(_) if there.is_none() => ChangeEnd::Done,
+            PartWrite::Put { .. } | PartWrite::Drop(_) => ChangeEnd::Lost,
         })
     }
 
@@ -278,7 +284,7 @@ impl BlockedList {
                         let from =
                             last.as_ref().zip(part.first()).map_or_else(|| slot.from.clone(), |(last, first)| separator(last, first));
                         last = part.last().cloned();
-                        slots.push(Slot::new(from, part));
+                        slots.push(BlockSlot::new(from, part));
                     }
                 }
                 block => {
@@ -296,15 +302,15 @@ impl BlockedList {
     }
 
     /// How it is to be written, once it is in shape. New blocks and the head get ids from `id`.
-    pub fn write(&mut self, mut id: impl FnMut() -> u128) -> Written {
-        let entry = |slot: &Slot| Entry { id: slot.id, bytes: slot.bytes, members: slot.members, from: slot.from.clone() };
+    pub fn write(&mut self, mut id: impl FnMut() -> u128) -> ListWrite {
+        let entry = |slot: &BlockSlot| BlockEntry { id: slot.id, bytes: slot.bytes, members: slot.members, from: slot.from.clone() };
         let head =
-            |slots: &[Slot]| Head { view: self.view.clone(), source: self.source.clone(), blocks: slots.iter().map(entry).collect() };
+            |slots: &[BlockSlot]| Head { view: self.view.clone(), source: self.source.clone(), blocks: slots.iter().map(entry).collect() };
         if let [slot] = self.slots.as_mut_slice() {
             slot.id = None;
             let mut content = head(&self.slots).render();
             self.blocks().for_each(|block| block.render(&mut content));
-            return Written::Whole(content);
+            return ListWrite::Whole(content);
         }
         let mut new = Vec::new();
         for slot in &mut self.slots {
@@ -319,7 +325,7 @@ impl BlockedList {
         let own = id();
         let all = std::iter::once(own).chain(self.slots.iter().filter_map(|slot| slot.id)).collect();
         new.push((own, head(&self.slots).render()));
-        Written::Blocks { new, all }
+        ListWrite::Blocks { new, all }
     }
 
     /// The ids of its blocks, without the head's: none where it was written in one request.
@@ -329,7 +335,7 @@ impl BlockedList {
 
     /// The members of the blocks that were read, in order, and their tokens.
     pub fn members(&self) -> impl Iterator<Item = (&Member, &ETag)> + Clone {
-        self.blocks().flat_map(Block::members)
+        self.blocks().flat_map(MemberBlock::members)
     }
 
     /// The list as it lies in a row.
@@ -337,7 +343,7 @@ impl BlockedList {
         List { members: self.members().map(|(member, token)| (member.clone(), token.clone())).collect::<BTreeMap<_, _>>() }
     }
 
-    fn blocks(&self) -> impl Iterator<Item = &Block> + Clone {
+    fn blocks(&self) -> impl Iterator<Item = &MemberBlock> + Clone {
         self.slots.iter().filter_map(|slot| slot.block.as_ref())
     }
 

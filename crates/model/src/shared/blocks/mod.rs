@@ -18,6 +18,6 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-pub use list::{BlockedList, Opened, Written};
+pub use list::{BlockedList, ListWrite, OpenedList};
 
 pub use crate::model::limits::LIST_BLOCK_BYTES as BLOCK_BYTES;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{AccountName, BlobName, ContainerName, ETag, ItemAddress, Member, Part, Site, TableName, ViewName};
-use crate::shared::{Change, Ended, Write};
+use crate::shared::{ChangeEnd, PartChange, PartWrite};
 
 fn view() -> ViewName {
     ViewName::new("by_name").unwrap()
@@ -18,21 +18,21 @@ fn member(rk: &str) -> Member {
     Member(vec!["Sales".to_owned(), rk.to_owned()])
 }
 
-fn change(rk: &str, write: Write) -> Change {
+fn change(rk: &str, write: PartWrite) -> PartChange {
     let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new("a").unwrap() };
-    Change {
+    PartChange {
         address: ItemAddress { view: view(), account: AccountName::main(), site, part: Some(Part::Member(member(rk))) },
         write,
         says: None,
     }
 }
 
-fn put(rk: &str, over: Option<u64>, token: u64) -> Change {
-    change(rk, Write::Put { over: over.map(ETag::token), token: ETag::token(token) })
+fn put(rk: &str, over: Option<u64>, token: u64) -> PartChange {
+    change(rk, PartWrite::Put { over: over.map(ETag::token), token: ETag::token(token) })
 }
 
-fn taken(rk: &str, at: u64) -> Change {
-    change(rk, Write::Drop(ETag::token(at)))
+fn taken(rk: &str, at: u64) -> PartChange {
+    change(rk, PartWrite::Drop(ETag::token(at)))
 }
 
 /// A blob, and the writes to it.
@@ -50,8 +50,8 @@ impl Blob {
         let mut read = first;
         loop {
             match BlockedList::open(&self.content[..read.min(self.content.len())], self.content.len() as u64).unwrap() {
-                Opened::More(more) => read = usize::try_from(more).unwrap(),
-                Opened::List(list) => return list,
+                OpenedList::More(more) => read = usize::try_from(more).unwrap(),
+                OpenedList::List(list) => return list,
             }
         }
     }
@@ -64,7 +64,7 @@ impl Blob {
         }
     }
 
-    fn change(&mut self, changes: &[Change]) -> Vec<Ended> {
+    fn change(&mut self, changes: &[PartChange]) -> Vec<ChangeEnd> {
         let mut list = if self.content.is_empty() { empty() } else { self.open(1_000) };
         let members = crate::shared::spilled::members_of(changes.iter().map(|change| &change.address), &view());
         let unread = list.unread_of(members);
@@ -92,12 +92,12 @@ impl Blob {
         self.ids = ids;
         self.written_whole = list.is_whole();
         match written {
-            Written::Whole(content) => {
+            ListWrite::Whole(content) => {
                 self.uploaded += content.len();
                 self.blocks.clear();
                 self.content = content;
             }
-            Written::Blocks { new, all } => {
+            ListWrite::Blocks { new, all } => {
                 self.uploaded += new.iter().map(|(_, content)| content.len()).sum::<usize>();
                 self.blocks.extend(new);
                 self.blocks.retain(|id, _| all.contains(id));
@@ -117,7 +117,7 @@ impl Blob {
 #[test]
 fn a_small_list_is_a_head_and_lines() {
     let mut blob = Blob::default();
-    assert_eq!(blob.change(&[put("한", None, 1), put("a,b\"c\\", None, 2), put("10", None, 3)]), [Ended::Done; 3]);
+    assert_eq!(blob.change(&[put("한", None, 1), put("a,b\"c\\", None, 2), put("10", None, 3)]), [ChangeEnd::Done; 3]);
     let text = String::from_utf8(blob.content.clone()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4);
@@ -128,14 +128,14 @@ fn a_small_list_is_a_head_and_lines() {
     assert!(blob.written_whole);
     assert_eq!(
         blob.change(&[put("10", None, 9), taken("10", 9), put("7", Some(1), 9), taken("7", 1)]),
-        [Ended::Lost, Ended::Lost, Ended::Lost, Ended::Done]
+        [ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Lost, ChangeEnd::Done]
     );
 }
 
 #[test]
 fn a_list_that_grows_is_split_and_one_change_writes_one_block_and_the_head() {
     let mut blob = Blob::default();
-    let all: Vec<Change> = (0..40_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
+    let all: Vec<PartChange> = (0..40_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
     blob.change(&all);
     assert!(!blob.written_whole && blob.blocks.len() > 5);
     assert!(blob.blocks.values().all(|block| block.len() as u64 <= BLOCK_BYTES));
@@ -150,11 +150,11 @@ fn a_list_that_grows_is_split_and_one_change_writes_one_block_and_the_head() {
 #[test]
 fn a_list_that_shrinks_is_joined_and_becomes_one_piece_again() {
     let mut blob = Blob::default();
-    let all: Vec<Change> = (0..20_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
+    let all: Vec<PartChange> = (0..20_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
     blob.change(&all);
     let blocks = blob.blocks.len();
     for from in (0..20_000).step_by(500) {
-        let some: Vec<Change> = (from..from + 490).map(|n| taken(&format!("{n:08}"), n)).collect();
+        let some: Vec<PartChange> = (from..from + 490).map(|n| taken(&format!("{n:08}"), n)).collect();
         blob.change(&some);
         if from == 10_000 {
             assert!(blob.blocks.len() < blocks);
@@ -192,7 +192,7 @@ fn a_block_that_is_left_alone_is_read_before_it_is_written_with_the_head() {
 #[test]
 fn what_is_no_list_is_refused() {
     let mut blob = Blob::default();
-    let all: Vec<Change> = (0..20_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
+    let all: Vec<PartChange> = (0..20_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
     blob.change(&all);
     let length = blob.content.len() as u64;
     let text = String::from_utf8(blob.content.clone()).unwrap();
@@ -220,7 +220,7 @@ fn what_is_no_list_is_refused() {
         let error = list.fill(1, broken.as_bytes()).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
-    assert!(BlockedList::open(&blob.content[..10], length).is_ok_and(|opened| matches!(opened, Opened::More(160))));
+    assert!(BlockedList::open(&blob.content[..10], length).is_ok_and(|opened| matches!(opened, OpenedList::More(160))));
 }
 
 proptest! {
@@ -244,7 +244,7 @@ proptest! {
                 }
             }
             let ended = blob.change(&changes);
-            prop_assert!(ended.iter().all(|ended| *ended == Ended::Done));
+            prop_assert!(ended.iter().all(|ended| *ended == ChangeEnd::Done));
             prop_assert!(blob.blocks.values().all(|block| block.len() as u64 <= BLOCK_BYTES));
             if !blob.content.is_empty() {
                 let found: Vec<(String, ETag)> = blob.members().into_iter().map(|(member, token)| (member.0[1][..3].to_owned(), token)).collect();

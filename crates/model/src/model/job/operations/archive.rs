@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, etag, key, view};
+use super::{Effect, JobFields, JobSubject, Operation, etag, key, view};
 use crate::model::job::{JobError, Listing};
 use crate::model::{ETag, EntityKey, ViewName};
 
@@ -46,7 +46,7 @@ impl JobFields for ArchiveFields {
 }
 
 impl Operation for ArchiveJob {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Archived(&self.archive, &self.key)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Archived(&self.archive, &self.key)
     }
 }

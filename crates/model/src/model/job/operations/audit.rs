@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, JobFields, Operation, Subject, Walked, table};
+use super::{Effect, JobFields, JobSubject, Operation, Walked, table};
 use crate::model::audit::{Audit, AuditCursor};
 use crate::model::cursor::JobCursor;
 use crate::model::job::JobError;
@@ -34,8 +34,8 @@ impl JobFields for AuditFields {
 }
 
 impl Operation for Audit {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Table(&self.table)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Table(&self.table)
     }
 
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, JobFields, Operation, Subject, Walked, table, view};
+use super::{Effect, JobFields, JobSubject, Operation, Walked, table, view};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
 use crate::model::cursor::JobCursor;
 use crate::model::job::JobError;
@@ -40,10 +40,10 @@ impl JobFields for BackfillFields {
 }
 
 impl Operation for Backfill {
-    fn subject(&self) -> Subject<'_> {
+    fn subject(&self) -> JobSubject<'_> {
         match &self.scope {
-            BackfillScope::Table(table) => Subject::Table(table),
-            BackfillScope::View(view) => Subject::View(view),
+            BackfillScope::Table(table) => JobSubject::Table(table),
+            BackfillScope::View(view) => JobSubject::View(view),
         }
     }
 

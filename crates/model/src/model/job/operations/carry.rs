@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, key, table, view};
+use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
 use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::Reach;
 use crate::model::cursor::JobCursor;
@@ -54,8 +54,8 @@ impl JobFields for CarryFields {
 }
 
 impl Operation for Carry {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Range(&self.view)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Range(&self.view)
     }
 
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, etag, primary};
+use super::{Effect, JobFields, JobSubject, Operation, etag, primary};
 use crate::model::ETag;
 use crate::model::job::{JobError, Listing, Primary};
 
@@ -44,7 +44,7 @@ impl JobFields for DeleteFields {
 }
 
 impl Operation for DeleteJob {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Primary(&self.primary.table, &self.primary.key)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Primary(&self.primary.table, &self.primary.key)
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, table};
+use super::{Effect, JobFields, JobSubject, Operation, table};
 use crate::model::cursor::JobCursor;
 use crate::model::drop_table::{DropTable, DropTableCursor};
 use crate::model::job::JobError;
@@ -30,8 +30,8 @@ impl JobFields for DropTableFields {
 }
 
 impl Operation for DropTable {
-    fn subject(&self) -> Subject<'_> {
-        Subject::DatedTable(&self.table)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::DatedTable(&self.table)
     }
 
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {

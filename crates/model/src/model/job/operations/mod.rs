@@ -35,7 +35,7 @@ use crate::model::{ETag, EntityKey, TableName, ViewName};
 /// A job, regardless of its operation.
 pub trait Operation {
     /// Its subject.
-    fn subject(&self) -> Subject<'_>;
+    fn subject(&self) -> JobSubject<'_>;
 
     /// Its cursor, where its subject is many entities.
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
@@ -65,7 +65,7 @@ pub trait Operation {
 
 /// Subject of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject<'a> {
+pub enum JobSubject<'a> {
     /// A primary.
     Primary(&'a TableName, &'a EntityKey),
     /// A primary, and its address after a move.
@@ -84,7 +84,7 @@ pub enum Subject<'a> {
     DatedTable(&'a TableName),
 }
 
-impl<'a> Subject<'a> {
+impl<'a> JobSubject<'a> {
     /// The key of a single primary; `None` for many.
     pub const fn key(self) -> Option<&'a EntityKey> {
         match self {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, primary};
+use super::{Effect, JobFields, JobSubject, Operation, primary};
 use crate::model::job::{JobError, Primary};
 
 /// A `move` job.
@@ -51,7 +51,7 @@ impl JobFields for MoveFields {
 }
 
 impl Operation for MoveJob {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Moved(&self.primary, &self.to)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Moved(&self.primary, &self.to)
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Effect, JobFields, Operation, Subject, etag, key, table};
+use super::{Effect, JobFields, JobSubject, Operation, etag, key, table};
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::job::{JobError, Listing};
 use crate::model::{BlobName, ETag, Entity, TableName, large, odata};
@@ -180,8 +180,8 @@ fn staged_blob(field: &str, fields: StagedFields) -> Result<StagedBlob, JobError
 }
 
 impl Operation for Put {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Primary(&self.table, &self.entity.key)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Primary(&self.table, &self.entity.key)
     }
 
     fn holds_entity(&self) -> bool {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, key, view};
+use super::{Effect, JobFields, JobSubject, Operation, key, view};
 use crate::model::job::{JobError, Listing};
 use crate::model::{EntityKey, ViewName};
 
@@ -40,7 +40,7 @@ impl JobFields for RestoreFields {
 }
 
 impl Operation for RestoreJob {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Restored(&self.archive, &self.key)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Restored(&self.archive, &self.key)
     }
 }

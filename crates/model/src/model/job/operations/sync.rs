@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, Operation, Subject, primary};
+use super::{Effect, JobFields, JobSubject, Operation, primary};
 use crate::model::job::{JobError, Listing, Primary};
 
 /// A `sync` job.
@@ -54,8 +54,8 @@ impl JobFields for SyncFields {
 }
 
 impl Operation for SyncJob {
-    fn subject(&self) -> Subject<'_> {
-        Subject::Primary(&self.primary.table, &self.primary.key)
+    fn subject(&self) -> JobSubject<'_> {
+        JobSubject::Primary(&self.primary.table, &self.primary.key)
     }
 
     /// A run of a plain one would not do for a thorough one.

@@ -1,4 +1,4 @@
-//! The weather that one worker lives in, from its start to its end.
+//! The faults that one worker meets, from its start to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::EMPLOYEES;
-use super::climate::{Climate, Draw, Lane, Refusal, seconds};
-use super::fault::Fault;
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::stage::{GET_MESSAGES, Stage, about};
-use evenkeel::adapters::sim::{OperationInfo, Verdict, Weather};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
 
@@ -27,17 +27,17 @@ const SLOWEST: f64 = 90.0;
 /// While a gateway answers by itself, it does so to this share of the requests.
 const GATEWAY_SHARE: f64 = 0.5;
 /// An answer that comes when nobody waits for it any more.
-const TOO_LATE: Verdict = Verdict::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
+const TOO_LATE: FaultDecision = FaultDecision::AnswerLate { answers: Duration::from_mins(1), patience: PATIENCE };
 
-/// The weather of one worker, from its start to its end.
-pub(super) struct Sky {
+/// Injects the faults of one worker, from its start to its end.
+pub(super) struct FaultInjector {
     stage: Arc<Stage>,
-    climate: Arc<Climate>,
+    fault_plan: Arc<FaultPlan>,
     caller: u32,
     chance: SeededChance,
     life: Arc<Life>,
     /// Until when a lane has asked this worker to wait.
-    asked: Mutex<BTreeMap<Lane, Duration>>,
+    asked: Mutex<BTreeMap<FaultScope, Duration>>,
     /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
     /// Whether requests are refused in the middle of their attempts.
@@ -51,19 +51,19 @@ struct Life {
     crashed: Notify,
 }
 
-impl Sky {
-    pub(super) fn new(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance) -> Self {
-        Self::over(stage, climate, caller, chance, Arc::default())
+impl FaultInjector {
+    pub(super) fn new(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: SeededChance) -> Self {
+        Self::over(stage, fault_plan, caller, chance, Arc::default())
     }
 
-    /// The weather of another account, over the same worker.
-    pub(super) fn beside(&self, climate: Arc<Climate>, chance: SeededChance) -> Self {
-        Self::over(Arc::clone(&self.stage), climate, self.caller, chance, Arc::clone(&self.life))
+    /// The faults of another account, over the same worker.
+    pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, chance: SeededChance) -> Self {
+        Self::over(Arc::clone(&self.stage), fault_plan, self.caller, chance, Arc::clone(&self.life))
     }
 
-    fn over(stage: Arc<Stage>, climate: Arc<Climate>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
-        let refuses = REFUSALS.iter().any(|(fault, _)| climate.rates[*fault as usize] > 0.0);
-        Self { stage, climate, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
+    fn over(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
+        let refuses = REFUSALS.iter().any(|(fault, _)| fault_plan.rates[*fault as usize] > 0.0);
+        Self { stage, fault_plan, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
     }
 
     /// Waits until the worker crashes.
@@ -72,12 +72,12 @@ impl Sky {
     }
 
     /// Whether this fault strikes this operation.
-    fn strikes(&self, fault: Fault, operation: &OperationInfo) -> bool {
-        self.strikes_at(self.climate.rates[fault as usize], fault, operation)
+    fn strikes(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
+        self.strikes_at(self.fault_plan.rates[fault as usize], fault, operation)
     }
 
     /// Whether it does at another rate.
-    fn strikes_at(&self, rate: f64, fault: Fault, operation: &OperationInfo) -> bool {
+    fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
         let strikes = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(fault);
         if strikes {
             self.stage.struck(fault, self.caller, operation);
@@ -86,18 +86,19 @@ impl Sky {
     }
 
     /// What the service as a whole, or the partition, does to every request now.
-    fn refused(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.stage.elapsed();
         let service = operation.what.service();
-        let outage = self.climate.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
+        let outage =
+            self.fault_plan.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
         if let Some(outage) = outage {
             let (fault, verdict) = match outage.refusal {
-                Refusal::Refused => (Fault::Outage, Verdict::Fail(ErrorClass::Refused)),
-                Refusal::Failing => (Fault::Outage, Verdict::Fail(ErrorClass::Transient { retry_after: None })),
-                Refusal::Busy => (Fault::Outage, Verdict::Fail(ErrorClass::Throttled { retry_after: None })),
-                Refusal::Silent => (Fault::Outage, Verdict::Fail(ErrorClass::Ambiguous)),
-                Refusal::Reset => (Fault::DeafOutage, Verdict::LoseAnswer),
-                Refusal::Deaf => (Fault::DeafOutage, TOO_LATE),
+                OutageKind::Refused => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Refused)),
+                OutageKind::Failing => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
+                OutageKind::Busy => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+                OutageKind::Silent => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
+                OutageKind::Reset => (FaultKind::DeafOutage, FaultDecision::LoseAnswer),
+                OutageKind::Deaf => (FaultKind::DeafOutage, TOO_LATE),
             };
             if self.stage.strike(fault) {
                 self.stage.struck(fault, self.caller, operation);
@@ -107,8 +108,8 @@ impl Sky {
         if let Some(verdict) = self.unheard(operation, now) {
             return Some(verdict);
         }
-        let burst = self.climate.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
-        let fault = if burst.retry_after.is_some() { Fault::RetryAfter } else { Fault::Throttling };
+        let burst = self.fault_plan.bursts.iter().find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
+        let fault = if burst.retry_after.is_some() { FaultKind::RetryAfter } else { FaultKind::Throttling };
         let strikes = self.stage.strike(fault);
         if strikes {
             self.stage.struck(fault, self.caller, operation);
@@ -119,57 +120,59 @@ impl Sky {
                 self.stage.asked_to_wait(self.caller, wait);
             }
         }
-        strikes.then_some(Verdict::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
+        strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
     }
 
     /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
-    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<Verdict> {
-        let hazards = &self.climate.hazards;
+    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
+        let hazards = &self.fault_plan.hazards;
         let unheard = hazards.unheard.iter().find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
         if let Some(unheard) = unheard
-            && self.strikes_at(1.0, Fault::Unheard, operation)
+            && self.strikes_at(1.0, FaultKind::Unheard, operation)
         {
-            return Some(if unheard.slow { TOO_LATE } else { Verdict::LoseAnswer });
+            return Some(if unheard.slow { TOO_LATE } else { FaultDecision::LoseAnswer });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
         // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
-        let verdict = if operation.writes { Verdict::LoseAnswer } else { Verdict::Fail(ErrorClass::Throttled { retry_after: None }) };
-        (gateway && self.strikes_at(GATEWAY_SHARE, Fault::Gateway, operation)).then_some(verdict)
+        let verdict =
+            if operation.writes { FaultDecision::LoseAnswer } else { FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }) };
+        (gateway && self.strikes_at(GATEWAY_SHARE, FaultKind::Gateway, operation)).then_some(verdict)
     }
 
     /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
-    fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<Verdict> {
+    fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
-            let rate = self.climate.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
-            (operation.writes || *fault != Fault::TooLarge) && self.strikes_at(rate, *fault, operation)
+            let rate = self.fault_plan.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
+            (operation.writes || *fault != FaultKind::TooLarge) && self.strikes_at(rate, *fault, operation)
         });
-        refusal.map(|(_, class)| Verdict::Fail(class))
+        refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
 
     /// The refusal of a write of the one row that is refused.
-    fn refused_row(&self, operation: &OperationInfo) -> Option<Verdict> {
-        let row = self.climate.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
+    fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
+        let row =
+            self.fault_plan.hazards.refused_row.as_ref().filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
         let index = match &operation.what {
             What::Entity(table, key) if row.is(table, key) => None,
             What::Partition(table, _) => Some(operation.rows.iter().position(|key| row.is(table, key))?),
             _ => return None,
         };
-        self.strikes_at(1.0, Fault::RefusedRow, operation).then_some(Verdict::RefuseRow(ErrorClass::Permanent, index))
+        self.strikes_at(1.0, FaultKind::RefusedRow, operation).then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
     /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
-    fn recreated(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
             What::Entity(table, _) => operation.name == "Delete Entity" && table.as_str() == EMPLOYEES,
             What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
             _ => false,
         };
-        let arms = may_delete && self.climate.rates[Fault::Recreated as usize] > 0.0 && self.stage.is_allowed(Fault::Recreated);
-        if !arms || !self.strikes_at(self.climate.rates[Fault::Recreated as usize], Fault::AnswerLost, operation) {
+        let arms = may_delete && self.fault_plan.rates[FaultKind::Recreated as usize] > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
+        if !arms || !self.strikes_at(self.fault_plan.rates[FaultKind::Recreated as usize], FaultKind::AnswerLost, operation) {
             return None;
         }
         self.stage.recreate_what_is_deleted_by(operation.number);
-        Some(Verdict::LoseAnswer)
+        Some(FaultDecision::LoseAnswer)
     }
 
     /// A worker that was asked to wait sends nothing before its time.
@@ -182,42 +185,42 @@ impl Sky {
     }
 
     /// What strikes this one request.
-    fn strike(&self, operation: &OperationInfo) -> Option<Verdict> {
+    fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.chance);
         let later = || seconds(draw.magnitude(0.05, OLDEST_REQUEST));
-        if self.strikes(Fault::ErrorBefore, operation) {
+        if self.strikes(FaultKind::ErrorBefore, operation) {
             let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
             let class =
                 *draw.of(&[ErrorClass::Refused, ErrorClass::Transient { retry_after: None }, ErrorClass::Throttled { retry_after }]);
             if let (ErrorClass::Throttled { retry_after: Some(wait) }, Service::Queue) = (class, operation.what.service()) {
                 self.stage.asked_to_wait(self.caller, wait);
             }
-            return Some(Verdict::Fail(class));
+            return Some(FaultDecision::Fail(class));
         }
-        if self.strikes(Fault::RequestLost, operation) {
-            return Some(Verdict::Fail(ErrorClass::Ambiguous));
+        if self.strikes(FaultKind::RequestLost, operation) {
+            return Some(FaultDecision::Fail(ErrorClass::Ambiguous));
         }
-        if self.strikes(Fault::AnswerLost, operation) {
-            return Some(Verdict::LoseAnswer);
+        if self.strikes(FaultKind::AnswerLost, operation) {
+            return Some(FaultDecision::LoseAnswer);
         }
-        if operation.writes && self.strikes(Fault::LateArrival, operation) {
+        if operation.writes && self.strikes(FaultKind::LateArrival, operation) {
             let patience = if draw.happens(0.5) { Duration::ZERO } else { PATIENCE };
-            return Some(Verdict::Delayed { arrives: patience + later(), patience });
+            return Some(FaultDecision::Delayed { arrives: patience + later(), patience });
         }
-        if self.strikes(Fault::SlowRequest, operation) {
-            return Some(Verdict::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+        if self.strikes(FaultKind::SlowRequest, operation) {
+            return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
         }
-        if self.strikes(Fault::SlowAnswer, operation) {
-            return Some(Verdict::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
+        if self.strikes(FaultKind::SlowAnswer, operation) {
+            return Some(FaultDecision::AnswerLate { answers: seconds(draw.magnitude(1.0, SLOWEST)), patience: PATIENCE });
         }
-        if self.strikes(Fault::CrashAfter, operation) {
+        if self.strikes(FaultKind::CrashAfter, operation) {
             self.die();
-            return Some(Verdict::NeverAnswer);
+            return Some(FaultDecision::NeverAnswer);
         }
-        if operation.writes && self.strikes(Fault::CrashInFlight, operation) {
+        if operation.writes && self.strikes(FaultKind::CrashInFlight, operation) {
             self.die();
             let arrives = later();
-            return Some(Verdict::Delayed { arrives, patience: arrives });
+            return Some(FaultDecision::Delayed { arrives, patience: arrives });
         }
         None
     }
@@ -235,17 +238,17 @@ impl Sky {
 }
 
 #[async_trait]
-impl Weather for Sky {
-    async fn before(&self, operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for FaultInjector {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
         self.stage.sends(self.caller, operation);
-        sleep(seconds(self.chance.between(self.climate.latency.start, self.climate.latency.end))).await;
+        sleep(seconds(self.chance.between(self.fault_plan.latency.start, self.fault_plan.latency.end))).await;
         self.unless_dead().await;
         if self.stage.is_calm() {
-            return Verdict::Execute;
+            return FaultDecision::Execute;
         }
-        if self.strikes(Fault::CrashBefore, operation) {
+        if self.strikes(FaultKind::CrashBefore, operation) {
             self.die();
             std::future::pending::<()>().await;
         }
@@ -258,28 +261,28 @@ impl Weather for Sky {
         if verdict.is_some() {
             failed().extend(request);
         }
-        verdict.unwrap_or(Verdict::Execute)
+        verdict.unwrap_or(FaultDecision::Execute)
     }
 
     fn page(&self, _what: &What) -> Option<usize> {
-        let rate = self.climate.rates[Fault::ShortPage as usize];
-        let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(Fault::ShortPage);
+        let rate = self.fault_plan.rates[FaultKind::ShortPage as usize];
+        let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
         short.then(|| Draw(&self.chance).below(3))
     }
 }
 
-/// Fair weather, with a wait before each operation.
+/// No faults, with a wait before each operation.
 pub(super) struct Breeze(pub(super) SeededChance);
 
 #[async_trait]
-impl Weather for Breeze {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
+impl FaultPolicy for Breeze {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         sleep(seconds(self.0.between(0.001, 0.01))).await;
-        Verdict::Execute
+        FaultDecision::Execute
     }
 }
 
-impl Lane {
+impl FaultScope {
     fn carries(&self, what: &What) -> bool {
         match (self, what) {
             (Self::Partition(table, pk), What::Partition(other, key)) => other.as_str() == *table && key.as_str() == *pk,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::Blobs;
-use evenkeel::adapters::sim::{SimWorld, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
 use evenkeel::model::{AccountName, Row};
 use evenkeel::ports::Account;
 
@@ -22,22 +22,22 @@ const NUMBERS: u64 = 1 << 40;
 
 /// The accounts.
 #[derive(Clone)]
-pub(super) struct Realm {
+pub(super) struct SimulatedAccounts {
     pub(super) main: SimWorld,
     pub(super) abroad: Option<SimWorld>,
 }
 
-/// The weather of each account.
+/// The fault policy of each account.
 #[derive(Clone)]
-pub(super) struct Weathers {
-    pub(super) main: Arc<dyn Weather>,
-    pub(super) abroad: Arc<dyn Weather>,
+pub(super) struct FaultPolicies {
+    pub(super) main: Arc<dyn FaultPolicy>,
+    pub(super) abroad: Arc<dyn FaultPolicy>,
 }
 
-impl Weathers {
+impl FaultPolicies {
     /// The same for both.
-    pub(super) fn same(weather: Arc<dyn Weather>) -> Self {
-        Self { main: Arc::clone(&weather), abroad: weather }
+    pub(super) fn same(policy: Arc<dyn FaultPolicy>) -> Self {
+        Self { main: Arc::clone(&policy), abroad: policy }
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn account_of(table: &str) -> AccountName {
     if ABROAD.contains(&table) { abroad() } else { AccountName::main() }
 }
 
-impl Realm {
+impl SimulatedAccounts {
     /// Of one account, or of two.
     pub(super) fn new(main: SimWorld, abroad: Option<SimWorld>) -> Self {
         if let Some(abroad) = &abroad {
@@ -62,9 +62,9 @@ impl Realm {
     }
 
     /// The accounts as a caller sees them.
-    pub(super) fn seen_by(&self, caller: u32, weathers: &Weathers) -> Self {
-        let abroad = self.abroad.as_ref().map(|world| world.seen_by(caller, Arc::clone(&weathers.abroad)));
-        Self { main: self.main.seen_by(caller, Arc::clone(&weathers.main)), abroad }
+    pub(super) fn seen_by(&self, caller: u32, policies: &FaultPolicies) -> Self {
+        let abroad = self.abroad.as_ref().map(|world| world.seen_by(caller, Arc::clone(&policies.abroad)));
+        Self { main: self.main.seen_by(caller, Arc::clone(&policies.main)), abroad }
     }
 
     /// The accounts, by name.

@@ -9,9 +9,9 @@ use crate::ports::{ErrorClass, What};
 
 /// Decides what happens to each operation. Called before every one, in the order in which they are sent.
 #[async_trait]
-pub trait Weather: Send + Sync {
+pub trait FaultPolicy: Send + Sync {
     /// What happens to this operation. May wait; never returning is a caller that crashed.
-    async fn before(&self, operation: &OperationInfo) -> Verdict;
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision;
 
     /// How many rows a page of a query has at most, where it is to be short; it may have none, and names a continuation all the same.
     fn page(&self, what: &What) -> Option<usize> {
@@ -37,7 +37,7 @@ pub struct OperationInfo {
 
 /// What happens to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FaultDecision {
     /// It is executed and answered.
     Execute,
     /// It is not executed, and fails with this class.
@@ -69,11 +69,11 @@ pub enum Verdict {
 
 /// Everything is executed and answered.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Fair;
+pub struct NoFaults;
 
 #[async_trait]
-impl Weather for Fair {
-    async fn before(&self, _operation: &OperationInfo) -> Verdict {
-        Verdict::Execute
+impl FaultPolicy for NoFaults {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+        FaultDecision::Execute
     }
 }

@@ -1,4 +1,4 @@
-//! An account whose requests wait on a desk until somebody answers them: what lets a run be polled by hand.
+//! An account whose requests are recorded and wait until somebody answers them: what lets a run be polled by hand.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,9 @@ use evenkeel::ports::{
     TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
 };
 
-/// A request that lies on the desk.
+/// A recorded request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Request {
+pub(super) enum StoreRequest {
     /// Reads an entity, or some of its properties.
     Get(TableName, EntityKey, Option<Vec<String>>),
     /// Writes an entity.
@@ -39,40 +39,40 @@ pub(super) enum Reply {
     Failed(ErrorClass, Option<usize>),
 }
 
-/// The desk.
+/// The recorded requests, in their order.
 #[derive(Default)]
-pub(super) struct Desk(Mutex<Vec<Slot>>);
+pub(super) struct RequestRecorder(Mutex<Vec<RequestSlot>>);
 
 #[derive(Default)]
-struct Slot {
-    request: Option<Request>,
+struct RequestSlot {
+    request: Option<StoreRequest>,
     reply: Option<Reply>,
     waker: Option<Waker>,
 }
 
-impl Desk {
-    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+impl RequestRecorder {
+    fn slots(&self) -> MutexGuard<'_, Vec<RequestSlot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An account whose requests lie here; nothing that is searched asks for blobs.
+    /// An account whose requests are recorded here; nothing that is searched asks for blobs.
     pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
-        let clerk = Arc::new(Clerk(Arc::clone(self)));
-        Account { tables: Arc::clone(&clerk) as Arc<dyn TableStore>, queues: clerk, blobs, clocks: Arc::default() }
+        let stores = Arc::new(RecordingStores(Arc::clone(self)));
+        Account { tables: Arc::clone(&stores) as Arc<dyn TableStore>, queues: stores, blobs, clocks: Arc::default() }
     }
 
-    /// Everything off the desk.
+    /// Forgets all requests.
     pub(super) fn clear(&self) {
         self.slots().clear();
     }
 
-    /// How many requests were ever laid here.
+    /// How many requests were recorded.
     pub(super) fn len(&self) -> usize {
         self.slots().len()
     }
 
     /// The n-th request.
-    pub(super) fn request(&self, n: usize) -> Option<Request> {
+    pub(super) fn request(&self, n: usize) -> Option<StoreRequest> {
         self.slots().get(n).and_then(|slot| slot.request.clone())
     }
 
@@ -87,13 +87,13 @@ impl Desk {
         }
     }
 
-    fn ask(&self, request: Request) -> impl Future<Output = Reply> + Send + '_ {
+    fn ask(&self, request: StoreRequest) -> impl Future<Output = Reply> + Send + '_ {
         let mut number = None;
         let mut request = Some(request);
         poll_fn(move |context| {
             let mut slots = self.slots();
             let number = *number.get_or_insert_with(|| {
-                slots.push(Slot { request: request.take(), ..Slot::default() });
+                slots.push(RequestSlot { request: request.take(), ..RequestSlot::default() });
                 slots.len() - 1
             });
             let Some(slot) = slots.get_mut(number) else { return Poll::Pending };
@@ -106,8 +106,8 @@ impl Desk {
     }
 }
 
-/// Who takes requests to the desk.
-struct Clerk(Arc<Desk>);
+/// Stores that record their requests.
+struct RecordingStores(Arc<RequestRecorder>);
 
 fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
     let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
@@ -120,9 +120,9 @@ fn unknown<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl TableStore for Clerk {
+impl TableStore for RecordingStores {
     async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
-        match self.0.ask(Request::Get(table.clone(), key.clone(), select.map(<[String]>::to_vec))).await {
+        match self.0.ask(StoreRequest::Get(table.clone(), key.clone(), select.map(<[String]>::to_vec))).await {
             Reply::Row(row) => Ok(row),
             Reply::Failed(class, index) => Err(error(class, index)),
             Reply::Written(_) | Reply::Queued => unknown(),
@@ -130,7 +130,7 @@ impl TableStore for Clerk {
     }
 
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
-        match self.0.ask(Request::Apply(table.clone(), operation.clone())).await {
+        match self.0.ask(StoreRequest::Apply(table.clone(), operation.clone())).await {
             Reply::Written(etags) => Ok(etags.into_iter().next().flatten()),
             Reply::Failed(class, _) => Err(error(class, None)),
             Reply::Row(_) | Reply::Queued => unknown(),
@@ -138,7 +138,7 @@ impl TableStore for Clerk {
     }
 
     async fn transact(&self, table: &TableName, _: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
-        match self.0.ask(Request::Transact(table.clone(), operations.to_vec())).await {
+        match self.0.ask(StoreRequest::Transact(table.clone(), operations.to_vec())).await {
             Reply::Written(etags) => Ok(etags),
             Reply::Failed(class, index) => Err(error(class, index)),
             Reply::Row(_) | Reply::Queued => unknown(),
@@ -163,9 +163,9 @@ impl TableStore for Clerk {
 }
 
 #[async_trait]
-impl QueueStore for Clerk {
+impl QueueStore for RecordingStores {
     async fn put(&self, _: &QueueName, text: &str, _: Duration, _: Ttl) -> Result<SentMessage, StoreError> {
-        match self.0.ask(Request::Put(text.to_owned())).await {
+        match self.0.ask(StoreRequest::Put(text.to_owned())).await {
             Reply::Queued => Ok(SentMessage { id: String::new(), pop_receipt: String::new() }),
             Reply::Failed(class, index) => Err(error(class, index)),
             Reply::Row(_) | Reply::Written(_) => unknown(),

@@ -30,14 +30,14 @@ use crate::telemetry::names;
 
 /// An account in its decorator stack, with handles on the layers.
 #[derive(Clone)]
-pub struct Worn {
+pub struct DecoratedAccount {
     /// The account, to be used in place of the bare one.
     pub account: Account,
     /// Its circuits, for [`Circuits`](super::circuit::Circuits).
     pub circuit: Arc<Circuit>,
     /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// Lanes withheld for a while.
+    /// Scopes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
@@ -54,15 +54,15 @@ pub enum Grouping {
     Apart,
 }
 
-/// Dresses an account. Install the metrics recorder first: gauges start at zero here.
-pub fn wear(
+/// Decorates an account. Install the metrics recorder first: gauges start at zero here.
+pub fn decorate(
     name: &AccountName,
     bare: &Account,
     grouping: Grouping,
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
-) -> Worn {
+) -> DecoratedAccount {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
@@ -80,12 +80,12 @@ pub fn wear(
         blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
         clocks: paced.clocks,
     };
-    Worn { account, circuit, counts, pace, retry }
+    DecoratedAccount { account, circuit, counts, pace, retry }
 }
 
 /// A sink in its decorator stack, with handles on the layers.
 #[derive(Clone)]
-pub struct WornSink {
+pub struct DecoratedSink {
     /// The sink, to be used in place of the bare one.
     pub sink: Arc<dyn Sink>,
     /// Its circuit breaker. It is not reported to the worker: work on other stores has no need of this one, and jobs
@@ -93,20 +93,20 @@ pub struct WornSink {
     pub circuit: Arc<Circuit>,
     /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
-    /// Lanes withheld for a while.
+    /// Scopes withheld for a while.
     pub pace: Arc<Pace>,
     /// How requests are tried again; may be changed.
     pub retry: Arc<ArcSwap<RetryPolicy>>,
 }
 
-/// Dresses a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
-pub fn wear_sink(
+/// Decorates a sink as an account is, its writes gathered. Install the metrics recorder first: gauges start at zero here.
+pub fn decorate_sink(
     name: &AccountName,
     bare: Arc<dyn Sink>,
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
-) -> WornSink {
+) -> DecoratedSink {
     let retry = Arc::new(ArcSwap::from_pointee(retry));
     let counts = Arc::new(RequestCounts::new());
     let observe = Arc::new(Observe::new(name, clock.clone(), counts.clone()));
@@ -117,7 +117,7 @@ pub fn wear_sink(
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced));
     let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED));
-    WornSink { sink, circuit, counts, pace, retry }
+    DecoratedSink { sink, circuit, counts, pace, retry }
 }
 
 /// An account with one layer around its three services.

@@ -15,17 +15,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::archives::SINK;
-use super::climate::{Climate, Draw, JOBS, chance};
 use super::company::queue;
-use super::fault::Fault;
-use super::realm::{Realm, Weathers};
-use super::releases::{Releases, Term, is_refusal};
-use super::sky::Sky;
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
+use super::injector::FaultInjector;
+use super::releases::{ReleaseWorker, Releases, is_refusal};
+use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
 use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel::adapters::circuit::Circuits;
-use evenkeel::adapters::sim::{REFUSED, Weather};
+use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
+use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
 use evenkeel::adapters::system::SeededChance;
-use evenkeel::adapters::wear::{Grouping, wear, wear_sink};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::AccountName;
 use evenkeel::model::job::Primary;
@@ -44,13 +44,13 @@ const AWAY: f64 = 120.0;
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
 /// Everything that workers need.
-pub(super) struct Crew {
+pub(super) struct WorkerFleet {
     pub(super) seed: u64,
     pub(super) stage: Arc<Stage>,
-    pub(super) climate: Arc<Climate>,
-    /// The climate of the other account, where there is one.
-    pub(super) abroad: Arc<Climate>,
-    pub(super) realm: Realm,
+    pub(super) fault_plan: Arc<FaultPlan>,
+    /// The fault plan of the other account, where there is one.
+    pub(super) abroad: Arc<FaultPlan>,
+    pub(super) sim_accounts: SimulatedAccounts,
     /// The last catalog.
     pub(super) catalog: Arc<Catalog>,
     /// The catalogs that follow each other, where several do.
@@ -61,13 +61,13 @@ pub(super) struct Crew {
 }
 
 /// How a worker ended.
-enum End {
+enum WorkerEnd {
     Crashed,
     Stopped(anyhow::Result<()>),
 }
 
 /// What a worker is made of.
-pub(super) struct Gear {
+pub(super) struct WorkerSetup {
     pub(super) caller: u32,
     number: u64,
     pub(super) stores: Stores,
@@ -78,16 +78,16 @@ pub(super) struct Gear {
     engines: Arc<dyn Chance>,
 }
 
-impl Crew {
+impl WorkerFleet {
     pub(super) fn new(
         seed: u64,
         stage: Arc<Stage>,
-        (climate, abroad): (Arc<Climate>, Arc<Climate>),
-        realm: Realm,
+        (fault_plan, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
+        sim_accounts: SimulatedAccounts,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
-        let clocks = (0..climate.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
-        Self { seed, stage, climate, abroad, realm, catalog, releases, clocks, started: AtomicU64::new(0) }
+        let clocks = (0..fault_plan.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
+        Self { seed, stage, fault_plan, abroad, sim_accounts, catalog, releases, clocks, started: AtomicU64::new(0) }
     }
 
     /// The service's clock.
@@ -99,7 +99,7 @@ impl Crew {
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
         let chance = chance(self.seed, 1_000 + slot as u64);
         let draw = Draw(&chance);
-        let mut terms: Vec<Duration> = self.climate.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
+        let mut terms: Vec<Duration> = self.fault_plan.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
         terms.extend(self.releases.iter().flat_map(|releases| releases.restarts(slot)));
         terms.sort_unstable_by(|a, b| b.cmp(a));
         while !curtain.is_cancelled() {
@@ -113,26 +113,27 @@ impl Crew {
     async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let sky = Arc::new(Sky::new(Arc::clone(&self.stage), Arc::clone(&self.climate), caller, chance(self.seed, 2_000 + number)));
-        let beside = Arc::new(sky.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
-        let weathers = Weathers { main: Arc::clone(&sky) as _, abroad: beside };
-        let Some(gear) = self.gear(caller, Some(slot), number, &weathers) else { return };
+        let injector =
+            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), caller, chance(self.seed, 2_000 + number)));
+        let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
+        let policies = FaultPolicies { main: Arc::clone(&injector) as _, abroad: beside };
+        let Some(setup) = self.setup(caller, Some(slot), number, &policies) else { return };
         let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
         self.stage.tell(|| format!("{} starts", super::stage::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
-            let mut running = Box::pin(self.works(&gear, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
-            let mut tending = pin!(self.tend_on(&gear));
+            let mut running = Box::pin(self.works(&setup, (Mode::Forever, release.map(|(release, _)| release), Some(slot)), &shutdown));
+            let mut tending = pin!(self.tend_on(&setup));
             loop {
                 let next_term = terms.last().map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
                 tokio::select! {
                     biased;
-                    () = sky.crashed() => {
+                    () = injector.crashed() => {
                         self.stage.explain(caller);
-                        break End::Crashed;
+                        break WorkerEnd::Crashed;
                     }
-                    ended = &mut running => break End::Stopped(ended),
+                    ended = &mut running => break WorkerEnd::Stopped(ended),
                     never = &mut tending, if told.is_none() => match never {},
                     () = curtain.cancelled(), if told.is_none() => {
                         told = Some(self.stage.elapsed());
@@ -141,7 +142,7 @@ impl Crew {
                     }
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
                         terms.pop();
-                        if self.stage.strike(Fault::Sigterm) {
+                        if self.stage.strike(FaultKind::Sigterm) {
                             self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
                             told = Some(self.stage.elapsed());
                             self.stage.explain(caller);
@@ -153,32 +154,33 @@ impl Crew {
         };
         // What it had and did not settle will be delivered again, and that is nobody's fault.
         self.stage.explain(caller);
-        self.stage.tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, End::Crashed) { "crashes" } else { "ends" }));
+        self.stage
+            .tell(|| format!("{} {}", super::stage::name(caller), if matches!(end, WorkerEnd::Crashed) { "crashes" } else { "ends" }));
         match (end, told) {
             // Whoever starts it starts it again: its queues could not be created, for a request was refused.
-            (End::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
+            (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
             // Its catalog is not the recorded one.
-            (End::Stopped(Err(error)), _)
+            (WorkerEnd::Stopped(Err(error)), _)
                 if error.chain().any(is_refusal)
                     && self.releases.as_ref().is_some_and(|releases| release != Some((releases.last(), releases.last()))) => {}
-            (End::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
-            (End::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
-            (End::Stopped(Ok(())), Some(told)) => {
+            (WorkerEnd::Stopped(Err(error)), _) => self.stage.violated(format!("a worker ended by itself: {error:#}")),
+            (WorkerEnd::Stopped(Ok(())), None) => self.stage.violated("a worker ended by itself".to_owned()),
+            (WorkerEnd::Stopped(Ok(())), Some(told)) => {
                 let took = self.stage.elapsed().saturating_sub(told);
-                if took > self.climate.settings.drain + DRAIN_GRACE {
+                if took > self.fault_plan.settings.drain + DRAIN_GRACE {
                     self.stage.violated(format!("a shutdown took {took:?}"));
                 }
             }
-            (End::Crashed, _) => {}
+            (WorkerEnd::Crashed, _) => {}
         }
     }
 
-    /// A worker that runs until there is nothing left to do, in fair weather.
-    pub(super) async fn sweep(&self, mode: Mode, weather: Arc<dyn Weather>) {
+    /// A worker that runs until there is nothing left to do, without faults.
+    pub(super) async fn sweep(&self, mode: Mode, policy: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let Some(gear) = self.gear(WORKERS, Some(0), number, &Weathers::same(weather)) else { return };
+        let Some(setup) = self.setup(WORKERS, Some(0), number, &FaultPolicies::same(policy)) else { return };
         let release = self.releases.as_ref().map(Releases::last);
-        if let Err(error) = Box::pin(self.works(&gear, (mode, release, None), &CancellationToken::new())).await {
+        if let Err(error) = Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await {
             self.stage.violated(format!("the last worker ended badly: {error:#}"));
         }
     }
@@ -186,90 +188,90 @@ impl Crew {
     /// A worker at work: by the catalog, or by that of a release.
     async fn works(
         &self,
-        gear: &Gear,
+        setup: &WorkerSetup,
         (mode, release, slot): (Mode, Option<usize>, Option<usize>),
         shutdown: &CancellationToken,
     ) -> anyhow::Result<()> {
         if let Some(release) = release {
-            return self.released(gear, Term { mode, release, slot }, shutdown).await.map(drop);
+            return self.released(setup, ReleaseWorker { mode, release, slot }, shutdown).await.map(drop);
         }
-        let engine = self.engine(gear, Arc::clone(&self.catalog));
+        let engine = self.engine(setup, Arc::clone(&self.catalog));
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(gear, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
+        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
         worker.run(mode, shutdown.clone()).await?;
         Ok(())
     }
 
     /// The stores as `app` composes them, and what else a worker needs.
-    pub(super) fn gear(&self, caller: u32, slot: Option<usize>, number: u64, weathers: &Weathers) -> Option<Gear> {
+    pub(super) fn setup(&self, caller: u32, slot: Option<usize>, number: u64, policies: &FaultPolicies) -> Option<WorkerSetup> {
         let clock: Arc<dyn Clock> = match slot {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
         };
         let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
-        let retry = self.climate.settings.storage_retry;
-        let seen = self.realm.seen_by(caller, weathers);
+        let retry = self.fault_plan.settings.storage_retry;
+        let seen = self.sim_accounts.seen_by(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
         for (name, bare) in seen.accounts() {
-            let worn = wear(&name, &bare, Grouping::Together, retry, &clock, &chance);
-            accounts.insert(name, worn.account);
-            circuits.push(worn.circuit);
+            let decorated = decorate(&name, &bare, Grouping::Together, retry, &clock, &chance);
+            accounts.insert(name, decorated.account);
+            circuits.push(decorated.circuit);
         }
-        let sink = wear_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
+        let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
         let engines = Arc::new(self::chance(self.seed, 6_000 + number));
         let stores = stores(&seen, accounts, sink);
-        Some(Gear { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
+        Some(WorkerSetup { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
     }
 
     /// An engine with a catalog.
-    pub(super) fn engine(&self, gear: &Gear, catalog: Arc<Catalog>) -> Arc<Engine> {
+    pub(super) fn engine(&self, setup: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
         Arc::new(Engine::new(EngineParts {
-            stores: gear.stores.clone(),
+            stores: setup.stores.clone(),
             catalog,
-            clock: Arc::clone(&gear.clock),
-            chance: Arc::clone(&gear.engines),
-            recheck_after: self.climate.settings.recheck_after,
+            clock: Arc::clone(&setup.clock),
+            chance: Arc::clone(&setup.engines),
+            recheck_after: self.fault_plan.settings.recheck_after,
         }))
     }
 
     /// The daemon as `app` composes it.
-    pub(super) fn dress(&self, gear: &Gear, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
-        let settings = self.climate.settings.clone();
+    pub(super) fn dress(&self, setup: &WorkerSetup, execute: Arc<dyn Execute>, key_of: KeyOf) -> Option<Worker> {
+        let settings = self.fault_plan.settings.clone();
         let execute = Arc::new(Watched {
             inner: execute,
             key_of: Arc::clone(&key_of),
             stage: Arc::clone(&self.stage),
-            caller: gear.caller,
-            chance: self::chance(self.seed, 4_000 + gear.number),
-            panics: self.climate.rates[Fault::Panic as usize],
-            pills: self.climate.rates[Fault::Pill as usize],
+            caller: setup.caller,
+            chance: self::chance(self.seed, 4_000 + setup.number),
+            panics: self.fault_plan.rates[FaultKind::Panic as usize],
+            pills: self.fault_plan.rates[FaultKind::Pill as usize],
             job_timeout: settings.job_timeout,
         });
         let parts = WorkerParts {
-            stores: gear.stores.clone(),
-            health: Arc::<Circuits>::clone(&gear.circuits),
+            stores: setup.stores.clone(),
+            health: Arc::<Circuits>::clone(&setup.circuits),
             execute,
-            clock: Arc::clone(&gear.clock),
-            chance: Arc::clone(&gear.chance),
+            clock: Arc::clone(&setup.clock),
+            chance: Arc::clone(&setup.chance),
             settings,
             queues: vec![self.queue()],
-            name: super::stage::name(gear.caller),
+            name: super::stage::name(setup.caller),
             key_of,
         };
         Worker::new(parts).map_err(|error| self.stage.violated(format!("a worker cannot be made: {error}"))).ok()
     }
 
     pub(super) fn queue(&self) -> QueueSettings {
-        QueueSettings { concurrency: self.climate.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
+        QueueSettings { concurrency: self.fault_plan.concurrency.into(), ..QueueSettings::plain(queue(JOBS)) }
     }
 
     /// Sees to the tables by date again and again, where there are any.
-    async fn tend_on(&self, gear: &Gear) -> Infallible {
-        let chance = chance(self.seed, 7_000 + gear.number);
+    async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
+        let chance = chance(self.seed, 7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
-        let keeper = Keeper::new(&self.catalog, gear.stores.clone(), Arc::clone(&gear.clock), &[self.queue()]);
+        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &[self.queue()]);
         loop {
             // What fails is tried again.
             drop(keeper.tend().await);
@@ -278,8 +280,8 @@ impl Crew {
     }
 
     /// Sees to the tables by date once, by the right clock.
-    pub(super) async fn tend(&self, weather: Arc<dyn Weather>) {
-        let seen = self.realm.seen_by(WORKERS, &Weathers::same(weather));
+    pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
+        let seen = self.sim_accounts.seen_by(WORKERS, &FaultPolicies::same(policy));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);
         if let Err(error) = keeper.tend().await {
@@ -289,7 +291,7 @@ impl Crew {
 }
 
 /// Accounts with what lies beside them: a search service and shared folders.
-pub(super) fn stores(seen: &Realm, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
+pub(super) fn stores(seen: &SimulatedAccounts, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
     Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files())
 }
 
@@ -350,7 +352,7 @@ impl Execute for Watched {
         if self.pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < self.pills) {
             self.panic("as always", message);
         }
-        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(Fault::Panic);
+        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(FaultKind::Panic);
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began", message);
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::timeline::Told;
-use crate::crew::{Crew, DRAIN_GRACE, Gear};
+use super::timeline::ConfigNotice;
+use crate::fleet::{DRAIN_GRACE, WorkerFleet, WorkerSetup};
 use crate::scene::Scene;
 use crate::stage;
 use evenkeel::catalog::Catalog;
@@ -19,7 +19,7 @@ use evenkeel::settings::{HttpSettings, LogSettings, MigrateSettings, OpenReads, 
 use evenkeel::worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
-pub(crate) struct Term {
+pub(crate) struct ReleaseWorker {
     pub(crate) mode: Mode,
     /// The catalog that it begins with.
     pub(crate) release: usize,
@@ -27,12 +27,12 @@ pub(crate) struct Term {
     pub(crate) slot: Option<usize>,
 }
 
-impl Crew {
+impl WorkerFleet {
     /// Everything but the catalog, as a configuration has it.
     pub(super) fn settings(&self) -> Settings {
         Settings {
             accounts: Vec::new(),
-            worker: self.climate.settings.clone(),
+            worker: self.fault_plan.settings.clone(),
             sinks: Vec::new(),
             queues: vec![self.queue()],
             http: HttpSettings {
@@ -52,12 +52,17 @@ impl Crew {
     }
 
     /// One worker of a release, from its start to its end.
-    pub(crate) async fn released(&self, gear: &Gear, term: Term, shutdown: &CancellationToken) -> anyhow::Result<RunReport> {
+    pub(crate) async fn released(
+        &self,
+        setup: &WorkerSetup,
+        term: ReleaseWorker,
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<RunReport> {
         let Some(releases) = &self.releases else { return Ok(RunReport::default()) };
-        self.stage.stands_still(gear.caller, None);
+        self.stage.stands_still(setup.caller, None);
         let (settings, catalog) = (self.settings(), &releases.catalogs[term.release]);
-        let migrator = self.migrator(&gear.stores, term.release)?;
-        let time_and_chance = (gear.clock.as_ref(), gear.chance.as_ref());
+        let migrator = self.migrator(&setup.stores, term.release)?;
+        let time_and_chance = (setup.clock.as_ref(), setup.chance.as_ref());
         let ready = rollout::persistently(&migrator, &settings.migrate, time_and_chance, |_| {});
         let Some(prepared) = shutdown.run_until_cancelled(ready).await else { return Ok(RunReport::default()) };
         let prepared = prepared.inspect_err(|error| {
@@ -65,44 +70,44 @@ impl Crew {
                 self.stage.see(Scene::StartRefused);
             }
         })?;
-        let engine = |catalog: Arc<Catalog>| self.engine(gear, catalog);
-        let current = Arc::new(Current::begin(&prepared, catalog, engine, &gear.clock));
+        let engine = |catalog: Arc<Catalog>| self.engine(setup, catalog);
+        let current = Arc::new(Current::begin(&prepared, catalog, engine, &setup.clock));
         let keys = Arc::clone(&current);
-        let Some(worker) = self.dress(gear, Arc::clone(&current) as _, Arc::new(move |job| keys.primary_of(job))) else {
+        let Some(worker) = self.dress(setup, Arc::clone(&current) as _, Arc::new(move |job| keys.primary_of(job))) else {
             return Ok(RunReport::default());
         };
         self.stage
-            .tell(|| format!("{} works by release {}, generation {}", stage::name(gear.caller), term.release, prepared.record.generation));
+            .tell(|| format!("{} works by release {}, generation {}", stage::name(setup.caller), term.release, prepared.record.generation));
         let told = |_| {
             self.stage.see(Scene::TakenUp);
-            self.stage.tell(|| format!("{} has taken up another catalog", stage::name(gear.caller)));
+            self.stage.tell(|| format!("{} has taken up another catalog", stage::name(setup.caller)));
         };
-        let (stores, clock, chance) = (&gear.stores, &gear.clock, gear.chance.as_ref());
+        let (stores, clock, chance) = (&setup.stores, &setup.clock, setup.chance.as_ref());
         let means = Means { stores, settings: &settings, clock, chance, engine: Box::new(engine), told: Box::new(told) };
         let watch = Watch { means, migrator: &migrator, current: &current, changing: tokio::sync::Mutex::default() };
         let tells = |recorded: Option<u32>| {
             self.stage.see(if recorded.is_some() { Scene::Outdated } else { Scene::GoesOn });
-            self.stage.explain(gear.caller);
-            let drained = self.stage.elapsed() + self.climate.settings.drain + DRAIN_GRACE;
-            self.stage.stands_still(gear.caller, recorded.map(|_| drained));
-            self.stage.tell(|| format!("{} has another catalog than the recorded one: {recorded:?}", stage::name(gear.caller)));
+            self.stage.explain(setup.caller);
+            let drained = self.stage.elapsed() + self.fault_plan.settings.drain + DRAIN_GRACE;
+            self.stage.stands_still(setup.caller, recorded.map(|_| drained));
+            self.stage.tell(|| format!("{} has another catalog than the recorded one: {recorded:?}", stage::name(setup.caller)));
         };
         tokio::select! {
             biased;
-            never = self.hangups(&watch, gear, term.slot) => match never {},
+            never = self.hangups(&watch, setup, term.slot) => match never {},
             never = watch.keep() => match never {},
             report = receive_by(&current, &worker, (term.mode, releases.patience), shutdown, &tells) => report,
         }
     }
 
     /// Has a worker read its configuration again whenever its host is told to.
-    async fn hangups(&self, watch: &Watch<'_>, gear: &Gear, slot: Option<usize>) -> Infallible {
+    async fn hangups(&self, watch: &Watch<'_>, setup: &WorkerSetup, slot: Option<usize>) -> Infallible {
         if let (Some(releases), Some(slot)) = (&self.releases, slot) {
-            for at in releases.told(slot, Told::Hangup) {
+            for at in releases.told(slot, ConfigNotice::Hangup) {
                 let Some(wait) = at.checked_sub(self.stage.elapsed()) else { continue };
                 sleep(wait).await;
                 let release = releases.configured(slot, self.stage.elapsed());
-                self.stage.tell(|| format!("{} reads its configuration again: release {release}", stage::name(gear.caller)));
+                self.stage.tell(|| format!("{} reads its configuration again: release {release}", stage::name(setup.caller)));
                 let taken = Box::pin(rollout::grow(watch, &releases.catalogs[release])).await;
                 if !taken {
                     self.stage.see(Scene::NotTakenUp);

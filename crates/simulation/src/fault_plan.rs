@@ -1,4 +1,4 @@
-//! What a seed stands for: how many workers, how they are set up, and which weather they live in. Pure.
+//! What a seed stands for: how many workers, how they are set up, and which faults they meet. Pure.
 //!
 //! Swarm testing: each kind of fault is off in many seeds and rare or frequent in others, so that faults that
 //! hide each other also come alone.
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::company::Shape;
-use super::fault::Fault;
+use super::fault::FaultKind;
 use super::hazards::Hazards;
 use super::world::World;
 use evenkeel::adapters::system::SeededChance;
@@ -25,7 +25,7 @@ const ABROAD: u64 = 0x00ab_20ad << 32;
 
 /// What a seed stands for.
 #[derive(Debug, Clone)]
-pub(super) struct Climate {
+pub(super) struct FaultPlan {
     /// How many workers there are.
     pub(super) workers: usize,
     /// How each is set up.
@@ -39,7 +39,7 @@ pub(super) struct Climate {
     /// How long a request takes, in seconds.
     pub(super) latency: Range<f64>,
     /// How often each kind of fault strikes an operation.
-    pub(super) rates: [f64; Fault::ALL.len()],
+    pub(super) rates: [f64; FaultKind::ALL.len()],
     /// When what is throttled.
     pub(super) bursts: Vec<Burst>,
     /// When which service refuses everything.
@@ -60,14 +60,14 @@ pub(super) struct Burst {
     /// When.
     pub(super) during: Range<Duration>,
     /// What is throttled.
-    pub(super) lane: Lane,
+    pub(super) lane: FaultScope,
     /// What it asks for.
     pub(super) retry_after: Option<Duration>,
 }
 
 /// What is throttled by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lane {
+pub(super) enum FaultScope {
     /// A partition of a table.
     Partition(&'static str, &'static str),
     /// A queue.
@@ -82,12 +82,12 @@ pub(super) struct Outage {
     /// Which service; all where absent.
     pub(super) service: Option<Service>,
     /// How it refuses.
-    pub(super) refusal: Refusal,
+    pub(super) refusal: OutageKind,
 }
 
 /// How a service refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum OutageKind {
     /// No connection.
     Refused,
     /// 500.
@@ -106,14 +106,14 @@ pub(super) enum Refusal {
 pub(super) const JOBS: &str = "jobs";
 
 /// What is throttled by itself in the company's world.
-pub(super) const LANES: [Lane; 7] = [
-    Lane::Partition("Employees", "Sales"),
-    Lane::Partition("EvenkeelFootprints", "Employees~Sales"),
-    Lane::Partition("ByEmail", "email_Sales"),
-    Lane::Partition("FormerEmployees", "Sales"),
-    Lane::Partition("Managers", "managers"),
-    Lane::Queue(JOBS),
-    Lane::Queue("jobs-recheck"),
+pub(super) const LANES: [FaultScope; 7] = [
+    FaultScope::Partition("Employees", "Sales"),
+    FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
+    FaultScope::Partition("ByEmail", "email_Sales"),
+    FaultScope::Partition("FormerEmployees", "Sales"),
+    FaultScope::Partition("Managers", "managers"),
+    FaultScope::Queue(JOBS),
+    FaultScope::Queue("jobs-recheck"),
 ];
 
 /// The chance of one part of a run, independent of every other part's.
@@ -154,7 +154,7 @@ impl Draw<'_> {
     }
 }
 
-impl Climate {
+impl FaultPlan {
     /// What this seed stands for.
     pub(super) fn of(seed: u64, world: World) -> Self {
         let chance = chance(seed, 1);
@@ -176,7 +176,7 @@ impl Climate {
         let outages = (0..some(0.3, 2)).map(|_| Outage {
             during: during(BURST_SECONDS),
             service: *draw.of(world.services()),
-            refusal: *draw.of(&[Refusal::Refused, Refusal::Failing, Refusal::Busy, Refusal::Silent]),
+            refusal: *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]),
         });
         let mut outages: Vec<Outage> = outages.collect();
         let terms = (0..some(0.4, 4)).map(|_| (draw.moment(storm), draw.below(workers))).collect();
@@ -215,11 +215,11 @@ impl Climate {
     }
 }
 
-impl Climate {
-    /// The weather of another account in the same run.
+impl FaultPlan {
+    /// The faults of another account in the same run.
     pub(super) fn abroad(seed: u64, world: World) -> Self {
         let mut abroad = Self::of(seed ^ ABROAD, world);
-        abroad.rates[Fault::Recreated as usize] = 0.0;
+        abroad.rates[FaultKind::Recreated as usize] = 0.0;
         abroad.hazards.refused_row = None;
         abroad
     }
@@ -261,19 +261,19 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
     }
 }
 
-fn rates(draw: &Draw<'_>) -> [f64; Fault::ALL.len()] {
-    let mut rates = [0.0; Fault::ALL.len()];
+fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
+    let mut rates = [0.0; FaultKind::ALL.len()];
     for (fault, odds, low, high) in [
-        (Fault::ErrorBefore, 0.5, 0.002, 0.2),
-        (Fault::RequestLost, 0.4, 0.002, 0.1),
-        (Fault::AnswerLost, 0.5, 0.002, 0.1),
-        (Fault::LateArrival, 0.5, 0.002, 0.1),
-        (Fault::SlowRequest, 0.4, 0.001, 0.05),
-        (Fault::SlowAnswer, 0.3, 0.001, 0.05),
-        (Fault::CrashBefore, 0.3, 0.000_5, 0.01),
-        (Fault::CrashAfter, 0.4, 0.000_5, 0.01),
-        (Fault::CrashInFlight, 0.4, 0.000_5, 0.01),
-        (Fault::Panic, 0.2, 0.005, 0.1),
+        (FaultKind::ErrorBefore, 0.5, 0.002, 0.2),
+        (FaultKind::RequestLost, 0.4, 0.002, 0.1),
+        (FaultKind::AnswerLost, 0.5, 0.002, 0.1),
+        (FaultKind::LateArrival, 0.5, 0.002, 0.1),
+        (FaultKind::SlowRequest, 0.4, 0.001, 0.05),
+        (FaultKind::SlowAnswer, 0.3, 0.001, 0.05),
+        (FaultKind::CrashBefore, 0.3, 0.000_5, 0.01),
+        (FaultKind::CrashAfter, 0.4, 0.000_5, 0.01),
+        (FaultKind::CrashInFlight, 0.4, 0.000_5, 0.01),
+        (FaultKind::Panic, 0.2, 0.005, 0.1),
     ] {
         if draw.happens(odds) {
             rates[fault as usize] = draw.magnitude(low, high);
@@ -284,9 +284,9 @@ fn rates(draw: &Draw<'_>) -> [f64; Fault::ALL.len()] {
 
 /// In one seed of six, 3 to 30 % of all writes arrive late; the other faults stay as drawn. A late write does harm only where little else
 /// has been written since.
-fn delay(rates: &mut [f64; Fault::ALL.len()], draw: &Draw<'_>) {
+fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
-        rates[Fault::LateArrival as usize] = draw.magnitude(0.03, 0.3);
+        rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);
     }
 }
 
