@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Context, Exit, Output, UsageError, help};
 use crate::catalog::{ArchiveTarget, LogTarget};
-use crate::model::log::{TimeSpan, moment_of_line};
+use crate::model::log::{Bounds, moment_of_line};
 use crate::model::{BlobName, ViewName};
 use crate::ports::{BlobItem, BlobStore, all_blobs};
 
@@ -58,7 +58,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
             let found = blobs.properties(&target.container, &name).await;
             let Some(found) = found.with_context(|| format!("looking at {}/{name}", target.container))? else { continue };
             // A blob without the times is read: better once too often.
-            if TimeSpan::of(&found.metadata).is_some_and(|span| !span.meets(&TimeSpan::new(from, to))) {
+            if Bounds::of(&found.metadata).is_some_and(|span| !span.meets(&Bounds::new(from, to))) {
                 continue;
             }
             read += 1;

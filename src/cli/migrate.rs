@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{Context, Exit, Format, Output, Tone, help};
 use crate::config::parse_duration;
-use crate::migrations::{Consent, MigrationError, Migrator, PlanStep, ViewAction};
+use crate::migrations::{Consent, MigrationError, Migrator, Planned, ViewAction};
 use crate::model::cause;
 
 /// How soon a store that did not answer is asked again.
@@ -103,7 +103,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
 }
 
 /// Migrates as soon as the store answers; the changes made.
-async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<PlanStep>, Result<(), MigrationError>) {
+async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Planned>, Result<(), MigrationError>) {
     let consent = if args.retire { Consent::Replacement } else { Consent::Recovery };
     let started = context.clock.monotonic();
     let mut done = Vec::new();
@@ -142,7 +142,7 @@ async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Outp
         out.say("Nothing to do: everything is up to date.")?;
     }
     for change in &done {
-        let PlanStep::RecordView(view) = change else { continue };
+        let Planned::RecordView(view) = change else { continue };
         match view.action {
             ViewAction::New => {}
             ViewAction::Retired => out.say(format_args!(

@@ -44,7 +44,7 @@ pub use error::{MigrationError, SourceChanged, SourceRespelled};
 pub use indexes::{IndexLack, Lack};
 pub use needs::Needs;
 pub use numbered::Migration;
-pub use plan::{Consent, PlanStep, ViewAction, ViewChange};
+pub use plan::{Consent, Planned, ViewAction, ViewChange};
 pub use record::{CatalogRecord, RecordedView};
 pub use state::{AppliedMigration, State};
 pub use up::{MigrationStatus, Migrator};

@@ -14,7 +14,7 @@ use crate::model::{AccountName, CatalogOwner, ContainerName, QueueName, TableNam
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
-pub enum PlanStep {
+pub enum Planned {
     /// Create EvenkeelMigrations, in which the others are recorded.
     CreateRecord {
         /// The account.
@@ -124,7 +124,7 @@ impl ViewAction {
     }
 }
 
-impl PlanStep {
+impl Planned {
     /// The consent that it needs.
     pub const fn needs(&self) -> Consent {
         match self {
@@ -145,11 +145,11 @@ pub(super) fn plan(
     state: &State,
     catalog: &Catalog,
     owner: &CatalogOwner,
-) -> Result<Vec<PlanStep>, MigrationError> {
+) -> Result<Vec<Planned>, MigrationError> {
     let mut changes = Vec::new();
     for account in needs.recording_accounts() {
         if !state.recording.contains(&account) {
-            changes.push(PlanStep::CreateRecord { account });
+            changes.push(Planned::CreateRecord { account });
         }
     }
     for migration in migrations {
@@ -159,7 +159,7 @@ pub(super) fn plan(
             let there = state.tables.get(account);
             let whole = migration.tables.iter().all(|table| there.is_some_and(|there| there.contains(&table.name)));
             if !recorded || !whole {
-                changes.push(PlanStep::Apply {
+                changes.push(Planned::Apply {
                     account: account.clone(),
                     number: migration.number.clone(),
                     name: migration.name.clone(),
@@ -171,30 +171,30 @@ pub(super) fn plan(
     for (account, tables) in &needs.tables {
         let there = state.tables.get(account);
         for table in tables.iter().filter(|table| !there.is_some_and(|there| there.contains(*table))) {
-            changes.push(PlanStep::CreateTable { account: account.clone(), table: table.clone() });
+            changes.push(Planned::CreateTable { account: account.clone(), table: table.clone() });
         }
     }
     for (account, queues) in &needs.queues {
         let there = state.queues.get(account);
         for queue in queues.iter().filter(|queue| !there.is_some_and(|there| there.contains(*queue))) {
-            changes.push(PlanStep::CreateQueue { account: account.clone(), queue: queue.clone() });
+            changes.push(Planned::CreateQueue { account: account.clone(), queue: queue.clone() });
         }
     }
     for (account, containers) in &needs.containers {
         let there = state.containers.get(account);
         for container in containers.iter().filter(|container| !there.is_some_and(|there| there.contains(*container))) {
-            changes.push(PlanStep::CreateContainer { account: account.clone(), container: container.clone() });
+            changes.push(Planned::CreateContainer { account: account.clone(), container: container.clone() });
         }
     }
     let views = view_changes(&state.record, catalog, owner)?;
     changes.extend(followers(&views, state, catalog));
-    changes.extend(views.into_iter().map(PlanStep::RecordView));
+    changes.extend(views.into_iter().map(Planned::RecordView));
     Ok(changes)
 }
 
 /// The tables that follow tables by date, where a view is new or another one now: those of the dates ahead come with their
 /// tables, and these are there already.
-fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<PlanStep> {
+fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Planned> {
     let mut missing = Vec::new();
     for retention in catalog.retentions.values() {
         let source = retention.source();
@@ -205,7 +205,7 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
         for (begins, _) in there.into_iter().flatten().filter_map(|table| source.tables.period(table)) {
             for TableRef { account, table } in followers.wanted().map(|follower| follower.at(begins)) {
                 if !state.tables.get(&account).is_some_and(|there| there.contains(&table)) {
-                    missing.push(PlanStep::CreateTable { account, table });
+                    missing.push(Planned::CreateTable { account, table });
                 }
             }
         }
@@ -295,7 +295,7 @@ pub(super) fn hash(definition: &str) -> String {
     hex::encode(Sha256::digest(definition))
 }
 
-impl fmt::Display for PlanStep {
+impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateRecord { account } => write!(f, "create table EvenkeelMigrations (account {account})"),

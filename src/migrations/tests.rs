@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::{Consent, Migrator, PlanStep, ViewAction};
+use super::{Consent, Migrator, Planned, ViewAction};
 use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use crate::catalog::{Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
@@ -66,7 +66,7 @@ pub(crate) fn world(faults: Arc<dyn FaultPolicy>) -> SimWorld {
 }
 
 /// Migrates; returns the changes made.
-pub(crate) async fn up(migrator: &Migrator) -> Vec<PlanStep> {
+pub(crate) async fn up(migrator: &Migrator) -> Vec<Planned> {
     let mut done = Vec::new();
     migrator.up(Consent::Replacement, |change| done.push(change.clone())).await.unwrap();
     done
@@ -108,7 +108,7 @@ async fn a_control_table_that_was_deleted_is_created_again() {
     let footprints = TableName::new("EvenkeelFootprints").unwrap();
     world.account().tables.delete_table(&footprints).await.unwrap();
     let done = up(&migrator).await;
-    assert!(matches!(done.as_slice(), [PlanStep::Apply { .. }]), "{done:?}");
+    assert!(matches!(done.as_slice(), [Planned::Apply { .. }]), "{done:?}");
     assert!(world.account().tables.create_table(&footprints).await.is_ok_and(|created| !created));
     assert_eq!(up(&migrator).await, []);
 }
@@ -122,7 +122,7 @@ async fn a_changed_catalog_raises_its_number_once_and_each_view_by_its_own() {
     let actions: Vec<_> = done
         .iter()
         .filter_map(|change| match change {
-            PlanStep::RecordView(view) => Some((view.view.as_str(), view.generation, view.action)),
+            Planned::RecordView(view) => Some((view.view.as_str(), view.generation, view.action)),
             _ => None,
         })
         .collect();
@@ -279,7 +279,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_its_pattern_and_has_its_tables_
     for table in ["Logins20261119", "logins20261120", "LoginsOfOld20261120"] {
         world.account().tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
     }
-    let told = |done: &[PlanStep]| -> Vec<String> {
+    let told = |done: &[Planned]| -> Vec<String> {
         done.iter().map(ToString::to_string).filter(|told| told.contains("20261") || told.contains('%')).collect()
     };
     let done = up(&migrator(&world, &by_date("ByUser%Y%m%d"))).await;

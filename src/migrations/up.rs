@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{self, Consent, PlanStep, ViewChange};
+use super::plan::{self, Consent, Planned, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
@@ -38,7 +38,7 @@ pub struct MigrationStatus {
     /// The views of the record, by name.
     pub views: BTreeMap<ViewName, RecordedView>,
     /// The pending changes, in order.
-    pub pending: Vec<PlanStep>,
+    pub pending: Vec<Planned>,
     /// Problems of indexes of search services, which no migration mends; empty where they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,7 +78,7 @@ impl Migrator {
 
     /// The pending changes that may be made with this consent; an error where views would be retired or replaced
     /// without it. Reads only.
-    pub async fn pending(&self, consent: Consent) -> Result<Vec<PlanStep>, MigrationError> {
+    pub async fn pending(&self, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
         consented(self.status().await?.pending, consent)
     }
 
@@ -98,7 +98,7 @@ impl Migrator {
 
     /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
     /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
-    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&PlanStep)) -> Result<(), MigrationError> {
+    pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Planned)) -> Result<(), MigrationError> {
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
@@ -108,7 +108,7 @@ impl Migrator {
             let mut views = Vec::new();
             for change in pending {
                 match change {
-                    PlanStep::RecordView(view) => views.push(view),
+                    Planned::RecordView(view) => views.push(view),
                     change => {
                         self.carry_out(&change).await?;
                         done(&change);
@@ -116,7 +116,7 @@ impl Migrator {
                 }
             }
             if self.record(&state, &views).await? {
-                views.into_iter().map(PlanStep::RecordView).for_each(|change| done(&change));
+                views.into_iter().map(Planned::RecordView).for_each(|change| done(&change));
                 return Ok(());
             }
         }
@@ -162,7 +162,7 @@ impl Migrator {
     }
 
     /// Carries out a change, and waits where the service still deletes an earlier holder of the name.
-    async fn carry_out(&self, change: &PlanStep) -> Result<(), MigrationError> {
+    async fn carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
         for _ in 0..WAITS {
             let Err(error) = self.try_to_carry_out(change).await else { return Ok(()) };
             let Some(wait) = error.asks_to_wait() else { return Err(error) };
@@ -175,22 +175,22 @@ impl Migrator {
         self.try_to_carry_out(change).await
     }
 
-    async fn try_to_carry_out(&self, change: &PlanStep) -> Result<(), MigrationError> {
+    async fn try_to_carry_out(&self, change: &Planned) -> Result<(), MigrationError> {
         let doing = MigrationError::store(change.to_string());
         match change {
-            PlanStep::CreateRecord { account } => {
+            Planned::CreateRecord { account } => {
                 self.account(account)?.tables.create_table(&rows::table()?).await.map_err(doing)?;
             }
-            PlanStep::CreateTable { account, table } => {
+            Planned::CreateTable { account, table } => {
                 self.account(account)?.tables.create_table(table).await.map_err(doing)?;
             }
-            PlanStep::CreateQueue { account, queue } => {
+            Planned::CreateQueue { account, queue } => {
                 self.account(account)?.queues.create_queue(queue).await.map_err(doing)?;
             }
-            PlanStep::CreateContainer { account, container } => {
+            Planned::CreateContainer { account, container } => {
                 self.account(account)?.blobs.create_container(container).await.map_err(doing)?;
             }
-            PlanStep::Apply { account, number, .. } => {
+            Planned::Apply { account, number, .. } => {
                 let tables = &self.account(account)?.tables;
                 let Some(migration) = self.migrations.iter().find(|migration| migration.number == *number) else { return Ok(()) };
                 for table in &migration.tables {
@@ -204,7 +204,7 @@ impl Migrator {
                     Err(error) => return Err(doing(error)),
                 }
             }
-            PlanStep::RecordView(_) => {}
+            Planned::RecordView(_) => {}
         }
         Ok(())
     }
@@ -240,9 +240,9 @@ impl Migrator {
 }
 
 /// The pending changes that may be made; an error where views would be retired or replaced without consent. Pure.
-fn consented(mut pending: Vec<PlanStep>, consent: Consent) -> Result<Vec<PlanStep>, MigrationError> {
-    let replaces = |change: &PlanStep| match change {
-        PlanStep::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
+fn consented(mut pending: Vec<Planned>, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
+    let replaces = |change: &Planned| match change {
+        Planned::RecordView(view) if change.needs() == Consent::Replacement => Some(view.clone()),
         _ => None,
     };
     let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();

@@ -48,14 +48,14 @@ pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::names::{METRICS, MetricType};
+    use crate::telemetry::names::{METRICS, Type};
 
     #[test]
     fn every_histogram_has_buckets_in_seconds_and_a_description() {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            for metric in METRICS.iter().filter(|metric| metric.kind == MetricType::Histogram) {
+            for metric in METRICS.iter().filter(|metric| metric.kind == Type::Histogram) {
                 metrics::histogram!(metric.name).record(0.02);
             }
         });

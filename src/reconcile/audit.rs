@@ -55,7 +55,7 @@ pub struct AuditPass {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFinding {
     /// Kind of mismatch.
-    pub problem: Problem,
+    pub problem: Mismatch,
     /// The item.
     #[serde(flatten)]
     pub item: ItemAddress,
@@ -68,7 +68,7 @@ pub struct AuditFinding {
 /// Kinds of mismatch between an item and its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Problem {
+pub enum Mismatch {
     /// It should exist and does not.
     Missing,
     /// Its content differs from the present state of its primary.
@@ -79,7 +79,7 @@ pub enum Problem {
     Taken,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "missing",
@@ -281,7 +281,7 @@ impl AuditRun<'_> {
             let mended = if self.repair { self.mend(&subject, &seen).await? } else { Mended::Nothing };
             // A row that many share is wrong once.
             let behind = seen.behind.into_iter().filter(|item| self.told.insert((item.account.clone(), item.site.clone())));
-            let behind: Vec<_> = behind.map(|item| (item, Problem::Different)).collect();
+            let behind: Vec<_> = behind.map(|item| (item, Mismatch::Different)).collect();
             for (item, problem) in seen.problems.into_iter().chain(behind) {
                 let repaired = mended.covers(&item.view);
                 if repaired {
@@ -326,7 +326,7 @@ impl AuditRun<'_> {
     }
 
     async fn mend(&mut self, subject: &Audited, seen: &Seen) -> Result<Mended, Failure> {
-        if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Problem::Taken) {
+        if !seen.half_way && seen.behind.is_empty() && seen.problems.iter().all(|(_, problem)| *problem == Mismatch::Taken) {
             return Ok(Mended::Nothing);
         }
         match self.pass(subject).reconcile().await {
@@ -385,7 +385,7 @@ impl Mended {
 /// Observations on a primary and its items.
 #[derive(Default)]
 struct Seen {
-    problems: Vec<(ItemAddress, Problem)>,
+    problems: Vec<(ItemAddress, Mismatch)>,
     /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
     half_way: bool,
     /// Failure of the views that cannot derive their items.
@@ -408,7 +408,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let behind = seen.behind.iter().filter_map(of).collect();
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
     // Consequences of claims still to be received are not findings of their own.
-    let mut problems: Vec<(ItemAddress, Problem)> = received.into_iter().map(|item| (item, Problem::Different)).collect();
+    let mut problems: Vec<(ItemAddress, Mismatch)> = received.into_iter().map(|item| (item, Mismatch::Different)).collect();
     if plan.settled || !reconciler.pass.scope.has_views() {
         return Ok(Seen { problems, half_way, underived, behind });
     }
@@ -417,20 +417,20 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         // A last writer's item is judged with the primary that has it.
         let others = matches!(seen.looks.get(&write.address), Some(Look::Taken { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.pass.scope.primary));
         if write.over.is_none() {
-            problems.push((write.address.clone(), Problem::Missing));
+            problems.push((write.address.clone(), Mismatch::Missing));
         } else if let Some(Look::Says(found)) = seen.looks.get(&write.address) {
             if wanted.items.get(&write.address).is_none_or(|item| !item.is_said_by(found)) {
-                problems.push((write.address.clone(), Problem::Different));
+                problems.push((write.address.clone(), Mismatch::Different));
             }
         } else if !others && items::differs(&reconciler.pass.scope, write, listed(&write.address)).await? {
-            problems.push((write.address.clone(), Problem::Different));
+            problems.push((write.address.clone(), Mismatch::Different));
         }
     }
     let there = plan.drops.iter().filter(|(address, _)| seen.looks.get(address) != Some(&Look::Absent));
-    problems.extend(there.map(|(address, _)| (address.clone(), Problem::Unwanted)));
+    problems.extend(there.map(|(address, _)| (address.clone(), Mismatch::Unwanted)));
     // A dangling pointer: only a sender that has the value can restore it.
     let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
-    problems.extend(dangling.map(|address| (address.clone(), Problem::Missing)));
-    problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Problem::Taken)));
+    problems.extend(dangling.map(|address| (address.clone(), Mismatch::Missing)));
+    problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Mismatch::Taken)));
     Ok(Seen { problems, half_way, underived, behind })
 }

@@ -37,7 +37,7 @@ use super::since::is_written_since;
 use crate::catalog::{Archive, LogTarget};
 use crate::model::item::SOURCE_ETAG;
 use crate::model::job::Primary;
-use crate::model::log::TimeSpan;
+use crate::model::log::Bounds;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, log};
 use crate::ports::{Account, IfMatch, TableOperation, TableStore};
 
@@ -110,7 +110,7 @@ impl<'e> EntityLine<'e> {
                     // To be appended to, it must be a blob of this archive: the record may be forged.
                     return Err(permanent(self.doing("reading the record of"), record::UnreadableRecord("Blob")));
                 }
-                self.open = open.map(|blob| Open { span: TimeSpan::of(&blob.metadata), record });
+                self.open = open.map(|blob| Open { span: Bounds::of(&blob.metadata), record });
             }
         }
         Ok(Observation { row: Some(row), ..Observation::blank() })
@@ -186,7 +186,7 @@ impl<'e> EntityLine<'e> {
         Line {
             sha256: hex::encode(Sha256::digest(&line)),
             moment: log::moment(entity, self.target.time.as_deref(), self.written),
-            line,
+            bytes: line,
             key: record::key(&self.archive.name, &self.primary, self.lane),
             primary: self.primary.clone(),
             source_etag: entity.text(SOURCE_ETAG).unwrap_or_default().to_owned(),

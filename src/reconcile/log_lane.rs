@@ -16,7 +16,7 @@ use super::log_record::{LinePlace, Record};
 use crate::catalog::LogTarget;
 use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::job::{Primary, Stamp};
-use crate::model::log::{self, TimeSpan};
+use crate::model::log::{self, Bounds};
 use crate::model::{AccountName, BlobName, ETag, EntityKey, TableName, ViewName, limits};
 use crate::ports::{
     BlobCondition, BlobProperties, BlobStore, BlobUpload, ErrorClass, IfMatch, StoreError, Subject, TableOperation, TableStore, What,
@@ -27,7 +27,7 @@ const TRIES: u32 = 5;
 
 /// A line to append.
 pub(super) struct Line {
-    pub(super) line: Bytes,
+    pub(super) bytes: Bytes,
     pub(super) sha256: String,
     /// When its entity happened.
     pub(super) moment: Timestamp,
@@ -72,7 +72,7 @@ impl AppendFailure {
 pub(super) struct Open {
     pub(super) record: Record,
     /// The time span in the blob's metadata.
-    pub(super) span: Option<TimeSpan>,
+    pub(super) span: Option<Bounds>,
 }
 
 /// Where lines go.
@@ -100,7 +100,7 @@ struct Tail {
     number: u32,
     name: BlobName,
     length: u64,
-    span: Option<TimeSpan>,
+    span: Option<Bounds>,
 }
 
 impl LogLanes {
@@ -122,7 +122,7 @@ impl Serve<Line, Append, Option<Tail>> for LogSite<'_> {
 fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
-        bytes += entry.line.len();
+        bytes += entry.bytes.len();
         keys.insert(entry.key.clone()) && keys.len() <= limits::TRANSACTION_OPERATIONS && bytes <= limits::APPEND_BYTES
     }
 }
@@ -133,7 +133,7 @@ impl LogSite<'_> {
     pub(super) async fn close(&self, open: Open, entry: Line) -> Result<Append, Line> {
         let Open { record: open, span } = open;
         let mut current = Tail { number: 0, name: open.blob.clone(), length: open.start, span };
-        if let Err(error) = self.widen(&mut current, TimeSpan::new(entry.moment, entry.moment)).await {
+        if let Err(error) = self.widen(&mut current, Bounds::new(entry.moment, entry.moment)).await {
             return Ok(answer(&self.doing("widening the span of", &open.blob), error));
         }
         if current.length != open.start {
@@ -146,7 +146,7 @@ impl LogSite<'_> {
             Err(error) => return Ok(answer(&self.doing("recording a line of", &open.blob), error)),
         };
         let recorded = etags.into_iter().next().flatten();
-        match self.blobs.append(&self.target.container, &open.blob, entry.line.clone(), open.start).await {
+        match self.blobs.append(&self.target.container, &open.blob, entry.bytes.clone(), open.start).await {
             Ok(_) => Ok(Append::Done(recorded)),
             Err(error) if error.class == ErrorClass::TooLarge => match self.blobs.properties(&self.target.container, &open.blob).await {
                 // The blob is full for every writer.
@@ -162,11 +162,11 @@ impl LogSite<'_> {
     /// Records and appends a batch, and answers each of it.
     async fn write(&self, current: &mut Option<Tail>, batch: Vec<Pending<Line, Append>>) {
         let entries: Vec<&Line> = batch.iter().map(|one| &one.request).collect();
-        let bytes: usize = entries.iter().map(|entry| entry.line.len()).sum();
+        let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
         let moments = || entries.iter().map(|entry| entry.moment);
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else { return };
         // Taken out, so that a dropped future leaves no state that may be wrong.
-        let mut now = match self.open(current.take(), bytes as u64, TimeSpan::new(first, last)).await {
+        let mut now = match self.open(current.take(), bytes as u64, Bounds::new(first, last)).await {
             Ok(now) => now,
             Err(error) => return reply(batch, &self.doing("opening", self.folder), error),
         };
@@ -207,7 +207,7 @@ impl LogSite<'_> {
         }
         let mut content = BytesMut::with_capacity(bytes);
         for entry in &entries {
-            content.extend_from_slice(&entry.line);
+            content.extend_from_slice(&entry.bytes);
         }
         match self.blobs.append(&self.target.container, &now.name, content.freeze(), start).await {
             Ok(_) => {
@@ -218,7 +218,7 @@ impl LogSite<'_> {
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
                     // It has as many blocks as a blob can have: the next one, and each of them looks again.
-                    *current = self.begin(now.number + self.target.spread, TimeSpan::new(first, last)).await.ok();
+                    *current = self.begin(now.number + self.target.spread, Bounds::new(first, last)).await.ok();
                 }
                 reply(batch, &self.doing("appending to", &now.name), error);
             }
@@ -270,7 +270,7 @@ impl LogSite<'_> {
     }
 
     /// The blob that takes so many bytes more, its metadata saying so of the times.
-    async fn open(&self, current: Option<Tail>, bytes: u64, span: TimeSpan) -> Result<Tail, StoreError> {
+    async fn open(&self, current: Option<Tail>, bytes: u64, span: Bounds) -> Result<Tail, StoreError> {
         let mut now = match current {
             Some(now) => now,
             None => self.discover(span).await?,
@@ -283,7 +283,7 @@ impl LogSite<'_> {
     }
 
     /// The last blob of this lane, or the first one.
-    async fn discover(&self, span: TimeSpan) -> Result<Tail, StoreError> {
+    async fn discover(&self, span: Bounds) -> Result<Tail, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
         loop {
@@ -298,11 +298,11 @@ impl LogSite<'_> {
     }
 
     /// Begins a blob, or goes on with it.
-    async fn begin(&self, number: u32, span: TimeSpan) -> Result<Tail, StoreError> {
+    async fn begin(&self, number: u32, span: Bounds) -> Result<Tail, StoreError> {
         let name = log::name(self.folder, number).ok_or_else(|| self.error(ErrorClass::Permanent, "the name is too long"))?;
         for _ in 0..TRIES {
             if let Some(found) = self.blobs.properties(&self.target.container, &name).await? {
-                return Ok(Tail { number, name, length: found.length, span: TimeSpan::of(&found.metadata) });
+                return Ok(Tail { number, name, length: found.length, span: Bounds::of(&found.metadata) });
             }
             let mut upload = BlobUpload {
                 condition: BlobCondition::Absent,
@@ -321,7 +321,7 @@ impl LogSite<'_> {
     }
 
     /// Widens the time span in a blob's metadata, before a line goes there: a reader never misses one.
-    async fn widen(&self, now: &mut Tail, span: TimeSpan) -> Result<(), StoreError> {
+    async fn widen(&self, now: &mut Tail, span: Bounds) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             if now.span.is_some_and(|known| known.covers(&span)) {
                 return Ok(());
@@ -329,7 +329,7 @@ impl LogSite<'_> {
             let found = self.blobs.properties(&self.target.container, &now.name).await?;
             let BlobProperties { etag, length, mut metadata, .. } =
                 found.ok_or_else(|| self.error(ErrorClass::Precondition, "the blob is gone"))?;
-            let wider = span.rounded().and(TimeSpan::of(&metadata));
+            let wider = span.rounded().and(Bounds::of(&metadata));
             wider.on(&mut metadata);
             match self.blobs.set_metadata(&self.target.container, &now.name, &metadata, &etag).await {
                 Ok(_) => (now.length, now.span) = (length, Some(wider)),
@@ -351,7 +351,7 @@ impl LogSite<'_> {
 }
 
 fn line_at(position: u64, entry: &Line) -> LinePlace {
-    LinePlace { position, length: entry.line.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
+    LinePlace { position, length: entry.bytes.len() as u64, sha256: entry.sha256.clone(), version: entry.source_etag.clone() }
 }
 
 /// The answer to one line for an error.
@@ -388,7 +388,7 @@ mod tests {
         let entry = |rk: &str, etag: &str| {
             let key = EntityKey::new("Sales", rk).unwrap();
             Line {
-                line: Bytes::from_static(b"{}\n"),
+                bytes: Bytes::from_static(b"{}\n"),
                 sha256: String::new(),
                 moment: Timestamp::UNIX_EPOCH,
                 key: key.clone(),

@@ -72,7 +72,7 @@ mod value;
 mod waiting;
 mod walk;
 
-pub use audit::{AuditFinding, AuditPass, Problem};
+pub use audit::{AuditFinding, AuditPass, Mismatch};
 pub use backfill::BackfillPass;
 pub use engine::{Engine, EngineParts};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};

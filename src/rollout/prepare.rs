@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, PlanStep};
+use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, Planned};
 use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 use crate::settings::{Backoff, MigrateSettings};
@@ -15,13 +15,13 @@ const PATIENCE: Backoff = Backoff { min: Duration::from_secs(1), base: Duration:
 pub enum PrepareError {
     /// Migrations are pending, and may not be applied without being asked for.
     #[error("{} migrations are pending, and [migrate] auto = false leaves them to `evenkeel migrate up`:{}", .0.len(), listed(.0))]
-    Pending(Vec<PlanStep>),
+    Pending(Vec<Planned>),
     /// They cannot be looked at, or applied.
     #[error("the stores cannot be prepared")]
     Migration(#[from] MigrationError),
 }
 
-fn listed(changes: &[PlanStep]) -> String {
+fn listed(changes: &[Planned]) -> String {
     changes.iter().fold(String::new(), |text, change| text + "\n  " + &change.to_string())
 }
 

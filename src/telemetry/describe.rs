@@ -2,16 +2,16 @@
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
-use super::names::{self, METRICS, MetricType};
+use super::names::{self, METRICS, Type};
 
 /// Registers the description and unit of every metric. Call once, after the recorder is installed and before
 /// anything is counted.
 pub fn describe() {
     for metric in METRICS {
         match metric.kind {
-            MetricType::Counter => describe_counter!(metric.name, metric.unit, metric.description),
-            MetricType::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
-            MetricType::Histogram => describe_histogram!(metric.name, metric.unit, metric.description),
+            Type::Counter => describe_counter!(metric.name, metric.unit, metric.description),
+            Type::Gauge => describe_gauge!(metric.name, metric.unit, metric.description),
+            Type::Histogram => describe_histogram!(metric.name, metric.unit, metric.description),
         }
     }
 }

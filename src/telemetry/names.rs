@@ -111,7 +111,7 @@ pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", 
 
 /// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricType {
+pub enum Type {
     /// Only rises.
     Counter,
     /// Rises and falls.
@@ -126,7 +126,7 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// Its type.
-    pub kind: MetricType,
+    pub kind: Type,
     /// Its unit.
     pub unit: Unit,
     /// Its labels.
@@ -135,85 +135,73 @@ pub struct Metric {
     pub description: &'static str,
 }
 
-const fn metric(kind: MetricType, unit: Unit, name: &'static str, labels: &'static [&'static str], description: &'static str) -> Metric {
+const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'static str], description: &'static str) -> Metric {
     Metric { name, kind, unit, labels, description }
 }
 
 /// Every metric, in the order in which the documentation lists them.
 pub const METRICS: [Metric; 31] = [
-    metric(MetricType::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
+    metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
-        MetricType::Counter,
+        Type::Counter,
         Unit::Count,
         KEYS_TOTAL,
         &[QUEUE, OP, OUTCOME],
         "Jobs about primaries that ended, one for each primary of a batch",
     ),
-    metric(MetricType::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
-    metric(MetricType::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
-    metric(MetricType::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
-    metric(MetricType::Gauge, Unit::Count, CONCURRENCY, &[QUEUE], "Jobs that may be run at once, all shards of a queue together"),
-    metric(MetricType::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),
-    metric(MetricType::Gauge, Unit::Seconds, QUEUE_OLDEST_AGE, &[QUEUE], "Age of the oldest visible message, 0 where there is none"),
+    metric(Type::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
+    metric(Type::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
+    metric(Type::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
+    metric(Type::Gauge, Unit::Count, CONCURRENCY, &[QUEUE], "Jobs that may be run at once, all shards of a queue together"),
+    metric(Type::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),
+    metric(Type::Gauge, Unit::Seconds, QUEUE_OLDEST_AGE, &[QUEUE], "Age of the oldest visible message, 0 where there is none"),
     metric(
-        MetricType::Gauge,
+        Type::Gauge,
         Unit::Seconds,
         LAST_POLL_TIMESTAMP,
         &[QUEUE],
         "Unix time at which the queue last answered a request for messages, 0 for never",
     ),
-    metric(MetricType::Counter, Unit::Count, UNANSWERED_POLLS_TOTAL, &[QUEUE], "Requests for messages whose answer was lost"),
-    metric(MetricType::Counter, Unit::Count, LEASE_RENEWALS_TOTAL, &[QUEUE, OUTCOME], "Renewals of leases, by how they ended"),
-    metric(MetricType::Counter, Unit::Count, POISONED_TOTAL, &[QUEUE, REASON], "Messages moved to the poison queue, by reason"),
-    metric(MetricType::Counter, Unit::Count, JOBS_FOLDED_TOTAL, &[QUEUE], "Sync jobs that shared the run of another one of their primary"),
-    metric(MetricType::Counter, Unit::Count, UNKNOWN_FIELDS_TOTAL, &[QUEUE], "Fields in messages that no job has, and which were ignored"),
-    metric(MetricType::Counter, Unit::Count, RETRIES_TOTAL, &[OP, CLASS], "Storage requests that were tried again, by what had failed"),
-    metric(MetricType::Gauge, Unit::Count, CIRCUIT_OPEN, &[ACCOUNT, SERVICE], "1 while the storage service refuses as a whole, else 0"),
+    metric(Type::Counter, Unit::Count, UNANSWERED_POLLS_TOTAL, &[QUEUE], "Requests for messages whose answer was lost"),
+    metric(Type::Counter, Unit::Count, LEASE_RENEWALS_TOTAL, &[QUEUE, OUTCOME], "Renewals of leases, by how they ended"),
+    metric(Type::Counter, Unit::Count, POISONED_TOTAL, &[QUEUE, REASON], "Messages moved to the poison queue, by reason"),
+    metric(Type::Counter, Unit::Count, JOBS_FOLDED_TOTAL, &[QUEUE], "Sync jobs that shared the run of another one of their primary"),
+    metric(Type::Counter, Unit::Count, UNKNOWN_FIELDS_TOTAL, &[QUEUE], "Fields in messages that no job has, and which were ignored"),
+    metric(Type::Counter, Unit::Count, RETRIES_TOTAL, &[OP, CLASS], "Storage requests that were tried again, by what had failed"),
+    metric(Type::Gauge, Unit::Count, CIRCUIT_OPEN, &[ACCOUNT, SERVICE], "1 while the storage service refuses as a whole, else 0"),
     metric(
-        MetricType::Counter,
+        Type::Counter,
         Unit::Count,
         STORAGE_REQUESTS_TOTAL,
         &[ACCOUNT, SERVICE, OP, STATUS],
         "Storage requests that were sent; an entity group transaction is one",
     ),
+    metric(Type::Histogram, Unit::Seconds, STORAGE_REQUEST_DURATION, &[ACCOUNT, SERVICE, OP, STATUS], "How long storage requests took"),
+    metric(Type::Counter, Unit::Count, ITEMS_TOTAL, &[VIEW, ACTION], "Derived items that were written or deleted"),
+    metric(Type::Counter, Unit::Count, VIEW_FAILURES_TOTAL, &[VIEW], "Deliveries that failed and left items of the view out of step"),
+    metric(Type::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong and did not mend"),
     metric(
-        MetricType::Histogram,
-        Unit::Seconds,
-        STORAGE_REQUEST_DURATION,
-        &[ACCOUNT, SERVICE, OP, STATUS],
-        "How long storage requests took",
-    ),
-    metric(MetricType::Counter, Unit::Count, ITEMS_TOTAL, &[VIEW, ACTION], "Derived items that were written or deleted"),
-    metric(MetricType::Counter, Unit::Count, VIEW_FAILURES_TOTAL, &[VIEW], "Deliveries that failed and left items of the view out of step"),
-    metric(MetricType::Gauge, Unit::Count, DRIFT_ITEMS, &[VIEW], "Derived items that the last audit found wrong and did not mend"),
-    metric(
-        MetricType::Gauge,
+        Type::Gauge,
         Unit::Seconds,
         AUDIT_LAST_COMPLETED_TIMESTAMP,
         &[VIEW],
         "Unix time at which the last audit was completed, 0 for never",
     ),
-    metric(MetricType::Gauge, Unit::Count, POISON_MESSAGES, &[QUEUE], "Messages in the poison queue"),
+    metric(Type::Gauge, Unit::Count, POISON_MESSAGES, &[QUEUE], "Messages in the poison queue"),
+    metric(Type::Gauge, Unit::Count, HELD_LANES, &[ACCOUNT], "Partitions, queues and containers that throttle and are left alone now"),
     metric(
-        MetricType::Gauge,
-        Unit::Count,
-        HELD_LANES,
-        &[ACCOUNT],
-        "Partitions, queues and containers that throttle and are left alone now",
-    ),
-    metric(
-        MetricType::Gauge,
+        Type::Gauge,
         Unit::Count,
         BUSIEST_PARTITION,
         &[ACCOUNT],
         "Entities (of a queue: requests) per second of the busiest partition or queue in the last ten seconds",
     ),
-    metric(MetricType::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
-    metric(MetricType::Gauge, Unit::Bytes, MEMORY_HELD, &[SHARE], "Bytes of memory that jobs hold now, of worker.memory"),
-    metric(MetricType::Gauge, Unit::Bytes, MEMORY_LIMIT, &[SHARE], "Bytes of memory that jobs may hold together"),
-    metric(MetricType::Gauge, Unit::Count, MEMORY_WAITING, &[SHARE], "Jobs that wait for memory now"),
-    metric(MetricType::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
-    metric(MetricType::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
+    metric(Type::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
+    metric(Type::Gauge, Unit::Bytes, MEMORY_HELD, &[SHARE], "Bytes of memory that jobs hold now, of worker.memory"),
+    metric(Type::Gauge, Unit::Bytes, MEMORY_LIMIT, &[SHARE], "Bytes of memory that jobs may hold together"),
+    metric(Type::Gauge, Unit::Count, MEMORY_WAITING, &[SHARE], "Jobs that wait for memory now"),
+    metric(Type::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
+    metric(Type::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
 ];
 
 #[cfg(test)]
@@ -226,7 +214,7 @@ mod tests {
             assert!(metric.name.starts_with("evenkeel_"), "{}", metric.name);
             assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
             assert_eq!(metric.unit == Unit::Bytes, metric.name.ends_with("_bytes"), "{}", metric.name);
-            assert_eq!(metric.kind == MetricType::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+            assert_eq!(metric.kind == Type::Counter, metric.name.ends_with("_total"), "{}", metric.name);
             assert!(METRICS[..position].iter().all(|other| other.name != metric.name), "{}", metric.name);
         }
     }

@@ -53,7 +53,7 @@ enum SettleRequest<'a> {
 }
 
 /// How a request that settles ended.
-enum SettleAnswer {
+enum Reply {
     Done,
     Lost,
     Refused,
@@ -71,8 +71,8 @@ pub(crate) async fn settle(
     match settlement {
         Settlement::Abandon => SettleOutcome::Lost,
         Settlement::Delete => match persist(engine, source, lease, delivered, SettleRequest::Delete).await {
-            SettleAnswer::Done => SettleOutcome::Deleted,
-            SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
+            Reply::Done => SettleOutcome::Deleted,
+            Reply::Lost | Reply::Refused => SettleOutcome::Lost,
         },
         Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
         Settlement::Advance(progress) => advance(engine, source, lease, delivered, examined, progress).await,
@@ -124,15 +124,15 @@ async fn release(
     };
     if let Some(text) = note::with_note(&text, &note) {
         match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
-            SettleAnswer::Done => return SettleOutcome::Released,
-            SettleAnswer::Lost => return SettleOutcome::Lost,
+            Reply::Done => return SettleOutcome::Released,
+            Reply::Lost => return SettleOutcome::Lost,
             // The text as it was is surely accepted.
-            SettleAnswer::Refused => {}
+            Reply::Refused => {}
         }
     }
     match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
-        SettleAnswer::Done => SettleOutcome::Released,
-        SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
+        Reply::Done => SettleOutcome::Released,
+        Reply::Lost | Reply::Refused => SettleOutcome::Lost,
     }
 }
 
@@ -150,14 +150,14 @@ async fn advance(
         return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };
     match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay: progress.delay }).await {
-        SettleAnswer::Done => SettleOutcome::Released,
-        SettleAnswer::Lost | SettleAnswer::Refused => SettleOutcome::Lost,
+        Reply::Done => SettleOutcome::Released,
+        Reply::Lost | Reply::Refused => SettleOutcome::Lost,
     }
 }
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
 /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> SettleAnswer {
+async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> Reply {
     let op = match request {
         SettleRequest::Delete => "delete_message",
         SettleRequest::Release { .. } => "update_message",
@@ -175,17 +175,17 @@ async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &
             if let Some(stuck) = stuck {
                 stuck.through();
             }
-            return SettleAnswer::Done;
+            return Reply::Done;
         };
         let retry_after = match error.class {
             // An earlier request that was never answered may well have been the one.
-            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return SettleAnswer::Done,
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return Reply::Done,
             ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                 tracing::warn!(
                     queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error),
                     "the message was not settled: somebody else has it"
                 );
-                return SettleAnswer::Lost;
+                return Reply::Lost;
             }
             ErrorClass::Ambiguous => {
                 unanswered = true;
@@ -197,7 +197,7 @@ async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &
             }
             ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::Permanent | ErrorClass::TooLarge => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error), "the message was not settled");
-                return SettleAnswer::Refused;
+                return Reply::Refused;
             }
         };
         if !told {
@@ -213,7 +213,7 @@ async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &
             biased;
             () = engine.stop.settling.cancelled() => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, "the message was not settled before the program ended");
-                return SettleAnswer::Lost;
+                return Reply::Lost;
             }
             () = engine.circuit.closes() => {}
             // Spread over a second, since all that are stuck are woken at once.

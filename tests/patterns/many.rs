@@ -8,7 +8,7 @@ use evenkeel::model::{
 use evenkeel::ports::{BlobUpload, Block, BlockId, TableOperation};
 use evenkeel::reconcile::Outcome;
 use evenkeel::shared::blocks::{BLOCK_BYTES, BlockedList, ListWrite};
-use evenkeel::shared::{PartChange, PartWrite};
+use evenkeel::shared::{Edit, PartChange};
 use serde_json::json;
 
 use crate::lists::CATALOG;
@@ -28,7 +28,7 @@ fn rk(number: u64) -> String {
 
 fn put(address: &ItemAddress, number: u64) -> PartChange {
     let member = Member(vec!["Sales".to_owned(), format!("{number:07}")]);
-    let write = PartWrite::Put { over: None, token: ETag::token(number) };
+    let write = Edit::Put { over: None, token: ETag::token(number) };
     PartChange { address: ItemAddress { part: Some(Part::Member(member)), ..address.clone() }, write, says: None }
 }
 

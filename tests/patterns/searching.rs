@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, TableName, ViewName};
-use evenkeel::reconcile::{AuditFinding, FailureClass, Problem};
+use evenkeel::reconcile::{AuditFinding, FailureClass, Mismatch};
 use serde_json::{Value, json};
 
 use crate::site::Site;
@@ -151,10 +151,10 @@ pub(crate) async fn documents_are_audited_mended_looked_up_and_made_anew(site: &
     let mut other = site.search().documents("people")[&key(site, "Sales", "2")].clone();
     other.insert("name".to_owned(), "Somebody Else".into());
     site.search().tamper("people", &key(site, "Sales", "2"), Some(Value::Object(other)));
-    let mut found: Vec<(String, Problem)> = audit(site, false).await.into_iter().map(|finding| (finding.of, finding.problem)).collect();
+    let mut found: Vec<(String, Mismatch)> = audit(site, false).await.into_iter().map(|finding| (finding.of, finding.problem)).collect();
     found.sort_by(|one, other| one.0.cmp(&other.0));
     let of = |rk: &str| format!("{}(\"Sales\", \"{rk}\")", site.name("Staff§"));
-    assert_eq!(found, [(of("1"), Problem::Missing), (of("2"), Problem::Different)]);
+    assert_eq!(found, [(of("1"), Mismatch::Missing), (of("2"), Mismatch::Different)]);
     assert!(audit(site, true).await.iter().all(|finding| finding.repaired));
     agrees(site).await;
 

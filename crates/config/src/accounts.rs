@@ -27,7 +27,7 @@ const KEY_KEYS: [&str; 3] = ["key", "key_env", "key_file"];
 const SAS_KEYS: [&str; 3] = ["sas", "sas_env", "sas_file"];
 
 #[derive(Clone, Copy, PartialEq)]
-enum ConfiguredKind {
+enum Backend {
     Embedded,
     Azure,
 }
@@ -56,14 +56,14 @@ fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>
     if !section.has("kind") {
         section.error("kind", "missing; expected \"embedded\" or \"azure\"");
     }
-    let kind = section.word("kind", &[("embedded", ConfiguredKind::Embedded), ("azure", ConfiguredKind::Azure)]);
+    let kind = section.word("kind", &[("embedded", Backend::Embedded), ("azure", Backend::Azure)]);
     section.also_known(&["auth"]);
     for keys in [&EMBEDDED_KEYS[..], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS] {
         section.also_known(keys);
     }
     section.finish();
     let kind = match kind? {
-        ConfiguredKind::Embedded => {
+        Backend::Embedded => {
             refuse_others(section, "kind", "kind = \"embedded\"", &[&["auth"], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
             let path = section.required_text("path", "the path of a database file, such as \"data/evenkeel.db\"")?;
             if path.trim().is_empty() {
@@ -72,7 +72,7 @@ fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>
             }
             AccountKind::Embedded { path: PathBuf::from(path) }
         }
-        ConfiguredKind::Azure => {
+        Backend::Azure => {
             refuse_others(section, "kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
             let auth = azure(section)?;
             if let Some(Err(problem)) = check.map(|check| check(&name, &auth)) {

@@ -62,7 +62,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Blob";
         let what = || What::Blob(container.clone(), name.clone());
         let header = check(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (BlobRef::of(container, name), upload.condition.clone());
+        let (place, condition) = (Ident::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -77,7 +77,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Append Blob";
         let what = || What::Blob(container.clone(), name.clone());
         let header = check(&Bytes::new(), upload).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (BlobRef::of(container, name), upload.condition.clone());
+        let (place, condition) = (Ident::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -95,7 +95,7 @@ impl BlobStore for EmbeddedStore {
             let message = format!("{} bytes at once; an append blob takes {}", content.len(), limits::APPEND_BYTES);
             return Err(self.error(NAME, what(), Fault::too_large(message)));
         }
-        let place = BlobRef::of(container, name);
+        let place = Ident::of(container, name);
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             let version = slot.version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob does not exist"))?;
@@ -116,7 +116,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Put Block";
         let what = || What::Blob(container.clone(), name.clone());
         blocks::check(&content).map_err(|fault| self.error(NAME, what(), fault))?;
-        let place = BlobRef::of(container, name);
+        let place = Ident::of(container, name);
         self.write(NAME, what, move |writing| blocks::keep(writing, &place, block, &content)).await
     }
 
@@ -131,12 +131,12 @@ impl BlobStore for EmbeddedStore {
         let what = || What::Blob(container.clone(), name.clone());
         let header = blocks::check_count(blocks).and_then(|()| check(&Bytes::new(), upload));
         let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, blocks, upload) = (BlobRef::of(container, name), blocks.to_vec(), upload.clone());
+        let (place, blocks, upload) = (Ident::of(container, name), blocks.to_vec(), upload.clone());
         self.write(NAME, what, move |writing| blocks::commit(writing, &place, &blocks, (&upload, &header))).await
     }
 
     async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        let place = BlobRef::of(container, name);
+        let place = Ident::of(container, name);
         let what = || What::Blob(container.clone(), name.clone());
         self.read("Get Block List", what, move |connection| blocks::list(connection, &place)).await
     }
@@ -151,7 +151,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Set Blob Metadata";
         let what = || What::Blob(container.clone(), name.clone());
         let metadata = check_metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
-        let (place, condition) = (BlobRef::of(container, name), BlobCondition::Matches(if_match.clone()));
+        let (place, condition) = (Ident::of(container, name), BlobCondition::Matches(if_match.clone()));
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
             slot.admits(&condition)?;
@@ -164,7 +164,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn get(&self, container: &ContainerName, name: &BlobName, range: Option<Range<u64>>) -> Result<Option<Blob>, StoreError> {
-        let place = BlobRef::of(container, name);
+        let place = Ident::of(container, name);
         self.read(
             "Get Blob",
             || What::Blob(container.clone(), name.clone()),
@@ -178,7 +178,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn get_at(&self, container: &ContainerName, name: &BlobName, range: Range<u64>, etag: &ETag) -> Result<Bytes, StoreError> {
-        let (place, condition) = (BlobRef::of(container, name), BlobCondition::Matches(etag.clone()));
+        let (place, condition) = (Ident::of(container, name), BlobCondition::Matches(etag.clone()));
         self.read(
             "Get Blob",
             || What::Blob(container.clone(), name.clone()),
@@ -193,7 +193,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn properties(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlobProperties>, StoreError> {
-        let place = BlobRef::of(container, name);
+        let place = Ident::of(container, name);
         self.read(
             "Get Blob Properties",
             || What::Blob(container.clone(), name.clone()),
@@ -206,7 +206,7 @@ impl BlobStore for EmbeddedStore {
     }
 
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
-        let (place, condition) = (BlobRef::of(container, name), if_match.cloned().map_or(BlobCondition::None, BlobCondition::Matches));
+        let (place, condition) = (Ident::of(container, name), if_match.cloned().map_or(BlobCondition::None, BlobCondition::Matches));
         self.write(
             "Delete Blob",
             || What::Blob(container.clone(), name.clone()),
@@ -233,7 +233,7 @@ impl BlobStore for EmbeddedStore {
         const NAME: &str = "Copy Blob";
         let what = || What::Blob(from.0.clone(), from.1.clone());
         let metadata = copying.metadata.as_ref().map(check_metadata).transpose().map_err(|fault| self.error(NAME, what(), fault))?;
-        let (source, target, condition) = (BlobRef::of(from.0, from.1), BlobRef::of(to.0, to.1), copying.condition.clone());
+        let (source, target, condition) = (Ident::of(from.0, from.1), Ident::of(to.0, to.1), copying.condition.clone());
         self.write(NAME, what, move |writing| {
             let version = source.slot(writing.connection)?.version;
             let version = version.ok_or_else(|| Fault::new(ErrorClass::NotFound(Missing::Item), "the blob to copy does not exist"))?;
@@ -287,7 +287,7 @@ fn container_id(connection: &Connection, container: &ContainerName) -> Result<i6
 }
 
 /// The names of a blob.
-pub(super) struct BlobRef {
+pub(super) struct Ident {
     container: ContainerName,
     name: BlobName,
 }
@@ -308,7 +308,7 @@ pub(super) struct Version {
     append: bool,
 }
 
-impl BlobRef {
+impl Ident {
     fn of(container: &ContainerName, name: &BlobName) -> Self {
         Self { container: container.clone(), name: name.clone() }
     }

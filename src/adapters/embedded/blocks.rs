@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::model::{ETag, limits};
 use crate::ports::{BlobUpload, Block, BlockId, BlockList, ErrorClass};
 
-use super::blobs::{BlobRef, BlobSlot};
+use super::blobs::{BlobSlot, Ident};
 use super::contents::{self, Header, Piece};
 use super::fault::Fault;
 use super::stamp;
@@ -39,7 +39,7 @@ pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
 }
 
 /// Keeps a block for a blob, in the place of one of the same name. Drops blocks that have waited too long.
-pub(super) fn keep(writing: &mut Writing<'_>, place: &BlobRef, block: BlockId, content: &Bytes) -> Result<(), Fault> {
+pub(super) fn keep(writing: &mut Writing<'_>, place: &Ident, block: BlockId, content: &Bytes) -> Result<(), Fault> {
     let slot = place.slot(writing.connection)?;
     slot.needs_blocks()?;
     let stamp = writing.stamp();
@@ -53,7 +53,7 @@ pub(super) fn keep(writing: &mut Writing<'_>, place: &BlobRef, block: BlockId, c
 /// Makes a blob of blocks.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
-    place: &BlobRef,
+    place: &Ident,
     blocks: &[BlockId],
     (upload, header): (&BlobUpload, &Header),
 ) -> Result<ETag, Fault> {
@@ -90,7 +90,7 @@ pub(super) fn commit(
 }
 
 /// The blocks of a blob. `None` where it does not exist.
-pub(super) fn list(connection: &Connection, place: &BlobRef) -> Result<Option<BlockList>, Fault> {
+pub(super) fn list(connection: &Connection, place: &Ident) -> Result<Option<BlockList>, Fault> {
     let slot = place.slot(connection)?;
     slot.needs_blocks()?;
     let Some(version) = slot.version else { return Ok(None) };

@@ -43,12 +43,12 @@ fn moment(micros: i64) -> Result<Timestamp, Fault> {
 
 /// The message that an id and a receipt name. A message of this file carries its identity in the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Receipt {
+pub(super) struct Taken {
     row: i64,
     receipt: i64,
 }
 
-impl Receipt {
+impl Taken {
     /// Reads both texts. `None` where this file never gave them.
     pub(super) fn parse(identity: u64, id: &str, receipt: &str) -> Option<Self> {
         let (of_file, row) = Uuid::parse_str(id).ok()?.as_u64_pair();
@@ -149,7 +149,7 @@ fn lost() -> Fault {
 pub(super) fn update(
     writing: &mut Writing<'_>,
     queue: &QueueName,
-    held: Option<Receipt>,
+    held: Option<Taken>,
     text: &str,
     visibility: Duration,
 ) -> Result<UpdatedMessage, Fault> {
@@ -167,7 +167,7 @@ pub(super) fn update(
 }
 
 /// Deletes a message that is held.
-pub(super) fn delete(writing: &Writing<'_>, queue: &QueueName, held: Option<Receipt>) -> Result<(), Fault> {
+pub(super) fn delete(writing: &Writing<'_>, queue: &QueueName, held: Option<Taken>) -> Result<(), Fault> {
     let queue = queue_id(writing.connection, queue)?;
     let held = held.ok_or_else(lost)?;
     let sql = "DELETE FROM messages WHERE id = ?1 AND queue_id = ?2 AND receipt = ?3 AND (expires IS NULL OR expires > ?4)";
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn ids_and_receipts_name_one_message_of_one_file() {
         let (id, receipt) = (id_text(7, 639_000), receipt_text(-5));
-        assert_eq!(Receipt::parse(7, &id, &receipt), Some(Receipt { row: 639_000, receipt: -5 }));
-        assert_eq!(Receipt::parse(8, &id, &receipt), None);
+        assert_eq!(Taken::parse(7, &id, &receipt), Some(Taken { row: 639_000, receipt: -5 }));
+        assert_eq!(Taken::parse(8, &id, &receipt), None);
         for (id, receipt) in [("no id", receipt.as_str()), (&id, "no receipt"), (&id, ""), (&id, "5"), (&id, "+000000000000005")] {
-            assert_eq!(Receipt::parse(7, id, receipt), None, "{id} {receipt}");
+            assert_eq!(Taken::parse(7, id, receipt), None, "{id} {receipt}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::model::{QueueName, limits};
 use crate::ports::{Message, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage, What};
 
 use super::fault::Fault;
-use super::messages::{self, Receipt};
+use super::messages::{self, Taken};
 use super::reclaim::{self, Dropped};
 use super::store::EmbeddedStore;
 
@@ -75,12 +75,12 @@ impl QueueStore for EmbeddedStore {
         let what = || What::Message(queue.clone(), id.to_owned());
         let checked = check_text(text).and_then(|()| check_hidden(visibility));
         let visibility = checked.map_err(|fault| self.error(NAME, what(), fault))?;
-        let (held, name, text) = (Receipt::parse(self.identity, id, pop_receipt), queue.clone(), text.to_owned());
+        let (held, name, text) = (Taken::parse(self.identity, id, pop_receipt), queue.clone(), text.to_owned());
         self.write(NAME, what, move |writing| messages::update(writing, &name, held, &text, visibility)).await
     }
 
     async fn delete(&self, queue: &QueueName, id: &str, pop_receipt: &str) -> Result<(), StoreError> {
-        let (held, name) = (Receipt::parse(self.identity, id, pop_receipt), queue.clone());
+        let (held, name) = (Taken::parse(self.identity, id, pop_receipt), queue.clone());
         let what = || What::Message(queue.clone(), id.to_owned());
         self.write("Delete Message", what, move |writing| messages::delete(writing, &name, held)).await
     }

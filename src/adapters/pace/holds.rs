@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_refusals_holds_the_lane_once() {
+    fn a_burst_of_refusals_holds_the_scope_once() {
         let mut holds = ThrottleHolds::default();
         for _ in 0..64 {
             holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_succeeds_frees_the_lane_and_the_next_hold_is_short_again() {
+    fn a_probe_that_succeeds_frees_the_scope_and_the_next_hold_is_short_again() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, Verdict::Throttled(Some(ms(5_000))), ms(0), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(4_999)), PaceAdmission::Held(ms(1)));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_nobody_asked_for_in_five_minutes_is_forgotten() {
+    fn a_scope_nobody_asked_for_in_five_minutes_is_forgotten() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(holds.admit(&scope("hot"), ms(100) + FORGOTTEN_AFTER), PaceAdmission::Free);

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Api, ApiProblem};
+use super::{Api, Problem};
 use crate::catalog::TableRef;
 use crate::model::job::Primary;
 use crate::model::{EntityKey, Site, TableName, odata};
@@ -99,7 +99,7 @@ pub(super) struct KeyQuery {
 pub(super) async fn entity(
     State(api): State<Api>,
     Path((table, pk, rk)): Path<(String, String, String)>,
-) -> Result<Json<EntityReport>, ApiProblem> {
+) -> Result<Json<EntityReport>, Problem> {
     look(&api, &table, &pk, &rk).await.map(Json)
 }
 
@@ -107,34 +107,34 @@ pub(super) async fn by_query(
     State(api): State<Api>,
     Path(table): Path<String>,
     Query(key): Query<KeyQuery>,
-) -> Result<Json<EntityReport>, ApiProblem> {
+) -> Result<Json<EntityReport>, Problem> {
     look(&api, &table, &key.pk, &key.rk).await.map(Json)
 }
 
 /// The primary that a table and a key name, its table as declared.
-pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(TableRef, Primary), ApiProblem> {
-    let name = TableName::new(table).map_err(|error| ApiProblem::unusable(error.to_string()))?;
-    let key = EntityKey::new(pk, rk).map_err(|error| ApiProblem::unusable(error.to_string()))?;
+pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(TableRef, Primary), Problem> {
+    let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
+    let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
     // Only tables of the catalog: evenkeel does not read others.
     let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
         let known: Vec<String> = api.board.catalog().tables.values().map(ToString::to_string).collect();
-        ApiProblem::unknown(format!("the catalog does not know the table {name}; it knows {}", known.join(", ")))
+        Problem::unknown(format!("the catalog does not know the table {name}; it knows {}", known.join(", ")))
     })?;
     let primary = Primary { table: known.table.clone(), key };
     Ok((known, primary))
 }
 
 /// Builds the report on an entity.
-pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str) -> Result<EntityReport, ApiProblem> {
+pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str) -> Result<EntityReport, Problem> {
     let (table, primary) = primary(api, table, pk, rk)?;
-    let engine = api.board.engine().ok_or_else(|| ApiProblem::not_yet("the program is starting: its stores are not ready"))?;
-    let account = api.stores.account(&table.account).map_err(|error| ApiProblem::unknown(error.to_string()))?;
-    let reading = |error| ApiProblem::store("reading the entity", &error);
+    let engine = api.board.engine().ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
+    let account = api.stores.account(&table.account).map_err(|error| Problem::unknown(error.to_string()))?;
+    let reading = |error| Problem::store("reading the entity", &error);
     let row = api.client().whole(&table, &primary.key).await?.map(|whole| whole.row);
     let recorded =
         account.tables.get(&footprint::table_of(engine.catalog(), &table), &footprint::key(&primary), None).await.map_err(reading)?;
     let recorded = recorded.map(|row| Footprint::decode(&primary, &row.entity)).transpose();
-    let recorded = recorded.map_err(|error| ApiProblem::unusable(error.to_string()))?;
+    let recorded = recorded.map_err(|error| Problem::unusable(error.to_string()))?;
     let plan = engine.plan(&primary).await?;
     Ok(EntityReport {
         table: primary.table.to_string(),

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 
-use super::{Api, ApiProblem};
+use super::{Api, Problem};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::worker::Ending;
 
@@ -21,16 +21,16 @@ pub(super) struct JobsQuery {
     top: Option<usize>,
 }
 
-pub(super) async fn jobs(State(api): State<Api>, Query(which): Query<JobsQuery>) -> Result<Json<Vec<JobRecord>>, ApiProblem> {
+pub(super) async fn jobs(State(api): State<Api>, Query(which): Query<JobsQuery>) -> Result<Json<Vec<JobRecord>>, Problem> {
     let ending = which.outcome.as_deref().filter(|name| !name.is_empty()).map(ending).transpose()?;
     let filter = JobFilter { text: which.key, ending, before: which.before };
     Ok(Json(api.board.jobs(&filter, which.top.unwrap_or(PAGE).min(1_000))))
 }
 
 /// An ending by its name.
-pub(crate) fn ending(name: &str) -> Result<Ending, ApiProblem> {
+pub(crate) fn ending(name: &str) -> Result<Ending, Problem> {
     Ending::ALL.into_iter().find(|ending| ending.name() == name).ok_or_else(|| {
         let known = Ending::ALL.map(Ending::name).join(", ");
-        ApiProblem::unusable(format!("outcome is one of {known}"))
+        Problem::unusable(format!("outcome is one of {known}"))
     })
 }

@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Api, ApiProblem};
+use super::{Api, Problem};
 use crate::ops::guard::Actor;
 use crate::telemetry::AUDIT;
 
@@ -22,18 +22,14 @@ pub(super) async fn level(State(api): State<Api>) -> Json<Log> {
     Json(Log { level: api.log.filter() })
 }
 
-pub(super) async fn change(
-    State(api): State<Api>,
-    Extension(actor): Extension<Actor>,
-    Json(log): Json<Log>,
-) -> Result<Json<Log>, ApiProblem> {
+pub(super) async fn change(State(api): State<Api>, Extension(actor): Extension<Actor>, Json(log): Json<Log>) -> Result<Json<Log>, Problem> {
     set_log(&api, &log.level, &actor)?;
     Ok(Json(Log { level: api.log.filter() }))
 }
 
 /// Changes the log level.
-pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), ApiProblem> {
-    api.log.change(level).map_err(|error| ApiProblem::unusable(error.to_string()))?;
+pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), Problem> {
+    api.log.change(level).map_err(|error| Problem::unusable(error.to_string()))?;
     tracing::warn!(target: AUDIT, level = api.log.filter(), peer = %actor.peer, claimed = actor.claimed(), "audit: log level changed");
     Ok(())
 }

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use entity::{EntityReport, look};
 pub(crate) use jobs::ending;
 pub(crate) use log::set_log;
-pub(crate) use problem::ApiProblem;
+pub(crate) use problem::Problem;
 pub(crate) use status::{Status, status_of};
 pub(crate) use submit::{send, sync_of};
 

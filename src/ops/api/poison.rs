@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Api, ApiProblem};
+use super::{Api, Problem};
 use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
 use crate::ops::guard::Actor;
@@ -146,7 +146,7 @@ pub(crate) enum MessageAction {
     Discard,
 }
 
-pub(super) async fn list(State(api): State<Api>, Query(shown): Query<FilterQuery>) -> Result<Json<Poison>, ApiProblem> {
+pub(super) async fn list(State(api): State<Api>, Query(shown): Query<FilterQuery>) -> Result<Json<Poison>, Problem> {
     front(&api, &shown).await.map(Json)
 }
 
@@ -154,7 +154,7 @@ pub(super) async fn requeue(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
     Json(selection): Json<Selection>,
-) -> Result<Response, ApiProblem> {
+) -> Result<Response, Problem> {
     answer(change(&api, selection, MessageAction::Requeue, actor).await?)
 }
 
@@ -162,25 +162,25 @@ pub(super) async fn discard(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
     Json(selection): Json<Selection>,
-) -> Result<Response, ApiProblem> {
+) -> Result<Response, Problem> {
     answer(change(&api, selection, MessageAction::Discard, actor).await?)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what handlers give back")]
-fn answer(report: Report) -> Result<Response, ApiProblem> {
+fn answer(report: Report) -> Result<Response, Problem> {
     let status = if report.under_way { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok((status, Json(report)).into_response())
 }
 
 /// The front of the poison queues that are meant.
-pub(crate) async fn front(api: &Api, shown: &FilterQuery) -> Result<Poison, ApiProblem> {
+pub(crate) async fn front(api: &Api, shown: &FilterQuery) -> Result<Poison, Problem> {
     let filter = PoisonFilter { ids: BTreeSet::new(), reason: reason(shown.reason.as_deref())? };
     let mut poison = Poison { messages: Vec::new(), total: 0, complete: true };
     let mut room = ANSWER_BYTES;
     // Never closed.
     let _one = READERS.acquire().await;
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
-        let front = queue.front().await.map_err(|error| ApiProblem::store("reading a poison queue", &error))?;
+        let front = queue.front().await.map_err(|error| Problem::store("reading a poison queue", &error))?;
         let (entries, total) = front;
         let seen: usize = entries.iter().map(|entry| entry.ids.len()).sum();
         poison.total += total;
@@ -198,9 +198,9 @@ pub(crate) async fn front(api: &Api, shown: &FilterQuery) -> Result<Poison, ApiP
 
 /// Runs long computations beside the runtime: bodies come from any sender with the right to send jobs, and leases are
 /// renewed here.
-pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiProblem> {
+pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| ApiProblem::not_yet(format!("the poison queue could not be shown: {error}")))
+    ended.map_err(|error| Problem::not_yet(format!("the poison queue could not be shown: {error}")))
 }
 
 /// As many messages as there is room for, and the room that is left. A body goes first.
@@ -233,9 +233,9 @@ impl Poisoned {
 }
 
 /// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
-pub(crate) async fn change(api: &Api, selection: Selection, change: MessageAction, actor: Actor) -> Result<Report, ApiProblem> {
+pub(crate) async fn change(api: &Api, selection: Selection, change: MessageAction, actor: Actor) -> Result<Report, Problem> {
     if selection.ids.is_empty() && !selection.all {
-        return Err(ApiProblem::unusable("say which messages: ids, or all"));
+        return Err(Problem::unusable("say which messages: ids, or all"));
     }
     let filter = PoisonFilter { ids: selection.ids.clone(), reason: reason(selection.reason.as_deref())? };
     // Found before anything is begun: a mistake is reported at once.
@@ -244,18 +244,12 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: MessageActio
     let mut under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
     match timeout(PATIENCE, &mut under_way).await {
         Ok(Ok(report)) => report,
-        Ok(Err(error)) => Err(ApiProblem::not_yet(format!("the change ended half-way: {error}"))),
+        Ok(Err(error)) => Err(Problem::not_yet(format!("the change ended half-way: {error}"))),
         Err(_) => Ok(Report { under_way: true, ..Report::default() }),
     }
 }
 
-async fn carry_out(
-    api: &Api,
-    queue: Option<&str>,
-    filter: &PoisonFilter,
-    change: MessageAction,
-    actor: &Actor,
-) -> Result<Report, ApiProblem> {
+async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: MessageAction, actor: &Actor) -> Result<Report, Problem> {
     let (peer, claimed) = (actor.peer, actor.claimed());
     let mut report = Report::default();
     for (settings, queue) in queues(api, queue)? {
@@ -263,7 +257,7 @@ async fn carry_out(
             MessageAction::Requeue => queue.requeue(filter).await,
             MessageAction::Discard => queue.discard(filter).await,
         };
-        let Handled { done, failed, cut_short, hidden } = handled.map_err(|error| ApiProblem::store("handling a poison queue", &error))?;
+        let Handled { done, failed, cut_short, hidden } = handled.map_err(|error| Problem::store("handling a poison queue", &error))?;
         for PoisonEntry { message, .. } in done {
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
@@ -295,24 +289,24 @@ async fn carry_out(
     Ok(report)
 }
 
-fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, ApiProblem> {
+fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
     let named = named.filter(|named| !named.is_empty());
     let meant: Vec<_> = api.board.configured().iter().filter(|queue| named.is_none_or(|named| queue.name.as_str() == named)).collect();
     if let (Some(named), true) = (named, meant.is_empty()) {
         let known: Vec<&str> = api.board.configured().iter().map(|queue| queue.name.as_str()).collect();
-        return Err(ApiProblem::unknown(format!("no queue {named:?} is declared; declared are {}", known.join(", "))));
+        return Err(Problem::unknown(format!("no queue {named:?} is declared; declared are {}", known.join(", "))));
     }
     let open = |settings: &'a QueueSettings| {
-        let account = api.stores.account(&settings.account).map_err(|error| ApiProblem::unknown(error.to_string()))?;
-        let queue = PoisonQueue::new(account, settings).map_err(|error| ApiProblem::unusable(error.to_string()))?;
+        let account = api.stores.account(&settings.account).map_err(|error| Problem::unknown(error.to_string()))?;
+        let queue = PoisonQueue::new(account, settings).map_err(|error| Problem::unusable(error.to_string()))?;
         Ok((settings, queue))
     };
     meant.into_iter().map(open).collect()
 }
 
-fn reason(name: Option<&str>) -> Result<Option<Reason>, ApiProblem> {
+fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
     name.filter(|name| !name.is_empty())
-        .map(|name| name.parse().map_err(|error: crate::worker::poison::PoisonError| ApiProblem::unusable(error.to_string())))
+        .map(|name| name.parse().map_err(|error: crate::worker::poison::PoisonError| Problem::unusable(error.to_string())))
         .transpose()
 }
 

@@ -13,7 +13,7 @@ use crate::reconcile::{Failure, FailureClass};
 
 /// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ApiProblem {
+pub(crate) struct Problem {
     status: StatusCode,
     error: String,
 }
@@ -26,7 +26,7 @@ pub(super) struct ErrorBody<'a> {
     error: &'a str,
 }
 
-impl ApiProblem {
+impl Problem {
     /// The request asks for something that cannot be.
     pub(crate) fn unusable(error: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error: error.into() }
@@ -62,7 +62,7 @@ impl ApiProblem {
     }
 }
 
-impl From<ClientError> for ApiProblem {
+impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         match &error {
             ClientError::Store { doing, source } => Self::store(doing, source),
@@ -76,7 +76,7 @@ impl From<ClientError> for ApiProblem {
     }
 }
 
-impl From<Failure> for ApiProblem {
+impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         let status = match failure.class {
             FailureClass::Permanent => StatusCode::CONFLICT,
@@ -88,12 +88,12 @@ impl From<Failure> for ApiProblem {
     }
 }
 
-impl IntoResponse for ApiProblem {
+impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         (self.status, Json(ErrorBody { error: &self.error })).into_response()
     }
 }
 
-pub(super) async fn nowhere() -> ApiProblem {
-    ApiProblem::unknown("there is nothing here; see /api/v1/openapi.json")
+pub(super) async fn nowhere() -> Problem {
+    Problem::unknown("there is nothing here; see /api/v1/openapi.json")
 }

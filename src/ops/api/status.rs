@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Api, ApiProblem};
+use super::{Api, Problem};
 use crate::model::QueueName;
 use crate::ops::board::{Board, Costs, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow};
 
@@ -139,13 +139,13 @@ pub(super) async fn queues(State(api): State<Api>) -> Json<Vec<QueueNow>> {
     Json(api.board.queues())
 }
 
-pub(super) async fn hour(State(api): State<Api>, Query(of): Query<OfQueue>) -> Result<Json<Vec<QueueSlot>>, ApiProblem> {
+pub(super) async fn hour(State(api): State<Api>, Query(of): Query<OfQueue>) -> Result<Json<Vec<QueueSlot>>, Problem> {
     let queue = of.queue.filter(|queue| !queue.is_empty());
-    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| ApiProblem::unusable(error.to_string()))).transpose()?;
+    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
     if let Some(queue) = &queue
         && !api.board.queues().iter().any(|known| known.queue == queue.as_str())
     {
-        return Err(ApiProblem::unknown(format!("nothing is received from a queue {queue}")));
+        return Err(Problem::unknown(format!("nothing is received from a queue {queue}")));
     }
     Ok(Json(api.board.hour(queue.as_ref())))
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::entity::primary;
-use super::{Api, ApiProblem};
+use super::{Api, Problem};
 use crate::client;
 use crate::model::QueueName;
 use crate::ops::guard::Actor;
@@ -41,9 +41,9 @@ pub(super) async fn submit(
     Query(to): Query<To>,
     Extension(actor): Extension<Actor>,
     body: String,
-) -> Result<(StatusCode, Json<SentJob>), ApiProblem> {
+) -> Result<(StatusCode, Json<SentJob>), Problem> {
     let queue = to.queue.filter(|queue| !queue.is_empty());
-    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| ApiProblem::unusable(error.to_string()))).transpose()?;
+    let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
     let sent = send(&api, &body, queue.as_ref(), &actor).await?;
     Ok((StatusCode::ACCEPTED, Json(sent)))
 }
@@ -52,19 +52,19 @@ pub(super) async fn reconcile(
     State(api): State<Api>,
     Path((table, pk, rk)): Path<(String, String, String)>,
     Extension(actor): Extension<Actor>,
-) -> Result<(StatusCode, Json<SentJob>), ApiProblem> {
+) -> Result<(StatusCode, Json<SentJob>), Problem> {
     let job = sync_of(&api, &table, &pk, &rk)?;
     Ok((StatusCode::ACCEPTED, Json(send(&api, &job, None, &actor).await?)))
 }
 
 /// The job that brings everything of one primary in step.
-pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<String, ApiProblem> {
+pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<String, Problem> {
     let (_, primary) = primary(api, table, pk, rk)?;
     Ok(json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk}).to_string())
 }
 
 /// Sends a job, checked as the worker will.
-pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor: &Actor) -> Result<SentJob, ApiProblem> {
+pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor: &Actor) -> Result<SentJob, Problem> {
     let client = api.client();
     let job = client.prepare(text, queue)?;
     let sent = client.send(&job).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::cost::{CostSeries, Costs};
-use super::headline::{self, Estimate, Headline, HeadlineInputs, SilentWorker};
+use super::headline::{self, Headline, HeadlineInputs, Rate, SilentWorker};
 use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
 use super::poison::PoisonCounts;
@@ -186,7 +186,7 @@ impl Board {
     }
 
     /// How fast the job queues are worked off that jobs wait in.
-    fn pace(&self, jobs: &[&QueueNow]) -> Estimate {
+    fn pace(&self, jobs: &[&QueueNow]) -> Rate {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let series = lock(&self.queues);
         let waiting: Vec<&QueueSeries> = jobs
@@ -195,10 +195,10 @@ impl Board {
             .filter_map(|queue| series.iter().find(|(name, _)| name.as_str() == queue.queue).map(|(_, series)| series))
             .collect();
         if waiting.is_empty() {
-            return Estimate::Running;
+            return Rate::Running;
         }
         let paces: Option<Vec<f64>> = waiting.iter().map(|series| series.pace(number, running)).collect();
-        paces.map_or(Estimate::Unknown, |paces| Estimate::PerSecond(paces.iter().sum()))
+        paces.map_or(Rate::Unknown, |paces| Rate::PerSecond(paces.iter().sum()))
     }
 
     /// The views with items left wrong by their last audit.

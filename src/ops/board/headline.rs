@@ -55,7 +55,7 @@ pub(super) struct HeadlineInputs {
     /// Jobs that wait or run; `None` until measured.
     pub(super) jobs: Option<u64>,
     /// How long they may take.
-    pub(super) pace: Estimate,
+    pub(super) pace: Rate,
     /// Poisoned messages; `None` until measured.
     pub(super) poisoned: Option<u64>,
     /// Views with items left wrong by their last audit, and how many.
@@ -66,7 +66,7 @@ pub(super) struct HeadlineInputs {
 
 /// Estimate of how long the waiting jobs may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) enum Estimate {
+pub(super) enum Rate {
     /// Every job is being run: they end when they end, which may be soon or, of a backfill, late.
     #[default]
     Running,
@@ -150,12 +150,12 @@ fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
     }
 }
 
-fn catching_up(jobs: u64, pace: Estimate) -> String {
+fn catching_up(jobs: u64, pace: Rate) -> String {
     let noun = if jobs == 1 { "job" } else { "jobs" };
     let per_second = match pace {
-        Estimate::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
-        Estimate::PerSecond(per_second) if per_second > 0.0 => per_second,
-        Estimate::Unknown | Estimate::PerSecond(_) => {
+        Rate::Running => return format!("Catching up: {} {noun}", grouped(jobs)),
+        Rate::PerSecond(per_second) if per_second > 0.0 => per_second,
+        Rate::Unknown | Rate::PerSecond(_) => {
             return format!("Catching up: {} {noun}, time left unknown yet", grouped(jobs));
         }
     };
@@ -214,14 +214,11 @@ mod tests {
         let text = |situation: HeadlineInputs| headline(&situation).text;
         assert_eq!(text(calm()), "Consistent");
         assert_eq!(
-            text(HeadlineInputs { jobs: Some(12_400), pace: Estimate::PerSecond(68.0), ..calm() }),
+            text(HeadlineInputs { jobs: Some(12_400), pace: Rate::PerSecond(68.0), ..calm() }),
             "Catching up: 12,400 jobs, about 3 minutes"
         );
         assert_eq!(text(HeadlineInputs { jobs: Some(1), ..calm() }), "Catching up: 1 job");
-        assert_eq!(
-            text(HeadlineInputs { jobs: Some(63), pace: Estimate::Unknown, ..calm() }),
-            "Catching up: 63 jobs, time left unknown yet"
-        );
+        assert_eq!(text(HeadlineInputs { jobs: Some(63), pace: Rate::Unknown, ..calm() }), "Catching up: 63 jobs, time left unknown yet");
         assert_eq!(text(HeadlineInputs { poisoned: Some(3), ..calm() }), "Stuck: 3 poisoned");
         let open = NotReady::CircuitOpen { account: AccountName::main(), service: "table", since: Timestamp::UNIX_EPOCH };
         let away = HeadlineInputs { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
@@ -236,7 +233,7 @@ mod tests {
             reasons: vec![open],
             unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
-            pace: Estimate::Running,
+            pace: Rate::Running,
             poisoned: Some(1),
             drift: vec![("by_email".to_owned(), 1)],
             silent: Vec::new(),

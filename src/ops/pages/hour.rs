@@ -10,7 +10,7 @@ use super::chart::{Chart, Values};
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
 use crate::model::QueueName;
-use crate::ops::api::{Api, ApiProblem};
+use crate::ops::api::{Api, Problem};
 use crate::ops::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
 use crate::ops::guard::Visitor;
 
@@ -58,16 +58,16 @@ struct StorageHourPage<'a> {
 }
 
 impl HourQuery {
-    fn name(&self, board: &Board) -> Result<Option<QueueName>, ApiProblem> {
+    fn name(&self, board: &Board) -> Result<Option<QueueName>, Problem> {
         let Some(name) = self.queue.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
         let known = board.queues().iter().any(|queue| queue.queue == name);
         let name = QueueName::new(name).ok().filter(|_| known);
-        name.map(Some).ok_or_else(|| ApiProblem::unknown("nothing is received from a queue of this name"))
+        name.map(Some).ok_or_else(|| Problem::unknown("nothing is received from a queue of this name"))
     }
 }
 
 /// The charts of one queue alone, for a page that is live.
-pub(super) async fn charts(State(api): State<Api>, Path(queue): Path<String>) -> Result<Html<String>, ApiProblem> {
+pub(super) async fn charts(State(api): State<Api>, Path(queue): Path<String>) -> Result<Html<String>, Problem> {
     let queue = HourQuery { queue: Some(queue) }.name(&api.board)?;
     Ok(Html(queue_charts(&api.board, queue).to_string()))
 }
@@ -171,7 +171,7 @@ pub(super) async fn storage(State(api): State<Api>, Query(of): Query<ServiceQuer
     let account = api.settings.accounts.iter().any(|account| account.name.as_str() == of.account);
     let sink = api.settings.sinks.iter().any(|sink| sink.name.as_str() == of.account);
     if !(account && ["table", "queue", "blob"].contains(&of.service.as_str()) || sink && of.service == "search") {
-        return layout::problem("/storage", &ApiProblem::unknown("nothing is stored in a service of this name"), visitor);
+        return layout::problem("/storage", &Problem::unknown("nothing is stored in a service of this name"), visitor);
     }
     // In the first seconds of a daemon nothing is measured yet.
     let slots = hours.iter().find(|hour| hour.account == of.account && hour.service == of.service).map_or(&[][..], |hour| &hour.slots);

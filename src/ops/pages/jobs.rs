@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
-use crate::ops::api::{Api, ApiProblem, ending};
+use crate::ops::api::{Api, Problem, ending};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::ops::guard::Visitor;
 use crate::worker::Ending;
@@ -36,7 +36,7 @@ struct JobsPage {
 }
 
 impl JobsPage {
-    fn find(api: &Api, search: JobSearch) -> Result<Self, ApiProblem> {
+    fn find(api: &Api, search: JobSearch) -> Result<Self, Problem> {
         let ending = Some(search.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose()?;
         let jobs = api.board.jobs(&JobFilter { text: search.key.clone(), ending, before: search.before }, PAGE);
         let last = jobs.last().filter(|_| jobs.len() == PAGE).map(|last| last.number);
@@ -52,6 +52,6 @@ pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>
 }
 
 /// The list alone.
-pub(super) async fn part(State(api): State<Api>, Query(search): Query<JobSearch>) -> Result<Html<String>, ApiProblem> {
+pub(super) async fn part(State(api): State<Api>, Query(search): Query<JobSearch>) -> Result<Html<String>, Problem> {
     Ok(Html(JobsPage::find(&api, search)?.as_list().to_string()))
 }

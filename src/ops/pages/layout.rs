@@ -4,7 +4,7 @@ use askama::Template;
 use axum::http::header;
 use axum::response::{Html, IntoResponse, Response};
 
-use crate::ops::api::ApiProblem;
+use crate::ops::api::Problem;
 use crate::ops::guard::Visitor;
 
 /// The pages that can be gone to from everywhere.
@@ -40,11 +40,11 @@ pub(super) fn page(title: &str, place: &str, body: &impl Template, visitor: Visi
 #[derive(Template)]
 #[template(path = "problem.html")]
 struct NotDone<'a> {
-    problem: &'a ApiProblem,
+    problem: &'a Problem,
     place: &'a str,
 }
 
 /// A page that says why there is none.
-pub(super) fn problem(place: &str, problem: &ApiProblem, visitor: Visitor) -> Response {
+pub(super) fn problem(place: &str, problem: &Problem, visitor: Visitor) -> Response {
     (problem.status(), page("Not done", place, &NotDone { problem, place }, visitor)).into_response()
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::words::Counted as _;
 use super::{layout, words};
 use crate::ops::api::poison::{FilterQuery, Poison, Poisoned, front, off_the_runtime};
-use crate::ops::api::{Api, ApiProblem};
+use crate::ops::api::{Api, Problem};
 use crate::ops::guard::Visitor;
 use crate::worker::poison::ShownBody;
 
@@ -117,7 +117,7 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
     let (verb, class, action) = match meant.what.as_str() {
         "requeue" => ("Requeue", "main", "/poison/requeue"),
         "discard" => ("Discard", "danger", "/poison/discard"),
-        _ => return layout::problem("/poison", &ApiProblem::unusable("requeue or discard?"), visitor),
+        _ => return layout::problem("/poison", &Problem::unusable("requeue or discard?"), visitor),
     };
     let which = match (meant.ids.len(), meant.ids.first()) {
         (1, Some(id)) => format!("the message {id}"),

@@ -30,10 +30,8 @@ pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountNam
 /// The change of a document that writes or drops a part of it.
 pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
-        ItemOperation::Write(write) => {
-            shared::PartWrite::Put { over: write.over.clone(), token: ETag::token(scope.engine.chance.next_u64()) }
-        }
-        ItemOperation::Drop(_, token) => shared::PartWrite::Drop(token.clone()),
+        ItemOperation::Write(write) => shared::Edit::Put { over: write.over.clone(), token: ETag::token(scope.engine.chance.next_u64()) },
+        ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
     let says = match operation {
         ItemOperation::Write(Write { content: Content::Properties(values), .. }) => Some((scope.primary.clone(), values.clone())),

@@ -110,14 +110,14 @@ pub fn moment_of_line(line: &Value, property: Option<&str>) -> Option<Timestamp>
 
 /// The times that a blob holds: it may hold fewer, and no others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeSpan {
+pub struct Bounds {
     /// The first.
     pub first: Timestamp,
     /// The last.
     pub last: Timestamp,
 }
 
-impl TimeSpan {
+impl Bounds {
     /// From one moment to another.
     pub const fn new(first: Timestamp, last: Timestamp) -> Self {
         Self { first, last }
@@ -199,15 +199,15 @@ mod tests {
 
     #[test]
     fn a_span_is_widened_by_whole_minutes_and_survives_in_metadata() {
-        let span = TimeSpan::new(at("2026-11-20T15:00:30Z"), at("2026-11-20T15:01:00Z")).rounded();
-        assert_eq!(span, TimeSpan::new(at("2026-11-20T15:00:00Z"), at("2026-11-20T15:02:00Z")));
+        let span = Bounds::new(at("2026-11-20T15:00:30Z"), at("2026-11-20T15:01:00Z")).rounded();
+        assert_eq!(span, Bounds::new(at("2026-11-20T15:00:00Z"), at("2026-11-20T15:02:00Z")));
         let mut metadata = BTreeMap::new();
         span.on(&mut metadata);
-        assert_eq!(TimeSpan::of(&metadata), Some(span));
-        let wider = span.and(Some(TimeSpan::new(at("2026-11-20T14:59:00Z"), at("2026-11-20T15:01:00Z"))));
+        assert_eq!(Bounds::of(&metadata), Some(span));
+        let wider = span.and(Some(Bounds::new(at("2026-11-20T14:59:00Z"), at("2026-11-20T15:01:00Z"))));
         assert!(wider.covers(&span) && !span.covers(&wider) && span.meets(&wider));
-        assert!(!span.meets(&TimeSpan::new(at("2026-11-20T16:00:00Z"), at("2026-11-20T17:00:00Z"))));
-        assert_eq!(TimeSpan::of(&BTreeMap::new()), None);
+        assert!(!span.meets(&Bounds::new(at("2026-11-20T16:00:00Z"), at("2026-11-20T17:00:00Z"))));
+        assert_eq!(Bounds::of(&BTreeMap::new()), None);
     }
 
     #[test]

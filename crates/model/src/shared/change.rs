@@ -15,7 +15,7 @@ pub struct PartChange {
     /// Which part.
     pub address: ItemAddress,
     /// The write.
-    pub write: PartWrite,
+    pub write: Edit,
     /// The owner and the values, where they are not all in its address: properties. The values are empty where they are
     /// taken off.
     pub says: Option<(Primary, BTreeMap<String, EdmValue>)>,
@@ -23,7 +23,7 @@ pub struct PartChange {
 
 /// A write of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PartWrite {
+pub enum Edit {
     /// It is written.
     Put {
         /// Over this token; where there is none it must be absent.
@@ -35,7 +35,7 @@ pub enum PartWrite {
     Drop(ETag),
 }
 
-impl PartWrite {
+impl Edit {
     /// The part's token from now on.
     pub const fn token(&self) -> Option<&ETag> {
         match self {
@@ -139,7 +139,7 @@ fn change_list(
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
         // Another owner's row: parts to be written are not written, and parts to be taken out are not there.
         Some(_) => {
-            let drops = changes.iter().filter(|(_, change)| matches!(change.write, PartWrite::Drop(_)));
+            let drops = changes.iter().filter(|(_, change)| matches!(change.write, Edit::Drop(_)));
             drops.for_each(|(at, _)| ended[*at] = ChangeEnd::Done);
             return Ok(());
         }
@@ -169,12 +169,12 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
     let view = &change.address.view;
     let Some(entity) = entity else {
         // There is nothing to take them off, and nothing to put them on.
-        return Ok(if matches!(change.write, PartWrite::Drop(_)) { ChangeEnd::Done } else { ChangeEnd::Lost });
+        return Ok(if matches!(change.write, Edit::Drop(_)) { ChangeEnd::Done } else { ChangeEnd::Lost });
     };
     let there = Owned::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.says) {
-        (PartWrite::Put { over, token: new }, Some((primary, values))) if over.as_ref() == token => {
+        (Edit::Put { over, token: new }, Some((primary, values))) if over.as_ref() == token => {
             if let Some(there) = &there {
                 there.remove(entity, view);
             }
@@ -182,7 +182,7 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
             Owned { primary: primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, values);
             Ok(ChangeEnd::Done)
         }
-        (PartWrite::Drop(at), says) => match &there {
+        (Edit::Drop(at), says) => match &there {
             // A matching token does not prove the owner.
             Some(owned) if owned.token == *at && says.as_ref().is_none_or(|(primary, _)| *primary == owned.primary) => {
                 owned.remove(entity, view);
@@ -191,7 +191,7 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
             Some(_) => Ok(ChangeEnd::Lost),
             None => Ok(ChangeEnd::Done),
         },
-        (PartWrite::Put { .. }, _) => Ok(ChangeEnd::Lost),
+        (Edit::Put { .. }, _) => Ok(ChangeEnd::Lost),
     }
 }
 
@@ -199,16 +199,16 @@ fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
     let Some(Part::Member(member)) = &change.address.part else { return ChangeEnd::Lost };
     let there = list.members.get(member);
     match &change.write {
-        PartWrite::Put { over, token } if over.as_ref() == there => {
+        Edit::Put { over, token } if over.as_ref() == there => {
             list.members.insert(member.clone(), token.clone());
             ChangeEnd::Done
         }
-        PartWrite::Drop(at) if Some(at) == there => {
+        Edit::Drop(at) if Some(at) == there => {
             list.members.remove(member);
             ChangeEnd::Done
         }
-        PartWrite::Drop(_) if there.is_none() => ChangeEnd::Done,
-        PartWrite::Put { .. } | PartWrite::Drop(_) => ChangeEnd::Lost,
+        Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
+        Edit::Put { .. } | Edit::Drop(_) => ChangeEnd::Lost,
     }
 }
 
@@ -254,11 +254,11 @@ mod tests {
     }
 
     fn put(rk: &str, over: Option<u64>, token: u64) -> PartChange {
-        PartChange { address: address(rk), write: PartWrite::Put { over: over.map(ETag::token), token: ETag::token(token) }, says: None }
+        PartChange { address: address(rk), write: Edit::Put { over: over.map(ETag::token), token: ETag::token(token) }, says: None }
     }
 
     fn drop_of(rk: &str, at: u64) -> PartChange {
-        PartChange { address: address(rk), write: PartWrite::Drop(ETag::token(at)), says: None }
+        PartChange { address: address(rk), write: Edit::Drop(ETag::token(at)), says: None }
     }
 
     fn changed(entity: Option<&Entity>, changes: &[PartChange]) -> (Becomes, Vec<ChangeEnd>) {
@@ -379,7 +379,7 @@ mod tests {
     fn figures_are_those_of_the_members_that_are_there() {
         let put = |rk, salary, token| PartChange {
             address: contribution(rk, salary),
-            write: PartWrite::Put { over: None, token: ETag::token(token) },
+            write: Edit::Put { over: None, token: ETag::token(token) },
             says: None,
         };
         let (becomes, _) = change(&group(), &site(), None, &[put("7", Some(100), 1), put("8", Some(20), 2), put("9", None, 3)]).unwrap();
@@ -388,8 +388,7 @@ mod tests {
         assert_eq!(figure(&entity, "Headcount"), Some(3_i64.into()));
         assert_eq!((figure(&entity, "Payroll"), figure(&entity, "Least")), (Some(120_i64.into()), Some(20_i64.into())));
 
-        let drop_of =
-            |rk, salary, at| PartChange { address: contribution(rk, salary), write: PartWrite::Drop(ETag::token(at)), says: None };
+        let drop_of = |rk, salary, at| PartChange { address: contribution(rk, salary), write: Edit::Drop(ETag::token(at)), says: None };
         let changes = [drop_of("7", Some(100), 1), drop_of("8", Some(20), 2)];
         for catalog in [group(), Catalog::default()] {
             let (becomes, _) = change(&catalog, &site(), Some(&entity), &changes).unwrap();
@@ -409,7 +408,7 @@ mod tests {
     }
 
     fn set(name: &str, rk: &str, over: Option<u64>, token: u64, values: &[(&str, &str)]) -> PartChange {
-        let write = PartWrite::Put { over: over.map(ETag::token), token: ETag::token(token) };
+        let write = Edit::Put { over: over.map(ETag::token), token: ETag::token(token) };
         PartChange { address: owned(name), write, says: Some(says(rk, values)) }
     }
 
@@ -433,7 +432,7 @@ mod tests {
             changed(Some(&renamed), &[set("manager", "9", None, 4, &[("ManagerName", "Eve")]), set("manager", "9", Some(1), 4, &[])]);
         assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Lost]));
 
-        let drop_of = |name, at| PartChange { address: owned(name), write: PartWrite::Drop(ETag::token(at)), says: None };
+        let drop_of = |name, at| PartChange { address: owned(name), write: Edit::Drop(ETag::token(at)), says: None };
         let (becomes, ended) = changed(Some(&renamed), &[drop_of("manager", 3), drop_of("deputy", 2), drop_of("deputy", 2)]);
         assert_eq!((becomes, ended), (Becomes::Entity(row), vec![ChangeEnd::Done; 3]));
     }
@@ -441,7 +440,7 @@ mod tests {
     #[test]
     fn properties_without_an_entity_have_no_home_and_make_none() {
         assert_eq!(find(&owned("manager"), None), Ok(AtSite::Homeless));
-        let drop_of = PartChange { address: owned("manager"), write: PartWrite::Drop(ETag::token(1)), says: None };
+        let drop_of = PartChange { address: owned("manager"), write: Edit::Drop(ETag::token(1)), says: None };
         let (becomes, ended) = changed(None, &[set("manager", "7", None, 1, &[("ManagerName", "Ada")]), drop_of]);
         assert_eq!((becomes, ended), (Becomes::Same, vec![ChangeEnd::Lost, ChangeEnd::Done]));
     }
@@ -477,9 +476,9 @@ mod tests {
                     (_, guess) => drop_of(&rk, guess.unwrap_or(1_000)),
                 };
                 let expected = match &one.write {
-                    PartWrite::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeEnd::Done }
-                    PartWrite::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeEnd::Done }
-                    PartWrite::Drop(_) if there.is_none() => ChangeEnd::Done,
+                    Edit::Put { over, .. } if *over == there.map(ETag::token) => { map.insert(member, token); ChangeEnd::Done }
+                    Edit::Drop(at) if Some(at.clone()) == there.map(ETag::token) => { map.remove(&member); ChangeEnd::Done }
+                    Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
                     _ => ChangeEnd::Lost,
                 };
                 let (becomes, ended) = changed(entity.as_ref(), &[one]);

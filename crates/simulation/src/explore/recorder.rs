@@ -28,7 +28,7 @@ pub(super) enum StoreRequest {
 
 /// What a request is answered with.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum StoreReply {
     /// The row that was read, or none.
     Row(Option<Row>),
     /// The new ETags.
@@ -46,7 +46,7 @@ pub(super) struct RequestRecorder(Mutex<Vec<RequestSlot>>);
 #[derive(Default)]
 struct RequestSlot {
     request: Option<StoreRequest>,
-    reply: Option<Reply>,
+    reply: Option<StoreReply>,
     waker: Option<Waker>,
 }
 
@@ -77,7 +77,7 @@ impl RequestRecorder {
     }
 
     /// Answers the n-th request.
-    pub(super) fn answer(&self, n: usize, reply: Reply) {
+    pub(super) fn answer(&self, n: usize, reply: StoreReply) {
         let waker = self.slots().get_mut(n).and_then(|slot| {
             slot.reply = Some(reply);
             slot.waker.take()
@@ -87,7 +87,7 @@ impl RequestRecorder {
         }
     }
 
-    fn ask(&self, request: StoreRequest) -> impl Future<Output = Reply> + Send + '_ {
+    fn ask(&self, request: StoreRequest) -> impl Future<Output = StoreReply> + Send + '_ {
         let mut number = None;
         let mut request = Some(request);
         poll_fn(move |context| {
@@ -123,25 +123,25 @@ fn unknown<T>() -> Result<T, StoreError> {
 impl TableStore for RecordingStores {
     async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
         match self.0.ask(StoreRequest::Get(table.clone(), key.clone(), select.map(<[String]>::to_vec))).await {
-            Reply::Row(row) => Ok(row),
-            Reply::Failed(class, index) => Err(error(class, index)),
-            Reply::Written(_) | Reply::Queued => unknown(),
+            StoreReply::Row(row) => Ok(row),
+            StoreReply::Failed(class, index) => Err(error(class, index)),
+            StoreReply::Written(_) | StoreReply::Queued => unknown(),
         }
     }
 
     async fn apply(&self, table: &TableName, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
         match self.0.ask(StoreRequest::Apply(table.clone(), operation.clone())).await {
-            Reply::Written(etags) => Ok(etags.into_iter().next().flatten()),
-            Reply::Failed(class, _) => Err(error(class, None)),
-            Reply::Row(_) | Reply::Queued => unknown(),
+            StoreReply::Written(etags) => Ok(etags.into_iter().next().flatten()),
+            StoreReply::Failed(class, _) => Err(error(class, None)),
+            StoreReply::Row(_) | StoreReply::Queued => unknown(),
         }
     }
 
     async fn transact(&self, table: &TableName, _: &Key, operations: &[TableOperation]) -> Result<Vec<Option<ETag>>, StoreError> {
         match self.0.ask(StoreRequest::Transact(table.clone(), operations.to_vec())).await {
-            Reply::Written(etags) => Ok(etags),
-            Reply::Failed(class, index) => Err(error(class, index)),
-            Reply::Row(_) | Reply::Queued => unknown(),
+            StoreReply::Written(etags) => Ok(etags),
+            StoreReply::Failed(class, index) => Err(error(class, index)),
+            StoreReply::Row(_) | StoreReply::Queued => unknown(),
         }
     }
 
@@ -166,9 +166,9 @@ impl TableStore for RecordingStores {
 impl QueueStore for RecordingStores {
     async fn put(&self, _: &QueueName, text: &str, _: Duration, _: Ttl) -> Result<SentMessage, StoreError> {
         match self.0.ask(StoreRequest::Put(text.to_owned())).await {
-            Reply::Queued => Ok(SentMessage { id: String::new(), pop_receipt: String::new() }),
-            Reply::Failed(class, index) => Err(error(class, index)),
-            Reply::Row(_) | Reply::Written(_) => unknown(),
+            StoreReply::Queued => Ok(SentMessage { id: String::new(), pop_receipt: String::new() }),
+            StoreReply::Failed(class, index) => Err(error(class, index)),
+            StoreReply::Row(_) | StoreReply::Written(_) => unknown(),
         }
     }
 

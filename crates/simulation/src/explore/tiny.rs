@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::recorder::{Reply, StoreRequest};
+use super::recorder::{StoreReply, StoreRequest};
 use crate::items::{ItemPlace, held, listed};
 use evenkeel::model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
 use evenkeel::ports::{ErrorClass, IfMatch, Missing, TableOperation};
@@ -261,26 +261,28 @@ impl Registry {
     }
 
     /// An answer as the program hears it.
-    pub(super) fn reply(&self, request: &StoreRequest, item_op: &ItemOp, answer: RequestAnswer) -> Reply {
+    pub(super) fn reply(&self, request: &StoreRequest, item_op: &ItemOp, answer: RequestAnswer) -> StoreReply {
         match (answer, item_op, request) {
             (RequestAnswer::Found(row_state), ItemOp::Read(row), StoreRequest::Get(_, _, select)) => {
-                Reply::Row(self.read(usize::from(*row), row_state, select.as_deref()))
+                StoreReply::Row(self.read(usize::from(*row), row_state, select.as_deref()))
             }
             (RequestAnswer::Written(versions), ItemOp::Write(row_writes), _) => {
                 let etags = row_writes.iter().zip(versions);
-                Reply::Written(etags.map(|(row_write, version)| (version > 0).then(|| etag(usize::from(row_write.row), version))).collect())
+                StoreReply::Written(
+                    etags.map(|(row_write, version)| (version > 0).then(|| etag(usize::from(row_write.row), version))).collect(),
+                )
             }
-            (RequestAnswer::Queued, ..) => Reply::Queued,
+            (RequestAnswer::Queued, ..) => StoreReply::Queued,
             (RequestAnswer::Refused(refusal, index), ..) => {
                 let class = match refusal {
                     WriteRefusal::Exists => ErrorClass::Conflict,
                     WriteRefusal::Changed => ErrorClass::Precondition,
                     WriteRefusal::Gone => ErrorClass::NotFound(Missing::Item),
                 };
-                Reply::Failed(class, Some(usize::from(index)))
+                StoreReply::Failed(class, Some(usize::from(index)))
             }
-            (RequestAnswer::Silence, ..) => Reply::Failed(ErrorClass::Ambiguous, None),
-            (RequestAnswer::Absent | RequestAnswer::Found(_) | RequestAnswer::Written(_), ..) => Reply::Row(None),
+            (RequestAnswer::Silence, ..) => StoreReply::Failed(ErrorClass::Ambiguous, None),
+            (RequestAnswer::Absent | RequestAnswer::Found(_) | RequestAnswer::Written(_), ..) => StoreReply::Row(None),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::block::MemberBlock;
 use super::head::{BlockEntry, Head, separator};
 use crate::model::{ETag, Member, Part, TableName, ViewName};
 use crate::shared::list::List;
-use crate::shared::{ChangeEnd, PartChange, PartWrite};
+use crate::shared::{ChangeEnd, Edit, PartChange};
 
 /// A list in a blob: its head, and those of its blocks that were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,18 +202,18 @@ impl BlockedList {
         let there = self.token(member)?;
         let slot = self.slot_of(member);
         Ok(match &change.write {
-            PartWrite::Put { over, token } if over.as_ref() == there => {
+            Edit::Put { over, token } if over.as_ref() == there => {
                 self.slots[slot].change(|block| block.insert(member.clone(), token.clone()));
                 self.changed = true;
                 ChangeEnd::Done
             }
-            PartWrite::Drop(at) if Some(at) == there => {
+            Edit::Drop(at) if Some(at) == there => {
                 self.slots[slot].change(|block| block.remove(member));
                 self.changed = true;
                 ChangeEnd::Done
             }
-            PartWrite::Drop(_) if there.is_none() => ChangeEnd::Done,
-            PartWrite::Put { .. } | PartWrite::Drop(_) => ChangeEnd::Lost,
+            Edit::Drop(_) if there.is_none() => ChangeEnd::Done,
+            Edit::Put { .. } | Edit::Drop(_) => ChangeEnd::Lost,
         })
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{AccountName, BlobName, ContainerName, ETag, ItemAddress, Member, Part, Site, TableName, ViewName};
-use crate::shared::{ChangeEnd, PartChange, PartWrite};
+use crate::shared::{ChangeEnd, Edit, PartChange};
 
 fn view() -> ViewName {
     ViewName::new("by_name").unwrap()
@@ -18,7 +18,7 @@ fn member(rk: &str) -> Member {
     Member(vec!["Sales".to_owned(), rk.to_owned()])
 }
 
-fn change(rk: &str, write: PartWrite) -> PartChange {
+fn change(rk: &str, write: Edit) -> PartChange {
     let site = Site::Blob { container: ContainerName::new("lists").unwrap(), name: BlobName::new("a").unwrap() };
     PartChange {
         address: ItemAddress { view: view(), account: AccountName::main(), site, part: Some(Part::Member(member(rk))) },
@@ -28,11 +28,11 @@ fn change(rk: &str, write: PartWrite) -> PartChange {
 }
 
 fn put(rk: &str, over: Option<u64>, token: u64) -> PartChange {
-    change(rk, PartWrite::Put { over: over.map(ETag::token), token: ETag::token(token) })
+    change(rk, Edit::Put { over: over.map(ETag::token), token: ETag::token(token) })
 }
 
 fn taken(rk: &str, at: u64) -> PartChange {
-    change(rk, PartWrite::Drop(ETag::token(at)))
+    change(rk, Edit::Drop(ETag::token(at)))
 }
 
 /// A blob, and the writes to it.
