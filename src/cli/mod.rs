@@ -31,6 +31,7 @@ mod row;
 pub mod run;
 pub mod schema;
 pub mod submit;
+pub mod wait;
 mod whole_tables;
 
 pub use args::{Cli, Command, Global};

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::pin::pin;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use futures::stream::{self, FuturesOrdered, StreamExt as _};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::io::{AsyncBufRead, BufReader};
+use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
 use super::bell;
@@ -17,6 +20,7 @@ use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::client::{Client, Prepared};
 use crate::model::QueueName;
+use crate::model::job::{self, Packed, Packer};
 
 mod lines;
 
@@ -30,11 +34,15 @@ const IN_FLIGHT: usize = 32;
     (r#"evenkeel submit '{"op":"sync","table":"Employees","pk":"Sales","rk":"000223"}'"#, "asks for every copy of one entity to be brought in step"),
     (r#"evenkeel submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}'"#, "moves an entity into its archive"),
     ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are named and left out"),
+    ("evenkeel submit --pack 100 - < jobs.jsonl", "neighbours that ask for the same go in one message: a hundredth of the queue's price"),
 ]))]
 pub struct SubmitArgs {
     /// The queue; where absent, the first one of the configuration that carries the operation
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
+    /// Put up to N neighbouring lines that differ in their primary alone into one message (1 to 1,000; 100 fill a transaction)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub pack: u16,
     /// A job, or - for one per line on standard input
     #[arg(value_name = "JSON|-")]
     pub job: String,
@@ -48,7 +56,8 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
         let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
         return Err(UsageError::new(format!("no queue {queue} is declared; declared are {}", known.join(", "))).into());
     }
-    let submission = Submission { client: context.client(), queue: args.queue.as_ref(), many: args.job == "-", context };
+    let submission =
+        Submission { client: context.client(), queue: args.queue.as_ref(), many: args.job == "-", pack: usize::from(args.pack), context };
     if submission.many {
         submission.run(BufReader::new(tokio::io::stdin()), out).await
     } else {
@@ -60,8 +69,19 @@ struct Submission<'a> {
     client: Client,
     queue: Option<&'a QueueName>,
     many: bool,
+    pack: usize,
     context: &'a Context,
 }
+
+/// Lines that go in one message, which is not ready yet.
+struct PendingLines {
+    packer: Packer,
+    /// The first of them.
+    first: u64,
+}
+
+/// How long lines wait for more to be packed with, where their writer pauses.
+const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
 /// A job that was put on a queue, as `--json` tells it.
 #[derive(Serialize)]
@@ -72,6 +92,14 @@ struct SentLine<'a> {
     op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
+    /// How many jobs the message has, of this line and those after it.
+    #[serde(skip_serializing_if = "is_one")]
+    jobs: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_one(jobs: &usize) -> bool {
+    *jobs == 1
 }
 
 /// A line that was not sent, as `--json` tells it.
@@ -143,6 +171,7 @@ impl Submission<'_> {
         let lines = stream::unfold(lines, async |mut lines| lines.next().await.transpose().map(|line| (line, lines)));
         let mut lines = pin!(lines);
         let mut on_their_way = FuturesOrdered::new();
+        let mut pending = PendingLines { packer: Packer::new(self.pack), first: 0 };
         let mut more = true;
         loop {
             // Requests on their way go on while the next line is waited for: its writer may never send another.
@@ -158,18 +187,57 @@ impl Submission<'_> {
                 }
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
                     match line.transpose().context("reading standard input")? {
-                        None => more = false,
+                        None => {
+                            more = false;
+                            on_their_way.extend(self.flush(&mut pending).map(|(first, job)| self.send(first, job)));
+                        }
                         Some(InputLine { text, number }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
                         Some(InputLine { number, text }) => {
                             tally.last = number;
-                            let job = text.and_then(|text| self.client.prepare(&text, self.queue).map_err(|error| error.to_string()));
-                            on_their_way.push_back(self.send(number, job));
+                            let job = text.and_then(|text| self.prepare(&text));
+                            on_their_way.extend(self.ready(number, job, &mut pending).into_iter().map(|(first, job)| self.send(first, job)));
                         }
                     }
+                }
+                () = sleep(PACKED_WITHIN), if more && !pending.packer.is_empty() && on_their_way.len() < IN_FLIGHT => {
+                    on_their_way.extend(self.flush(&mut pending).map(|(first, job)| self.send(first, job)));
                 }
                 else => return Ok(()),
             }
         }
+    }
+
+    fn prepare(&self, text: &str) -> Result<Prepared, String> {
+        self.client.prepare(text, self.queue).map_err(|error| error.to_string())
+    }
+
+    /// The messages that are ready with a line, each under the number of its first one.
+    fn ready(&self, number: u64, job: Result<Prepared, String>, pending: &mut PendingLines) -> Vec<(u64, Result<Prepared, String>)> {
+        let message = job.as_ref().ok().filter(|_| self.pack > 1).and_then(|job| job::decode_object(&job.text).ok());
+        let Some(message) = message else { return vec![(number, job)] };
+        let mut added = pending.packer.add(&message);
+        let mut ready = Vec::new();
+        if added != Packed::Taken {
+            ready.extend(self.flush(pending));
+            if added == Packed::Full {
+                added = pending.packer.add(&message);
+            }
+        }
+        match added {
+            Packed::Taken if pending.packer.len() == 1 => pending.first = number,
+            Packed::Taken => {}
+            Packed::Full | Packed::Alone => ready.push((number, job)),
+        }
+        if pending.packer.len() == self.pack {
+            ready.extend(self.flush(pending));
+        }
+        ready
+    }
+
+    /// The message of the lines that wait.
+    fn flush(&self, pending: &mut PendingLines) -> Option<(u64, Result<Prepared, String>)> {
+        let message = pending.packer.take()?;
+        Some((pending.first, self.prepare(&Value::Object(message).to_string())))
     }
 
     async fn send(&self, number: u64, job: Result<Prepared, String>) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
@@ -195,7 +263,7 @@ impl Submission<'_> {
     ) -> io::Result<()> {
         match result {
             Ok((job, _)) => {
-                tally.sent += 1;
+                tally.sent += job.jobs as u64;
                 if !tally.queues.contains(&job.queue) {
                     tally.queues.insert(job.queue.clone());
                 }
@@ -236,7 +304,7 @@ impl Submission<'_> {
 
     fn tell_sent(&self, line: u64, job: &Prepared, message_id: &str, out: &mut Output) -> io::Result<()> {
         match out.format() {
-            Format::Json => out.value(&SentLine { line, queue: &job.queue, message_id, op: job.op, id: job.id.as_deref() }),
+            Format::Json => out.value(&SentLine { line, queue: &job.queue, message_id, op: job.op, id: job.id.as_deref(), jobs: job.jobs }),
             Format::Text if self.many => Ok(()),
             Format::Text => out.line(format_args!("sent {} {} to {} as {message_id}", job.op, job.about, job.queue)),
         }

@@ -92,7 +92,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, plan: Plan) ->
 async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender: &Primary) -> Result<Enlisted, Failure> {
     let engine = scope.engine;
     let Some(source) = engine.catalog.table(&owner.primary.table) else { return Ok(Enlisted::Done) };
-    let (table, key) = (footprint::table_of(&engine.catalog, source), footprint::key(&owner.primary));
+    let (table, key) = (engine.catalog.footprint_table(source), footprint::key(&owner.primary));
     let tables = &engine.account(source)?.tables;
     let step = || format!("adding {contender} to those that wait for {item}");
     let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;

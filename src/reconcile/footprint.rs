@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sha2::{Digest as _, Sha256};
 
 use super::contenders::Contenders;
-use crate::catalog::{self, Catalog, TableRef};
+use crate::catalog;
 use crate::model::job::Primary;
+pub use crate::model::settled::{Settled, footprint_key as key, footprints as table};
 use crate::model::{
     BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site,
     TableName, limits,
@@ -48,30 +48,6 @@ pub struct Footprint {
     pub tainted_until: Option<Timestamp>,
     /// Primaries that want the keys of some of the items as well.
     pub contenders: Contenders,
-}
-
-/// The state of the primary at the last closed pass.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Settled {
-    /// No pass has closed, or the last one could not reach everything.
-    #[default]
-    Never,
-    /// The primary was absent.
-    Absent,
-    /// The primary was at this ETag, and its table's views had this fingerprint.
-    At {
-        /// The primary's ETag.
-        etag: ETag,
-        /// `Catalog::fingerprint`.
-        fingerprint: String,
-    },
-    /// As `At`, but for properties of entities that do not exist.
-    Waiting {
-        /// The primary's ETag.
-        etag: ETag,
-        /// `Catalog::fingerprint`.
-        fingerprint: String,
-    },
 }
 
 /// An item in a footprint.
@@ -120,28 +96,6 @@ type WireRow = (String, u32, String, String, String, String, Option<String>, u8)
 /// the place of the account.
 type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
 
-/// The table that keeps the footprints of a source's primaries.
-pub fn table_of(catalog: &Catalog, source: &TableRef) -> TableName {
-    catalog.footprints_of(source).map_or_else(table, |footprints| footprints.table)
-}
-
-/// The name of the table of footprints, but for tables by date.
-pub fn table() -> TableName {
-    #[expect(clippy::expect_used, reason = "a constant that a test checks")]
-    TableName::new(FOOTPRINTS).expect("a valid table name")
-}
-
-/// Where the footprint of a primary lies. A partition key that would be too long is hashed.
-pub fn key(primary: &Primary) -> EntityKey {
-    let plain = format!("{}~{}", primary.table, primary.key.pk);
-    let pk = Key::new(plain).unwrap_or_else(|_| {
-        let hash = hex::encode(Sha256::digest(primary.key.pk.as_str()));
-        #[expect(clippy::expect_used, reason = "63 + 1 + 64 letters and digits are a key")]
-        Key::new(format!("{}~{hash}", primary.table)).expect("a short key")
-    });
-    EntityKey { pk, rk: primary.key.rk.clone() }
-}
-
 /// Of the entity that records a footprint, the contenders alone; `None` where it has none, or has no room for them.
 pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     entity.properties.retain(|name, _| name == CONTENDERS);
@@ -181,17 +135,7 @@ impl Footprint {
     /// The entity that records this footprint.
     pub fn encode(&self, primary: &Primary) -> Result<Entity, FootprintError> {
         let (version, list) = self.list();
-        let mut entity = Entity::new(key(primary)).with("Version", version);
-        match &self.settled {
-            Settled::Never => {}
-            Settled::Absent => entity = entity.with("Settled", "absent"),
-            Settled::At { etag, fingerprint } => {
-                entity = entity.with("Settled", format!("at {etag}")).with("Fingerprint", fingerprint.as_str());
-            }
-            Settled::Waiting { etag, fingerprint } => {
-                entity = entity.with("Settled", format!("waiting at {etag}")).with("Fingerprint", fingerprint.as_str());
-            }
-        }
+        let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version));
         if let Some(until) = self.tainted_until
             && let Ok(until) = EdmDateTime::from_timestamp(until)
         {
@@ -232,17 +176,7 @@ impl Footprint {
             Some(EdmValue::Int32(version @ (ROWS | ANY))) => *version,
             other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {ROWS} and {ANY}"))),
         };
-        let settled = match entity.text("Settled") {
-            None => Settled::Never,
-            Some("absent") => Settled::Absent,
-            Some(text) => {
-                let (waiting, at) = text.strip_prefix("waiting ").map_or((false, text), |at| (true, at));
-                let etag =
-                    at.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok()).ok_or_else(|| wrong(format!("Settled is {text:?}")))?;
-                let fingerprint = entity.text("Fingerprint").unwrap_or_default().to_owned();
-                if waiting { Settled::Waiting { etag, fingerprint } } else { Settled::At { etag, fingerprint } }
-            }
-        };
+        let settled = Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
@@ -446,7 +380,8 @@ mod tests {
         #[test]
         fn any_footprint_survives(
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
-            members in proptest::collection::btree_set(".{0,12}", 0..6),
+            // As strings of an entity are: without what XML cannot carry.
+            members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
             settled in 0..4_u8, tainted in proptest::option::of(0..4_000_000_000_i64),

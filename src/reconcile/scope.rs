@@ -6,7 +6,7 @@ use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::permanent;
-use super::footprint::{self, Footprint};
+use super::footprint::Footprint;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
@@ -66,7 +66,7 @@ impl Wanted {
 
 impl<'e> Scope<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        let (folder, footprints) = (ValueFolder::of(&primary), footprint::table_of(&engine.catalog, source));
+        let (folder, footprints) = (ValueFolder::of(&primary), engine.catalog.footprint_table(source));
         Self { engine, source, primary, footprints, delivery, document: None, folder, said: ClaimReading::Ask, depth: 0 }
     }
 

@@ -51,7 +51,7 @@ impl Walk<'_> {
         // `~` stands in no table's name, so that this range is this table's.
         let at = |op, end: &str| Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table));
         let range = at(Comparison::GreaterOrEqual, "~").and(at(Comparison::Less, "\u{a0}"));
-        let footprints = footprint::table_of(&self.engine.catalog, self.source);
+        let footprints = self.engine.catalog.footprint_table(self.source);
         let page = self.page(self.source, &footprints, Some(range), vec!["Settled".to_owned()], from).await?;
         Ok(Primaries { keys: self.without_primary(page.rows).await?, next: place(page.continuation) })
     }

@@ -31,7 +31,7 @@ use crate::model::job::Batch;
 use crate::planted::{Bug, planted};
 use crate::reconcile::Work;
 
-use self::decide::{Decision, JobEnd, Tries};
+use self::decide::{BatchDecision, JobEnd, Tries};
 
 /// Jobs of one batch that run at once: as many rows as an entity group transaction has.
 const AT_ONCE: usize = 100;
@@ -57,7 +57,7 @@ pub(super) async fn work_on(
     let ended = engine.now();
     noticed(engine, source, ends.iter().map(|end| &end.end));
     let situation = situation(engine, received, examined, ends.iter().map(|end| &end.end));
-    let mut decision = Decision::of(&ends, tries, &situation, &engine.limits());
+    let mut decision = BatchDecision::of(&ends, tries, &situation, &engine.limits());
     let end = decision.telling(&ends);
     let LeaseOutcome::Finished(not_put) = poison(engine, source, received, examined, (batch, &decision), lease).await else {
         let jobs = Some(decision.jobs(batch));
@@ -121,7 +121,7 @@ async fn poison(
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
-    (batch, decision): (&Batch, &Decision),
+    (batch, decision): (&Batch, &BatchDecision),
     lease: &mut Lease,
 ) -> LeaseOutcome<Vec<usize>> {
     let mut not_put = Vec::new();

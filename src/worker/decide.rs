@@ -153,7 +153,7 @@ pub(crate) enum Settlement {
         attempt: Attempt,
     },
     /// It goes on from the progress that it has now.
-    Advance(Progress),
+    Advance(JobProgress),
     /// It goes to the poison queue.
     Poison(PoisonVerdict),
     /// Nothing may be done with it any more.
@@ -162,7 +162,7 @@ pub(crate) enum Settlement {
 
 /// The progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct JobProgress {
     /// Fields that the message is to carry from now on.
     pub(crate) fields: Map<String, Value>,
     /// How long it stays hidden.
@@ -171,7 +171,7 @@ pub(crate) struct Progress {
     pub(crate) at_once: Option<u32>,
 }
 
-impl From<Map<String, Value>> for Progress {
+impl From<Map<String, Value>> for JobProgress {
     fn from(fields: Map<String, Value>) -> Self {
         Self { fields, delay: Duration::ZERO, at_once: None }
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
-use super::decide::{Attempt, PoisonVerdict, Progress, Settlement};
+use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
 use super::engine::Core;
 use super::examine::{Assigned, Examined};
 use super::lease::{Lease, LeaseOutcome};
@@ -143,7 +143,7 @@ async fn advance(
     lease: &mut Lease,
     delivered: &Message,
     examined: &Examined,
-    progress: &Progress,
+    progress: &JobProgress,
 ) -> SettleOutcome {
     let note = examined.deliveries.advanced(progress.at_once);
     let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, &progress.fields)) else {

@@ -105,6 +105,24 @@ fn mistakes_of_a_list_are_told_before_anything_is_sent(site: &Site) {
 }
 
 #[test]
+fn neighbouring_lines_are_packed_and_bad_ones_are_named() {
+    let site = Site::embedded(EMPLOYEES);
+    site.migrate();
+    let mut lines: Vec<String> =
+        (0..250).map(|rk| json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": rk.to_string()}).to_string()).collect();
+    lines.insert(120, r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"a/b"}"#.to_owned());
+    let ended = site.command_with(&["submit", "--pack", "100", "-"], &lines.join("\n"));
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("line 121") && ended.out.contains("250 jobs sent"), "{}{}", ended.out, ended.err);
+    assert_eq!(site.count(QUEUE), 3);
+    assert_eq!(site.run_until_idle(&[]).done, 250);
+
+    let ended = site.command_with(&["--json", "submit", "--pack", "100", "-"], &lines[..30].join("\n"));
+    let told: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((told["line"].as_u64(), told["jobs"].as_u64()), (Some(1), Some(30)));
+}
+
+#[test]
 fn every_operation_takes_a_hundred_primaries_in_one_message_on_the_embedded_store() {
     every_operation_takes_a_hundred(&Site::embedded(EMPLOYEES));
 }

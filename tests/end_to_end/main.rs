@@ -32,3 +32,4 @@ mod racing;
 mod staging;
 mod submitting;
 mod throttling;
+mod waiting;

@@ -4,6 +4,7 @@
 //!   submit    a job  ─▶ checked as the worker will ─▶ Base64, or gzip in it ─▶ the queue, or the key's shard of it
 //!   get       an entity ─▶ the rows of a wide one joined, blobs in the place of pointers, pieces of a list put together
 //!   lookup    a view and values ─▶ points and ranges, never a scan unasked ─▶ rows, merged in order, page by page
+//!   wait_for  what one has just written ─▶ its footprint: found by everything derived from it, or not yet
 //!   find      an entity that may be on its way into its archive, or back
 //! ```
 //!
@@ -54,6 +55,7 @@ mod find;
 pub mod lists;
 mod lookup;
 mod resolve;
+mod settled;
 mod submission;
 
 use std::sync::Arc;
@@ -71,6 +73,7 @@ pub use entity::Whole;
 pub use error::ClientError;
 pub use find::{Found, Whereabouts};
 pub use lookup::{Lookup, LookupResult};
+pub use settled::InStep;
 pub use submission::{Prepared, Sent};
 
 /// The client of an application. Cheap to clone; may be used from many tasks at once.

@@ -15,7 +15,7 @@ use crate::model::job::Batch;
 use crate::planted::{Bug, planted};
 use crate::reconcile::{Outcome, Summary};
 use crate::worker::attempts::Deliveries;
-use crate::worker::decide::{Attempt, End, Inputs, Limits, PoisonVerdict, Progress, Ran, Settlement, decide};
+use crate::worker::decide::{Attempt, End, Inputs, JobProgress, Limits, PoisonVerdict, Ran, Settlement, decide};
 use crate::worker::deliver::JobsEnded;
 
 /// The end of one job of a batch.
@@ -78,7 +78,7 @@ struct Left {
 
 /// What becomes of the jobs of a batch.
 #[derive(Debug)]
-pub(crate) struct Decision {
+pub(crate) struct BatchDecision {
     /// Jobs that are done.
     pub(crate) done: usize,
     /// Jobs that had nothing to do.
@@ -93,7 +93,7 @@ pub(crate) struct Decision {
     lost: bool,
 }
 
-impl Decision {
+impl BatchDecision {
     /// By the ends of the jobs that were begun: the first ones of the batch.
     pub(crate) fn of(ends: &[JobEnd], tries: Tries, situation: &Inputs, limits: &Limits) -> Self {
         let (mut done, mut skipped, mut lost) = (0, 0, false);
@@ -143,7 +143,7 @@ impl Decision {
         if ended > 0 || (unbegun && self.left.is_empty() && self.unbegun > 0) {
             let delay = if unbegun { Duration::ZERO } else { delay };
             let at_once = self.tries.next().filter(|next| (*next as usize) < again.len());
-            return Settlement::Advance(Progress { fields: batch.only(again), delay, at_once });
+            return Settlement::Advance(JobProgress { fields: batch.only(again), delay, at_once });
         }
         let worst = self.left.iter().map(|left| left.attempt).max_by_key(|attempt| weight(*attempt));
         // One that was interrupted before any job of it was begun is no job's fault.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{TableName, ViewName};
+use crate::model::{TableName, ViewName, settled};
 
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]
@@ -152,6 +152,11 @@ impl Catalog {
         let retention = self.retention_of(&source.table)?;
         let (begins, _) = retention.tables.period(&source.table)?;
         Some(retention.footprints()?.at(begins))
+    }
+
+    /// The table that keeps the footprints of a source's primaries.
+    pub fn footprint_table(&self, source: &TableRef) -> TableName {
+        self.footprints_of(source).map_or_else(settled::footprints, |footprints| footprints.table)
     }
 
     /// Finds out which archives of documents have entities with large values.

@@ -8,8 +8,7 @@ use super::{DatedRef, TableRef};
 use crate::model::dated::DatedTables;
 use crate::model::{AccountName, ContainerName, TableName, ViewName};
 
-/// What the names of tables of footprints begin with.
-pub const FOOTPRINTS: &str = "EvenkeelFootprints";
+pub use crate::model::settled::FOOTPRINTS;
 
 /// `[retention.NAME]`: the tables of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]

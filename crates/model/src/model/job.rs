@@ -9,7 +9,7 @@ mod object;
 mod operations;
 mod schema;
 
-pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, decode_request};
+pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, decode_request};
 pub use operations::{
     ArchiveJob, DeleteJob, Effect, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob,
     SyncJob, put_entity,

@@ -31,6 +31,7 @@ pub mod names;
 pub mod nearest;
 pub mod odata;
 pub mod prices;
+pub mod settled;
 mod shard;
 pub mod sink;
 mod stamp;

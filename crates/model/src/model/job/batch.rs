@@ -19,6 +19,9 @@ use super::{Effect, JobEnvelope, JobError, decode_job};
 /// Most primaries that one message may name.
 pub const BATCH_KEYS: usize = 1_000;
 
+/// Bytes of the items of a packed message: with the fields that they share it has less than the 48 KiB of a message.
+const PACKED_BYTES: usize = 44 * 1024;
+
 /// How an operation lists primaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
@@ -30,13 +33,13 @@ pub enum Listing {
 
 /// A list of primaries in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum SubjectList {
     RowKeys,
     Keys,
     Entities,
 }
 
-impl List {
+impl SubjectList {
     const ALL: [Self; 3] = [Self::RowKeys, Self::Keys, Self::Entities];
 
     pub(super) const fn field(self) -> &'static str {
@@ -117,7 +120,7 @@ pub struct Batch {
     op: &'static str,
     /// The fields of every job.
     shared: Map<String, Value>,
-    list: List,
+    list: SubjectList,
     items: Vec<Value>,
 }
 
@@ -146,7 +149,7 @@ impl Batch {
     /// Mistakes of the message: an operation that is about one primary, a list of other values, a primary that is named twice, a condition
     /// that holds for one primary alone.
     pub fn of(object: &Map<String, Value>) -> Result<Option<Self>, JobError> {
-        let Some(list) = List::ALL.into_iter().find(|list| object.contains_key(list.field())) else { return Ok(None) };
+        let Some(list) = SubjectList::ALL.into_iter().find(|list| object.contains_key(list.field())) else { return Ok(None) };
         let Some(Described { op, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
             // What is wrong with the operation is said as for a single job.
             return Ok(None);
@@ -155,7 +158,7 @@ impl Batch {
         if listing != Some(list.listing()) {
             return Err(wrong(format!("the field {:?} is none of this operation", list.field())));
         }
-        let others = List::ALL.into_iter().filter(|other| *other != list).map(List::field);
+        let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
         let beside = others.chain(list.instead_of().iter().copied()).chain(["if_match"]).find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {:?}", list.field())));
@@ -215,6 +218,102 @@ impl Batch {
         let items = jobs.into_iter().filter_map(|at| self.items.get(at).cloned()).collect();
         Map::from_iter([(self.list.field().to_owned(), Value::Array(items))])
     }
+}
+
+/// Joins consecutive messages about one primary each into messages about many, for senders.
+#[derive(Debug)]
+pub struct Packer {
+    most: usize,
+    /// The fields that its jobs share, and the form that they are listed in.
+    open: Option<(Map<String, Value>, Listing)>,
+    items: Vec<Value>,
+    seen: BTreeSet<String>,
+    bytes: usize,
+}
+
+/// What became of a message that was to be joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packed {
+    /// It is part of the next message.
+    Taken,
+    /// It fits into no message with those before it: take what is there, then add it again.
+    Full,
+    /// It has to be sent by itself, after what is there.
+    Alone,
+}
+
+impl Packer {
+    /// Of messages about this many primaries at most, which are 1,000 at most.
+    pub fn new(most: usize) -> Self {
+        Self { most: most.clamp(1, BATCH_KEYS), open: None, items: Vec::new(), seen: BTreeSet::new(), bytes: 0 }
+    }
+
+    /// The number of jobs that wait.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether no job waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Adds a message about one primary.
+    pub fn add(&mut self, message: &Map<String, Value>) -> Packed {
+        let Some((shared, listing, item)) = apart(message) else { return Packed::Alone };
+        let bytes = item.to_string().len() + 1;
+        let list = if listing == Listing::Entities { SubjectList::Entities } else { SubjectList::Keys };
+        let key = list.key(&item);
+        let joins = self.open.as_ref().is_none_or(|(open, of)| *open == shared && *of == listing);
+        let fits = self.items.len() < self.most && self.bytes + bytes <= PACKED_BYTES || self.items.is_empty();
+        if !joins || !fits || self.seen.contains(&key) {
+            return Packed::Full;
+        }
+        self.open = Some((shared, listing));
+        self.items.push(item);
+        self.seen.insert(key);
+        self.bytes += bytes;
+        Packed::Taken
+    }
+
+    /// The message of what was added; `None` where nothing was.
+    pub fn take(&mut self) -> Option<Map<String, Value>> {
+        let ((mut message, listing), items) = (self.open.take()?, std::mem::take(&mut self.items));
+        self.seen.clear();
+        self.bytes = 0;
+        let first = items.first()?;
+        if items.len() == 1 {
+            let list = if listing == Listing::Entities { SubjectList::Entities } else { SubjectList::Keys };
+            message.extend(list.fields(first)?.into_iter().map(named));
+            return Some(message);
+        }
+        let one_pk = listing == Listing::Keys && items.iter().all(|item| item[0] == first[0]);
+        let (list, items) = match listing {
+            Listing::Entities => (SubjectList::Entities, items),
+            Listing::Keys if one_pk => {
+                message.insert("pk".to_owned(), first[0].clone());
+                (SubjectList::RowKeys, items.into_iter().map(|mut item| item[1].take()).collect())
+            }
+            Listing::Keys => (SubjectList::Keys, items),
+        };
+        message.insert(list.field().to_owned(), Value::Array(items));
+        Some(message)
+    }
+}
+
+/// A message about one primary: the fields that others may share, and the item of a list. `None` where it cannot be listed.
+fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, Listing, Value)> {
+    let listing = described(message.get("op")?.as_str()?)?.listing?;
+    let alone = ["if_match", "entity_ref", "blobs"];
+    if alone.iter().any(|name| message.contains_key(*name)) || SubjectList::ALL.iter().any(|list| message.contains_key(list.field())) {
+        return None;
+    }
+    let mut shared = message.clone();
+    let item = match listing {
+        Listing::Keys => Value::Array(vec![shared.remove("pk")?, shared.remove("rk")?]),
+        Listing::Entities => shared.remove("entity")?,
+    };
+    Some((shared, listing, item))
 }
 
 fn named((name, value): (&'static str, Value)) -> (String, Value) {
@@ -313,5 +412,68 @@ mod tests {
         let one = json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1"});
         assert!(matches!(decode_request(object(one)).unwrap(), JobRequest::Job(_)));
         assert!(decode_request(object(json!({"op": "explode", "keys": []}))).unwrap_err().to_string().contains("explode"));
+    }
+
+    fn packed(most: usize, messages: &[Value]) -> Vec<Value> {
+        let (mut packer, mut sent) = (Packer::new(most), Vec::new());
+        for message in messages {
+            let message = object(message.clone());
+            let added = packer.add(&message);
+            if added != Packed::Taken {
+                sent.extend(packer.take().map(Value::Object));
+            }
+            match added {
+                Packed::Taken => {}
+                Packed::Full => assert_eq!(packer.add(&message), Packed::Taken),
+                Packed::Alone => sent.push(Value::Object(message)),
+            }
+        }
+        sent.extend(packer.take().map(Value::Object));
+        sent
+    }
+
+    #[test]
+    fn neighbours_that_ask_for_the_same_are_one_message() {
+        let sync = |pk: &str, rk: &str| json!({"op": "sync", "table": "Staff", "pk": pk, "rk": rk});
+        let archive = json!({"op": "archive", "archive": "a", "pk": "p", "rk": "1", "if_match": "e"});
+        let entity = |rk: &str| json!({"PartitionKey": "p", "RowKey": rk});
+        let put = |rk: &str| json!({"op": "put", "table": "Staff", "mode": "merge", "entity": entity(rk)});
+        let sent = packed(
+            3,
+            &[
+                sync("p", "1"),
+                sync("p", "2"),
+                sync("p", "3"),
+                sync("p", "4"),
+                sync("q", "1"),
+                archive.clone(),
+                put("1"),
+                put("2"),
+                put("1"),
+            ],
+        );
+        assert_eq!(
+            sent,
+            [
+                json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2", "3"]}),
+                json!({"op": "sync", "table": "Staff", "keys": [["p", "4"], ["q", "1"]]}),
+                archive,
+                json!({"op": "put", "table": "Staff", "mode": "merge", "entities": [entity("1"), entity("2")]}),
+                put("1"),
+            ]
+        );
+        for message in sent {
+            decode_request(object(message)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_packed_message_fits_into_a_message() {
+        let long = "x".repeat(500);
+        let messages: Vec<Value> =
+            (0..300).map(|at| json!({"op": "sync", "table": "Staff", "pk": "p", "rk": format!("{long}{at}")})).collect();
+        let sent = packed(1_000, &messages);
+        assert!(sent.iter().all(|message| message.to_string().len() <= 48 * 1024) && sent.len() > 1);
+        assert_eq!(sent.iter().map(|message| message["rks"].as_array().unwrap().len()).sum::<usize>(), 300);
     }
 }

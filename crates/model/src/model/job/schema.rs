@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
-use super::batch::{List, Listing};
+use super::batch::{Listing, SubjectList};
 use super::{VERSION, operations};
 
 /// The JSON Schema of a message's body (draft 2020-12): one alternative per operation, and one for each of its lists of many primaries.
@@ -19,12 +19,12 @@ pub fn schema() -> Value {
 /// The schemas of an operation: of one job, and of lists of many.
 pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
     let one = single::<T>(op);
-    let many = listing.into_iter().flat_map(List::of).map(|list| many(one.clone(), list));
+    let many = listing.into_iter().flat_map(SubjectList::of).map(|list| many(one.clone(), list));
     std::iter::once(one.clone()).chain(many).collect()
 }
 
 /// The schema of an operation, with a list in the place of the fields that it stands for.
-fn many(mut schema: Value, list: List) -> Value {
+fn many(mut schema: Value, list: SubjectList) -> Value {
     let Some(object) = schema.as_object_mut() else { return schema };
     object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), list.field())));
     let replaced = || list.instead_of().iter().copied().chain(["if_match"]);

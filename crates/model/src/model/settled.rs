@@ -1,0 +1,89 @@
+//! The part of a footprint that readers ask: up to which version of a primary its items are in step.
+
+use sha2::{Digest as _, Sha256};
+
+use super::job::Primary;
+use super::{ETag, Entity, EntityKey, Key, TableName};
+
+/// What the names of tables of footprints begin with.
+pub const FOOTPRINTS: &str = "EvenkeelFootprints";
+/// The property that says it.
+pub const SETTLED: &str = "Settled";
+/// The property that says under which views.
+pub const FINGERPRINT: &str = "Fingerprint";
+
+/// The state of the primary at the last closed pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Settled {
+    /// No pass has closed, or the last one could not reach everything.
+    #[default]
+    Never,
+    /// The primary was absent.
+    Absent,
+    /// The primary was at this ETag, and its table's views had this fingerprint.
+    At {
+        /// The primary's ETag.
+        etag: ETag,
+        /// `Catalog::fingerprint`.
+        fingerprint: String,
+    },
+    /// As `At`, but for properties of entities that do not exist.
+    Waiting {
+        /// The primary's ETag.
+        etag: ETag,
+        /// `Catalog::fingerprint`.
+        fingerprint: String,
+    },
+}
+
+impl Settled {
+    /// Reads it from a footprint; the text that is none of these where there is one.
+    pub fn read(footprint: &Entity) -> Result<Self, String> {
+        let text = match footprint.text(SETTLED) {
+            None => return Ok(Self::Never),
+            Some("absent") => return Ok(Self::Absent),
+            Some(text) => text,
+        };
+        let (waiting, at) = text.strip_prefix("waiting ").map_or((false, text), |at| (true, at));
+        let etag = at.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok()).ok_or_else(|| text.to_owned())?;
+        let fingerprint = footprint.text(FINGERPRINT).unwrap_or_default().to_owned();
+        Ok(if waiting { Self::Waiting { etag, fingerprint } } else { Self::At { etag, fingerprint } })
+    }
+
+    /// Writes it to a footprint.
+    #[must_use]
+    pub fn write(&self, footprint: Entity) -> Entity {
+        let (text, fingerprint) = match self {
+            Self::Never => return footprint,
+            Self::Absent => return footprint.with(SETTLED, "absent"),
+            Self::At { etag, fingerprint } => (format!("at {etag}"), fingerprint),
+            Self::Waiting { etag, fingerprint } => (format!("waiting at {etag}"), fingerprint),
+        };
+        footprint.with(SETTLED, text).with(FINGERPRINT, fingerprint.as_str())
+    }
+
+    /// Whether every item that can be was in step with this version of the primary, under views of this fingerprint.
+    pub fn is_at(&self, version: &ETag, views: &str) -> bool {
+        match self {
+            Self::At { etag, fingerprint } | Self::Waiting { etag, fingerprint } => etag == version && fingerprint == views,
+            Self::Never | Self::Absent => false,
+        }
+    }
+}
+
+/// The table of footprints, but for those of tables by date.
+pub fn footprints() -> TableName {
+    #[expect(clippy::expect_used, reason = "a constant that a test checks")]
+    TableName::new(FOOTPRINTS).expect("a valid table name")
+}
+
+/// Where the footprint of a primary lies in the table of footprints. A partition key that would be too long is hashed.
+pub fn footprint_key(primary: &Primary) -> EntityKey {
+    let plain = format!("{}~{}", primary.table, primary.key.pk);
+    let pk = Key::new(plain).unwrap_or_else(|_| {
+        let hash = hex::encode(Sha256::digest(primary.key.pk.as_str()));
+        #[expect(clippy::expect_used, reason = "63 + 1 + 64 letters and digits are a key")]
+        Key::new(format!("{}~{hash}", primary.table)).expect("a short key")
+    });
+    EntityKey { pk, rk: primary.key.rk.clone() }
+}

@@ -1,0 +1,61 @@
+//! `evenkeel wait`
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::exit::misused;
+use super::{Context, Exit, Format, Output, args, help};
+use crate::client::InStep;
+use crate::config::parse_duration;
+use crate::model::{ETag, EntityKey, Key, TableName};
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel wait Employees Sales 000223", "until every copy and list has the entity as it is now, or has none of it where it is gone"),
+    (r#"evenkeel wait Employees Sales 000223 --etag 'W/"datetime..."' --timeout 2s"#, "the version that one has just written, or a later one"),
+    ("evenkeel wait Employees Sales 000223 --timeout 0s", "looks once"),
+]))]
+pub struct WaitArgs {
+    /// The table of the primary, as the catalog has it, in any case
+    #[arg(value_name = "TABLE")]
+    pub table: TableName,
+    /// The PartitionKey
+    #[arg(value_name = "PK", value_parser = args::key, allow_hyphen_values = true)]
+    pub pk: Key,
+    /// The RowKey
+    #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
+    pub rk: Key,
+    /// The version, as the store answered its write; where absent, the present one
+    #[arg(long, value_name = "ETAG", value_parser = |text: &str| ETag::new(text))]
+    pub etag: Option<ETag>,
+    /// How long to wait at most
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+/// The answer, as `--json` tells it.
+#[derive(Serialize)]
+struct WaitAnswer<'a> {
+    table: &'a TableName,
+    pk: &'a str,
+    rk: &'a str,
+    in_step: bool,
+    requests: u64,
+}
+
+/// Waits until what is derived from an entity is in step; ends with 1 where that took too long.
+pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
+    let waited = context.client().wait_for(&args.table, &key, args.etag.as_ref(), args.timeout).await.map_err(misused)?;
+    let InStep { in_step, requests } = waited;
+    let table = &args.table;
+    match out.format() {
+        Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), in_step, requests })?,
+        Format::Text if in_step => out.line(format_args!("everything derived from {table}{key} is in step"))?,
+        Format::Text => out.line(format_args!("{table}{key}: not in step within {} s", args.timeout.as_secs_f64()))?,
+    }
+    Ok(if in_step { Exit::Done } else { Exit::Failed })
+}
