@@ -94,8 +94,8 @@ impl Deliveries {
     }
 
     /// The note after a delivery that has saved its progress: the job starts anew from there.
-    pub(crate) fn advanced(&self, at_once: Option<u32>) -> Note {
-        Note { id: self.note.id.clone(), free: self.count, begun: 0, at_once, failing: None }
+    pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
+        Note { id: self.note.id.clone(), free: self.count, begun: 0, at_once, failing }
     }
 
     /// How many jobs of a batch run at once, where that was noted.
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(second.failing(at(700)), Failing { since: at(100), runs: 2 });
         let third = Deliveries::new("m1", 3, Some(second.written_off()));
         assert_eq!(third.failing(at(800)).runs, 2, "what was interrupted has not failed");
-        let fourth = Deliveries::new("m1", 4, Some(third.advanced(None)));
+        let fourth = Deliveries::new("m1", 4, Some(third.advanced(None, None)));
         assert_eq!((fourth.failing(at(900)), fourth.attempts()), (Failing { since: at(900), runs: 1 }, 1));
     }
 

@@ -169,11 +169,13 @@ pub(crate) struct JobProgress {
     pub(crate) delay: Duration,
     /// Of a batch: how many of its jobs run at once from now on, where that is not all.
     pub(crate) at_once: Option<u32>,
+    /// Of a batch: its transient failures, where no job of it ended.
+    pub(crate) failing: Option<Failing>,
 }
 
 impl From<Map<String, Value>> for JobProgress {
     fn from(fields: Map<String, Value>) -> Self {
-        Self { fields, delay: Duration::ZERO, at_once: None }
+        Self { fields, delay: Duration::ZERO, at_once: None, failing: None }
     }
 }
 
@@ -186,6 +188,16 @@ pub(crate) enum Attempt {
     WrittenOff,
     /// The same, and its failure is noted.
     Failed(Failing),
+}
+
+impl Attempt {
+    /// The failures that are noted.
+    pub(crate) const fn failing(self) -> Option<Failing> {
+        match self {
+            Self::Failed(failing) => Some(failing),
+            Self::Counts | Self::WrittenOff => None,
+        }
+    }
 }
 
 /// Why a message goes to the poison queue.

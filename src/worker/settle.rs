@@ -145,7 +145,7 @@ async fn advance(
     examined: &Examined,
     progress: &JobProgress,
 ) -> SettleOutcome {
-    let note = examined.deliveries.advanced(progress.at_once);
+    let note = examined.deliveries.advanced(progress.at_once, progress.failing);
     let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, &progress.fields)) else {
         return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | all ended for good | deleted, once those that come to nothing are on the poison queue |
 //! | some ended for good | comes again with the others alone; no attempt is charged |
-//! | some were not begun, and no other failed | the same, at once |
+//! | some were not begun | the same, at once, those first that have waited longest |
 //! | none ended for good | as of a single job: the one that counts most decides |
 
 use std::time::Duration;
@@ -129,8 +129,8 @@ impl BatchDecision {
         if self.lost {
             return Settlement::Abandon;
         }
-        let mut again: Vec<usize> = self.left.iter().map(|left| left.at).chain(self.unbegun..batch.len()).collect();
-        again.sort_unstable();
+        // Jobs that were not begun go before those that have failed: these must not keep the others waiting.
+        let mut again: Vec<usize> = (self.unbegun..batch.len()).chain(self.left.iter().map(|left| left.at)).collect();
         if again.is_empty() || (planted(Bug::BatchDeletedWithAFailedJob) && self.done > 0) {
             return Settlement::Delete;
         }
@@ -140,12 +140,15 @@ impl BatchDecision {
         let delay = self.left.iter().map(|left| left.delay).min().unwrap_or_default();
         let unbegun = self.unbegun < batch.len();
         let ended = self.done + self.skipped + self.poisoned.len();
-        if ended > 0 || (unbegun && self.left.is_empty() && self.unbegun > 0) {
+        let worst = self.left.iter().map(|left| left.attempt).max_by_key(|attempt| weight(*attempt));
+        // A run that panicked or hung counts, or it would come back for ever; and one that is given up stays so until its poison message is put.
+        let may_turn = worst != Some(Attempt::Counts) && !matches!(self.tries, Tries::UsedUp(_));
+        if ended > 0 || (unbegun && self.unbegun > 0 && may_turn) {
             let delay = if unbegun { Duration::ZERO } else { delay };
             let at_once = self.tries.next().filter(|next| (*next as usize) < again.len());
-            return Settlement::Advance(JobProgress { fields: batch.only(again), delay, at_once });
+            let failing = self.left.iter().filter(|_| ended == 0).find_map(|left| left.attempt.failing());
+            return Settlement::Advance(JobProgress { fields: batch.only(again), delay, at_once, failing });
         }
-        let worst = self.left.iter().map(|left| left.attempt).max_by_key(|attempt| weight(*attempt));
         // One that was interrupted before any job of it was begun is no job's fault.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);
         Settlement::Release { delay, attempt }
@@ -173,5 +176,109 @@ const fn weight(attempt: Attempt) -> u8 {
         Attempt::WrittenOff => 0,
         Attempt::Failed(_) => 1,
         Attempt::Counts => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::job::{Failing, Note};
+    use crate::reconcile::{Failure, FailureClass};
+    use crate::settings::Backoff;
+    use crate::worker::decide::Health;
+
+    const LIMITS: Limits = Limits {
+        max_dequeue_count: 5,
+        retry_delay: Backoff { min: Duration::from_secs(2), base: Duration::from_secs(2), max: Duration::from_mins(10) },
+        give_up_after: Duration::from_hours(6),
+    };
+    const ONCE: Failing = Failing { since: jiff::Timestamp::UNIX_EPOCH, runs: 1 };
+    const FIRST: Inputs =
+        Inputs { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Health::Answer, unit: 0.5 };
+
+    fn deliveries(count: u32, begun: u32, at_once: Option<u32>) -> Deliveries {
+        Deliveries::new("m1", count, Some(Note { id: "m1".to_owned(), free: 0, begun, at_once, failing: None }))
+    }
+
+    fn batch(jobs: usize) -> Batch {
+        let rks: Vec<String> = (0..jobs).map(|at| at.to_string()).collect();
+        let message = json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks});
+        Batch::of(message.as_object().unwrap()).unwrap().unwrap()
+    }
+
+    fn done() -> End {
+        End::Ran(Arc::new(Ran::Finished(Outcome::Done(Summary::default()))))
+    }
+
+    fn failed(class: FailureClass) -> End {
+        End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
+    }
+
+    fn settled(jobs: usize, ends: impl IntoIterator<Item = End>, tries: Tries) -> Settlement {
+        let ends: Vec<JobEnd> = ends.into_iter().enumerate().map(|(at, end)| JobEnd { at, end }).collect();
+        BatchDecision::of(&ends, tries, &FIRST, &LIMITS).settlement(&batch(jobs))
+    }
+
+    #[test]
+    fn after_runs_that_never_ended_half_of_the_jobs_are_run_and_half_of_those() {
+        for (jobs, count, expected) in [
+            (100, 1, Tries::All),
+            (100, 2, Tries::First(50)),
+            (100, 4, Tries::First(12)),
+            (100, 8, Tries::First(1)),
+            (100, 12, Tries::First(1)),
+            (100, 13, Tries::UsedUp(12)),
+            (1, 5, Tries::All),
+            (1, 6, Tries::UsedUp(5)),
+        ] {
+            assert_eq!(Tries::of(jobs, &deliveries(count, count, None), 5), expected, "{jobs} jobs, delivery {count}");
+        }
+        assert_eq!(Tries::of(100, &deliveries(1, 0, Some(25)), 5), Tries::First(25));
+        assert_eq!(Tries::of(10, &deliveries(1, 0, Some(25)), 5), Tries::All);
+    }
+
+    #[test]
+    fn a_run_that_ends_doubles_what_is_run_next() {
+        let Settlement::Advance(progress) = settled(100, vec![done(); 12], Tries::First(12)) else { panic!("no progress") };
+        assert_eq!((progress.at_once, progress.fields["rks"].as_array().unwrap().len()), (Some(24), 88));
+        let Settlement::Advance(progress) = settled(30, vec![done(); 16], Tries::First(16)) else { panic!("no progress") };
+        assert_eq!(progress.at_once, None, "the rest is less than that");
+    }
+
+    #[test]
+    fn jobs_that_fail_do_not_keep_those_waiting_that_were_not_begun() {
+        let transient = failed(FailureClass::Transient { retry_after: None });
+        let Settlement::Advance(progress) = settled(4, vec![transient; 2], Tries::First(2)) else { panic!("no progress") };
+        assert_eq!((progress.fields["rks"].clone(), progress.delay), (json!(["2", "3", "0", "1"]), Duration::ZERO));
+        assert_eq!(progress.failing, Some(ONCE), "nothing has ended, so that the time to give up goes on");
+    }
+
+    #[test]
+    fn a_job_that_is_given_up_waits_for_the_poison_queue_and_is_not_run_meanwhile() {
+        let ends = [JobEnd { at: 0, end: End::Exhausted(12) }];
+        let mut decision = BatchDecision::of(&ends, Tries::UsedUp(12), &FIRST, &LIMITS);
+        decision.come_again(&[0], Duration::from_secs(9));
+        let released = Settlement::Release { delay: Duration::from_secs(9), attempt: Attempt::WrittenOff };
+        assert_eq!(decision.settlement(&batch(3)), released);
+        let used_up = Deliveries::new("m1", 13, Some(deliveries(12, 12, None).written_off()));
+        assert!(matches!(Tries::of(3, &used_up, 5), Tries::UsedUp(_)), "{used_up:?}");
+    }
+
+    #[test]
+    fn where_no_job_ended_the_one_that_counts_most_decides() {
+        let transient = || failed(FailureClass::Transient { retry_after: None });
+        let withheld = || failed(FailureClass::Withheld { retry_after: None });
+        let panicked = || End::Panicked("oh".to_owned());
+        let released = |attempt| Settlement::Release { delay: Duration::from_secs(4), attempt };
+        assert_eq!(settled(2, [withheld(), withheld()], Tries::All), released(Attempt::WrittenOff));
+        assert_eq!(settled(2, [withheld(), transient()], Tries::All), released(Attempt::Failed(ONCE)));
+        assert_eq!(settled(3, [withheld(), panicked(), transient()], Tries::All), released(Attempt::Counts));
+        assert_eq!(settled(2, [], Tries::All), Settlement::Release { delay: Duration::ZERO, attempt: Attempt::WrittenOff });
+        assert_eq!(settled(2, [done(), End::LeaseLost], Tries::All), Settlement::Abandon);
+        assert_eq!(settled(2, [done(), failed(FailureClass::Permanent)], Tries::All), Settlement::Delete, "once it is on the poison queue");
     }
 }
