@@ -11,13 +11,13 @@ use crate::adapters::azure::{self, AzureAccount, AzureConnectError, SettingsErro
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
-use crate::adapters::search::{self, SearchError, SearchService};
+use crate::adapters::search::{self, SearchError};
 use crate::adapters::stack::{Grouping, decorate, decorate_sink};
 use crate::cli::{AbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, RetryPolicy, Settings, SinkSettings};
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, RetryPolicy, Settings};
 use crate::telemetry::announce_account;
 
 /// The service of a sink.
@@ -115,9 +115,9 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         places.insert(account.name.clone(), place);
     }
     let mut sinks = BTreeMap::new();
-    for SinkSettings { name, endpoint, key, key_field } in settings.sinks.clone() {
-        let service = SearchService { sink: name.clone(), endpoint, key, key_field };
-        let bare = search::connect(service).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
+    for sink in settings.sinks.clone() {
+        let name = sink.name.clone();
+        let bare = search::connect(sink.into()).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
         let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
         retries.push(decorated.retry);
         metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });

@@ -331,8 +331,7 @@ impl AuditRun<'_> {
         }
         match self.pass(subject).reconcile().await {
             Ok(done) => {
-                self.summary.changes.extend(done.changes);
-                self.summary.extra_rounds += done.extra_rounds;
+                self.summary.add(done);
                 Ok(Mended::AllBut(Vec::new()))
             }
             Err(failure) if failure.class == FailureClass::Permanent && !failure.views.is_empty() => {

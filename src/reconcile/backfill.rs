@@ -134,8 +134,7 @@ async fn count(
     match ended {
         Ok(done) => {
             cursor.done += 1;
-            summary.changes.extend(done.changes);
-            summary.extra_rounds += done.extra_rounds;
+            summary.add(done);
         }
         Err(failure) if failure.class == FailureClass::Permanent => {
             cursor.failed += 1;

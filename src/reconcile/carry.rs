@@ -263,10 +263,7 @@ impl CarryRun<'_> {
         let ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
         for (key, ended) in ended {
             match ended {
-                Ok(done) => {
-                    summary.changes.extend(done.changes);
-                    summary.extra_rounds += done.extra_rounds;
-                }
+                Ok(done) => summary.add(done),
                 Err(failure) => self.leave_out(key, failure, failed).await?,
             }
         }

@@ -86,6 +86,14 @@ pub struct Summary {
     pub extra_rounds: u32,
 }
 
+impl Summary {
+    /// With those of another run.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.changes.extend(other.changes);
+        self.extra_rounds += other.extra_rounds;
+    }
+}
+
 /// A change to one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemChange {

@@ -286,8 +286,7 @@ impl<'e> Relocation<'e> {
 pub(super) fn joined(source: Reconciler<'_>, kept: Kept<'_>) -> super::Summary {
     let mut summary = source.pass.summary;
     if let Some(kept) = kept.into_summary() {
-        summary.changes.extend(kept.changes);
-        summary.extra_rounds += kept.extra_rounds;
+        summary.add(kept);
     }
     summary
 }

@@ -17,8 +17,8 @@ mod decide;
 
 use futures::stream::{self, StreamExt as _};
 
-use super::decide::{End, Rejection, Settlement, decide};
-use super::deliver::{Concluded, Incoming, noticed, situation};
+use super::decide::{End, Rejection, Settlement};
+use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
 use super::engine::Core;
 use super::examine::{Examined, STEP};
 use super::lease::{Lease, LeaseOutcome};
@@ -48,11 +48,7 @@ pub(super) async fn work_on(
     let tries = Tries::of(batch.len(), &examined.deliveries, most);
     let ends = match run(engine, source, received, examined, (batch, tries), lease).await {
         Ok(ends) => ends,
-        Err(end) => {
-            let settlement = decide(&end, &situation(engine, received, examined, [&end]), &engine.limits());
-            let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
-            return Concluded { end, ended: engine.now(), settlement, settled, jobs: None };
-        }
+        Err(end) => return conclude(engine, source, received, examined, end, lease).await,
     };
     let ended = engine.now();
     noticed(engine, source, ends.iter().map(|end| &end.end));

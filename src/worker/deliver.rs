@@ -146,8 +146,15 @@ async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, e
     report(message, examined, end, settlement, *settled, examined.deliveries.attempts());
 }
 
-/// Settles the message of one job.
-async fn conclude(engine: &Core, source: &Intake, received: &Incoming<'_>, examined: &Examined, end: End, lease: &mut Lease) -> Concluded {
+/// Settles a message by one end: of its one job, or of a batch as a whole.
+pub(super) async fn conclude(
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    end: End,
+    lease: &mut Lease,
+) -> Concluded {
     let ended = engine.now();
     noticed(engine, source, [&end]);
     let settlement = decide(&end, &situation(engine, received, examined, [&end]), &engine.limits());

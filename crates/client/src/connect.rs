@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_azure::files::SharedFiles;
-use evenkeel_azure::search::{self, SearchError, SearchService};
+use evenkeel_azure::search::{self, SearchError};
 use evenkeel_azure::settings::SettingsError;
 use evenkeel_azure::system::SystemChance;
 use evenkeel_azure::{AzureAccount, retry};
 use evenkeel_config::{ConfigErrors, Request};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::{Account, Chance, Stores};
-use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy, SinkSettings};
+use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy};
 
 use crate::Client;
 
@@ -63,9 +63,9 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let accounts = settings.accounts.iter().map(|account| Ok((account.name.clone(), open(account, retries, &chance)?)));
     let accounts: BTreeMap<_, _> = accounts.collect::<Result<_, ConnectError>>()?;
     let mut sinks = BTreeMap::new();
-    for SinkSettings { name, endpoint, key, key_field } in settings.sinks {
-        let service = SearchService { sink: name.clone(), endpoint, key, key_field };
-        let sink = search::connect(service).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
+    for sink in settings.sinks {
+        let name = sink.name.clone();
+        let sink = search::connect(sink.into()).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
         sinks.insert(name, sink);
     }
     let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles));

@@ -163,8 +163,7 @@ impl BatchDecision {
         }
         let mut summary = Summary::default();
         for outcome in ends.iter().filter_map(|end| end.end.outcome()) {
-            summary.changes.extend(outcome.summary().changes.iter().cloned());
-            summary.extra_rounds += outcome.summary().extra_rounds;
+            summary.add(outcome.summary().clone());
         }
         let outcome = if self.unbegun == 0 { Outcome::Advanced { fields: Map::new(), summary } } else { Outcome::Done(summary) };
         End::Ran(std::sync::Arc::new(Ran::Finished(outcome)))

@@ -11,6 +11,7 @@ use super::index::Indexes;
 use crate::http::{Exchange, Far};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::Sink;
+use evenkeel_model::settings::SinkSettings;
 
 /// Endings of the services' own addresses.
 const CLOUDS: [&str; 3] = [".search.windows.net", ".search.azure.cn", ".search.azure.us"];
@@ -30,6 +31,13 @@ pub struct SearchService {
     pub key: SecretString,
     /// The field that is the key in every index.
     pub key_field: String,
+}
+
+impl From<SinkSettings> for SearchService {
+    fn from(settings: SinkSettings) -> Self {
+        let SinkSettings { name: sink, endpoint, key, key_field } = settings;
+        Self { sink, endpoint, key, key_field }
+    }
 }
 
 /// Why a search service cannot be reached at all.

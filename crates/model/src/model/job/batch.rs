@@ -97,6 +97,12 @@ impl SubjectList {
         }
     }
 
+    /// Puts the fields of a single job, from an item of the list, beside those that all jobs share.
+    fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
+        let fields = self.fields(item).unwrap_or_default();
+        shared.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+
     /// The part of an item that names its primary.
     fn key(self, item: &Value) -> String {
         match self {
@@ -204,7 +210,9 @@ impl Batch {
     /// One of its jobs, as the message of that job alone.
     pub fn single(&self, at: usize) -> Map<String, Value> {
         let mut object = self.shared.clone();
-        object.extend(self.items.get(at).and_then(|item| self.list.fields(item)).unwrap_or_default().into_iter().map(named));
+        if let Some(item) = self.items.get(at) {
+            self.list.fill(&mut object, item);
+        }
         object
     }
 
@@ -225,7 +233,7 @@ impl Batch {
 pub struct Packer {
     most: usize,
     /// The fields that its jobs share, and the form that they are listed in.
-    open: Option<(Map<String, Value>, Listing)>,
+    open: Option<(Map<String, Value>, SubjectList)>,
     items: Vec<Value>,
     seen: BTreeSet<String>,
     bytes: usize,
@@ -260,16 +268,15 @@ impl Packer {
 
     /// Adds a message about one primary.
     pub fn add(&mut self, message: &Map<String, Value>) -> Packed {
-        let Some((shared, listing, item)) = apart(message) else { return Packed::Alone };
+        let Some((shared, list, item)) = apart(message) else { return Packed::Alone };
         let bytes = item.to_string().len() + 1;
-        let list = if listing == Listing::Entities { SubjectList::Entities } else { SubjectList::Keys };
         let key = list.key(&item);
-        let joins = self.open.as_ref().is_none_or(|(open, of)| *open == shared && *of == listing);
+        let joins = self.open.as_ref().is_none_or(|(open, of)| *open == shared && *of == list);
         let fits = self.items.len() < self.most && self.bytes + bytes <= PACKED_BYTES || self.items.is_empty();
         if !joins || !fits || self.seen.contains(&key) {
             return Packed::Full;
         }
-        self.open = Some((shared, listing));
+        self.open = Some((shared, list));
         self.items.push(item);
         self.seen.insert(key);
         self.bytes += bytes;
@@ -278,23 +285,19 @@ impl Packer {
 
     /// The message of what was added; `None` where nothing was.
     pub fn take(&mut self) -> Option<Map<String, Value>> {
-        let ((mut message, listing), items) = (self.open.take()?, std::mem::take(&mut self.items));
-        self.seen.clear();
-        self.bytes = 0;
+        let Self { open, items, .. } = std::mem::replace(self, Self::new(self.most));
+        let (mut message, list) = open?;
         let first = items.first()?;
         if items.len() == 1 {
-            let list = if listing == Listing::Entities { SubjectList::Entities } else { SubjectList::Keys };
-            message.extend(list.fields(first)?.into_iter().map(named));
+            list.fill(&mut message, first);
             return Some(message);
         }
-        let one_pk = listing == Listing::Keys && items.iter().all(|item| item[0] == first[0]);
-        let (list, items) = match listing {
-            Listing::Entities => (SubjectList::Entities, items),
-            Listing::Keys if one_pk => {
-                message.insert("pk".to_owned(), first[0].clone());
-                (SubjectList::RowKeys, items.into_iter().map(|mut item| item[1].take()).collect())
-            }
-            Listing::Keys => (SubjectList::Keys, items),
+        let one_pk = list == SubjectList::Keys && items.iter().all(|item| item[0] == first[0]);
+        let (list, items) = if one_pk {
+            message.insert("pk".to_owned(), first[0].clone());
+            (SubjectList::RowKeys, items.into_iter().map(|mut item| item[1].take()).collect())
+        } else {
+            (list, items)
         };
         message.insert(list.field().to_owned(), Value::Array(items));
         Some(message)
@@ -302,22 +305,18 @@ impl Packer {
 }
 
 /// A message about one primary: the fields that others may share, and the item of a list. `None` where it cannot be listed.
-fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, Listing, Value)> {
+fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
     let listing = described(message.get("op")?.as_str()?)?.listing?;
     let alone = ["if_match", "entity_ref", "blobs"];
     if alone.iter().any(|name| message.contains_key(*name)) || SubjectList::ALL.iter().any(|list| message.contains_key(list.field())) {
         return None;
     }
     let mut shared = message.clone();
-    let item = match listing {
-        Listing::Keys => Value::Array(vec![shared.remove("pk")?, shared.remove("rk")?]),
-        Listing::Entities => shared.remove("entity")?,
+    let (list, item) = match listing {
+        Listing::Keys => (SubjectList::Keys, Value::Array(vec![shared.remove("pk")?, shared.remove("rk")?])),
+        Listing::Entities => (SubjectList::Entities, shared.remove("entity")?),
     };
-    Some((shared, listing, item))
-}
-
-fn named((name, value): (&'static str, Value)) -> (String, Value) {
-    (name.to_owned(), value)
+    Some((shared, list, item))
 }
 
 #[cfg(test)]
