@@ -21,7 +21,7 @@ use super::decide::{End, Rejection, Settlement};
 use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
 use super::engine::Core;
 use super::examine::{Examined, STEP};
-use super::lease::{Lease, LeaseOutcome};
+use super::lease::{Confirmation, Lease, LeaseOutcome};
 use super::poison::Reason;
 use super::running::{Assignment, execute, held, note, turn};
 use super::settle::{SettleOutcome, put_poison_of, settle};
@@ -83,16 +83,24 @@ async fn run(
     }
     note(engine, lease, &examined.deliveries).await?;
     let until = engine.now() + engine.settings.job_timeout / 2;
+    let confirmation = lease.confirmation();
     let jobs = async {
         let may_begin = |_: &usize| engine.now() < until && !engine.stop.receiving.is_cancelled();
         let begun = stream::iter((0..tries.jobs(batch.len())).take_while(may_begin));
-        let running = begun.map(|at| run_one(engine, source, received, examined, (batch, at)));
+        let running = begun.map(|at| run_one(engine, source, received, examined, (batch, at), &confirmation));
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
     };
     held(lease.hold(jobs).await)
 }
 
-async fn run_one(engine: &Core, source: &Intake, received: &Incoming<'_>, examined: &Examined, (batch, at): (&Batch, usize)) -> JobEnd {
+async fn run_one(
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    (batch, at): (&Batch, usize),
+    confirmation: &Confirmation,
+) -> JobEnd {
     let _begun = source.slots.job_of_a_batch().await;
     let envelope = match batch.job(at) {
         Ok(envelope) => envelope,
@@ -104,7 +112,7 @@ async fn run_one(engine: &Core, source: &Intake, received: &Incoming<'_>, examin
     let work = Work::Job(envelope.job);
     let assignment =
         Assignment { message: received.message, work: &work, digest: envelope.digest.as_ref(), deliveries: &examined.deliveries };
-    let end = match turn(engine, source, &assignment).await {
+    let end = match turn(engine, source, &assignment, confirmation).await {
         Ok(lead) => execute(engine, source, &assignment, lead).await,
         Err(end) => end,
     };

@@ -17,6 +17,9 @@
 //! only has to run at the same rate. Every renewal moves it in the same way. When it passes, the work is
 //! dropped before it is polled again: nothing is sent after the lease.
 //!
+//! A service that has failed over may show a message before its time, and another worker may have done it meanwhile. So work
+//! that acts once asks, where it has waited ([`Confirmation`]): a renewal tells whether the message is still its own.
+//!
 //! This cannot stop a request already on the wire, nor a process that is suspended between the look
 //! at its clock and the sending. Correctness rests on neither: every write of a run is conditional, and leases only
 //! avoid doing work twice.
@@ -27,6 +30,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::count;
@@ -45,6 +49,8 @@ const RETRY_PART: u32 = 8;
 const TICK: Duration = Duration::from_millis(1);
 /// The service counts visibility in whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
+/// How long the service's word that a message is its receiver's is taken without asking again. Most runs begin within it.
+const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
 /// A message in work, and the right to settle it.
 pub(crate) struct Lease {
@@ -67,6 +73,29 @@ pub(crate) struct Lease {
     due: Duration,
     /// The wait before the next renewal, halved while renewals fail.
     interval: Duration,
+    confirmation: Arc<Confirmation>,
+}
+
+/// The service's last word that a message is its receiver's, for the work that the lease is held over.
+pub(crate) struct Confirmation {
+    clock: Arc<dyn Clock>,
+    asked: Notify,
+    /// Monotonic; when the request was sent that got the message, or renewed it last.
+    given: watch::Sender<Duration>,
+}
+
+impl Confirmation {
+    /// Waits for a word that is not old. A lease that is lost ends the work instead.
+    pub(crate) async fn fresh(&self) {
+        let now = self.clock.monotonic();
+        let mut given = self.given.subscribe();
+        if planted(Bug::BegunUnconfirmed) || now.saturating_sub(*given.borrow()) <= CONFIRMED_FOR {
+            return;
+        }
+        self.asked.notify_one();
+        // Its sender is this.
+        drop(given.wait_for(|given| *given >= now).await);
+    }
 }
 
 /// How holding a lease over some work ended.
@@ -113,6 +142,7 @@ pub(crate) struct Leased {
 impl Lease {
     pub(crate) fn new(source: Arc<Intake>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
         let Leased { id, receipt, text, visibility, sent, expires } = leased;
+        let confirmation = Arc::new(Confirmation { clock: Arc::clone(&clock), asked: Notify::new(), given: watch::Sender::new(sent) });
         let mut lease = Self {
             source,
             clock,
@@ -126,6 +156,7 @@ impl Lease {
             deadline: Duration::ZERO,
             due: Duration::ZERO,
             interval: visibility / 2,
+            confirmation,
         };
         lease.extended(sent, visibility);
         lease
@@ -134,6 +165,11 @@ impl Lease {
     /// The message's text, where it could be read.
     pub(crate) fn text(&self) -> Option<&str> {
         self.text.as_deref()
+    }
+
+    /// What the work under this lease asks whether its message is still its own.
+    pub(crate) fn confirmation(&self) -> Arc<Confirmation> {
+        Arc::clone(&self.confirmation)
     }
 
     /// A run begins under this lease: its first renewal notes that in the message.
@@ -183,12 +219,13 @@ impl Lease {
                 }
             }));
             let until_due = self.due.saturating_sub(self.clock.monotonic()).max(TICK);
-            tokio::select! {
+            let asked = tokio::select! {
                 biased;
                 ended = &mut step => return ended,
-                () = sleep(until_due) => {}
-            }
-            if self.due >= deadline {
+                () = self.confirmation.asked.notified() => true,
+                () = sleep(until_due) => false,
+            };
+            if !asked && self.due >= deadline {
                 continue;
             }
             let sent = self.clock.monotonic();
@@ -283,6 +320,7 @@ impl Lease {
     }
 
     fn extended(&mut self, sent: Duration, visibility: Duration) {
+        self.confirmation.given.send_replace(sent);
         self.deadline = sent + visibility;
         if let Some(expires) = self.expires {
             self.deadline = self.deadline.min(expires);

@@ -7,6 +7,9 @@
 //!                                  └─ yes ──▶ note ──▶ run
 //! ```
 //!
+//! A job that acts once and has waited begins under a lease that was confirmed since: what its message asks for may have been
+//! done elsewhere meanwhile. `sync` may run at any time.
+//!
 //! `job_timeout` counts the run's own time: neither its turn nor its waits in this process.
 
 use std::panic::AssertUnwindSafe;
@@ -20,7 +23,7 @@ use super::attempts::Deliveries;
 use super::count;
 use super::decide::{End, Interruption, Ran};
 use super::engine::Core;
-use super::lease::{Lease, LeaseOutcome, Traced};
+use super::lease::{Confirmation, Lease, LeaseOutcome, Traced};
 use super::schedule::Folding;
 use super::source::Intake;
 use super::turns::{Lead, QueuePosition, Turn};
@@ -40,7 +43,8 @@ pub(crate) struct Assignment<'a> {
 
 /// Runs the work under its lease, or shares a run.
 pub(crate) async fn run(engine: &Core, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
-    let lead = match held(lease.hold(turn(engine, source, assignment)).await) {
+    let confirmation = lease.confirmation();
+    let lead = match held(lease.hold(turn(engine, source, assignment, &confirmation)).await) {
         Ok(Ok(lead)) => lead,
         Ok(Err(end)) | Err(end) => return end,
     };
@@ -60,12 +64,21 @@ pub(super) fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
 }
 
 /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-pub(super) async fn turn(engine: &Core, source: &Intake, assignment: &Assignment<'_>) -> Result<Lead, End> {
+pub(super) async fn turn(engine: &Core, source: &Intake, assignment: &Assignment<'_>, confirmation: &Confirmation) -> Result<Lead, End> {
+    let job_folds = if let Work::Job(job) = assignment.work { Some(job.operation().folds()) } else { None };
+    let folding = if job_folds == Some(true) { Folding::Folds } else { Folding::Alone };
+    let lead = lead(engine, source, assignment, folding).await?;
+    if job_folds == Some(false) {
+        confirmation.fresh().await;
+    }
+    Ok(lead)
+}
+
+async fn lead(engine: &Core, source: &Intake, assignment: &Assignment<'_>, folding: Folding) -> Result<Lead, End> {
     let Assignment { message, work, .. } = assignment;
     if engine.stop.receiving.is_cancelled() {
         return Err(End::Interrupted(Interruption::Drain));
     }
-    let folding = if matches!(work, Work::Job(job) if job.operation().folds()) { Folding::Folds } else { Folding::Alone };
     let Some(key) = engine.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
     match engine.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
         QueuePosition::Now(lead) => Ok(lead),

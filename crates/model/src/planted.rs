@@ -136,6 +136,8 @@ bugs! {
     PoisonedByAnOldCatalog,
     /// A walk over a table begins again where one of many that want one key never came first.
     LostRaceEndsTheWalk,
+    /// A job that acts once begins after a wait without a look whether its message is still its own.
+    BegunUnconfirmed,
     /// Items of retired views stay.
     RetiredItemsStay,
     /// A batch is deleted while one of its jobs is to come again.

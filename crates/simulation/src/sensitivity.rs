@@ -50,6 +50,10 @@ const UNMET: &[(Bug, &str)] = &[
     (Bug::BatchDeletedWithAFailedJob, "messages about many primaries; the worker's tests of batches catch it"),
     (Bug::JobDroppedFromTheRest, "the same"),
     (Bug::FailedJobOfABatchNotPoisoned, "the same"),
+    (
+        Bug::BegunUnconfirmed,
+        "a message shown early while it waits, done elsewhere, and its primary written anew; the worker's tests catch it",
+    ),
     (Bug::LostRaceEndsTheWalk, "many who want one key, and slow answers; a unit test beside it has them"),
 ];
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::model::body;
+use crate::planted::{Bug, MutationGuard};
 use crate::ports::ErrorClass;
-use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, sync};
+use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, put, sync};
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_renewed_at_half_and_its_last_receipt_deletes() {
@@ -131,6 +133,44 @@ async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
     assert!(written.load(Ordering::SeqCst) <= 31_000, "it was noticed at the first renewal");
     assert!(world.queues.calls(Op::Delete, JOBS).is_empty());
     assert_eq!(world.queues.messages(JOBS).len(), 1);
+}
+
+/// Two jobs of one key, of which the second waits five seconds; meanwhile its message is got, and may be done, by another worker.
+async fn waits_while_its_message_is_shown(texts: &[String]) -> usize {
+    let world = World::new();
+    for text in texts {
+        world.queues.seed(JOBS, text, None);
+    }
+    world.script(|_, _, _| async {
+        sleep(5 * SECOND).await;
+        done()
+    });
+    let shown = async {
+        sleep(2 * SECOND).await;
+        world.queues.steal(JOBS);
+    };
+    tokio::join!(world.run_for(Duration::from_secs(30)), shown);
+    world.work.runs().len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waited_begins_only_while_its_message_is_its_own() {
+    let batch = r#"{"op":"put","table":"Employees","entities":[{"PartitionKey":"p","RowKey":"a"}]}"#;
+    for second in [put("a"), body::encode(batch)] {
+        let texts = [put("a"), second];
+        assert_eq!(waits_while_its_message_is_shown(&texts).await, 1, "{texts:?}");
+        let _bug = MutationGuard::of(Bug::BegunUnconfirmed);
+        assert_eq!(waits_while_its_message_is_shown(&texts).await, 2, "{texts:?}");
+    }
+    assert_eq!(waits_while_its_message_is_shown(&[put("a"), sync("a")]).await, 2, "a sync may run at any time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_did_not_wait_asks_for_no_confirmation() {
+    let world = World::new();
+    world.queues.seed(JOBS, &put("a"), None);
+    world.until_idle().await.unwrap();
+    assert!(world.queues.calls(Op::Update, JOBS).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
