@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use clap::Args;
 use futures::stream::{self, FuturesOrdered, StreamExt as _};
 use serde::Serialize;
-use serde_json::Value;
 use tokio::io::{AsyncBufRead, BufReader};
 use tokio::time::sleep;
 
@@ -18,15 +17,10 @@ use super::bell;
 use super::output::printable;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::client::{Client, Prepared};
+use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage};
 use crate::model::QueueName;
-use crate::model::job::{self, Packed, Packer};
 
 mod lines;
-
-/// Messages on their way at once: enough to hide a round trip, too few to be throttled
-/// (Azure: 2,000 messages/s of a queue).
-const IN_FLIGHT: usize = 32;
 
 /// Arguments of `submit`.
 #[derive(Debug, Args)]
@@ -71,13 +65,6 @@ struct Submission<'a> {
     many: bool,
     pack: usize,
     context: &'a Context,
-}
-
-/// Lines that go in one message, which is not ready yet.
-struct PendingLines {
-    packer: Packer,
-    /// The first of them.
-    first: u64,
 }
 
 /// How long lines wait for more to be packed with, where their writer pauses.
@@ -171,7 +158,7 @@ impl Submission<'_> {
         let lines = stream::unfold(lines, async |mut lines| lines.next().await.transpose().map(|line| (line, lines)));
         let mut lines = pin!(lines);
         let mut on_their_way = FuturesOrdered::new();
-        let mut pending = PendingLines { packer: Packer::new(self.pack), first: 0 };
+        let mut packing = self.client.packing(self.queue, self.pack);
         let mut more = true;
         loop {
             // Requests on their way go on while the next line is waited for: its writer may never send another.
@@ -189,61 +176,32 @@ impl Submission<'_> {
                     match line.transpose().context("reading standard input")? {
                         None => {
                             more = false;
-                            on_their_way.extend(self.flush(&mut pending).map(|(first, job)| self.send(first, job)));
+                            on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
                         }
                         Some(InputLine { text, number }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
                         Some(InputLine { number, text }) => {
                             tally.last = number;
-                            let job = text.and_then(|text| self.prepare(&text));
-                            on_their_way.extend(self.ready(number, job, &mut pending).into_iter().map(|(first, job)| self.send(first, job)));
+                            let ready = match text {
+                                Ok(text) => packing.add(number, &text),
+                                Err(problem) => vec![ReadyMessage { first: number, message: Err(ClientError::Job(problem)) }],
+                            };
+                            on_their_way.extend(ready.into_iter().map(|ready| self.send(ready)));
                         }
                     }
                 }
-                () = sleep(PACKED_WITHIN), if more && !pending.packer.is_empty() && on_their_way.len() < IN_FLIGHT => {
-                    on_their_way.extend(self.flush(&mut pending).map(|(first, job)| self.send(first, job)));
+                () = sleep(PACKED_WITHIN), if more && !packing.is_empty() && on_their_way.len() < IN_FLIGHT => {
+                    on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
                 }
                 else => return Ok(()),
             }
         }
     }
 
-    fn prepare(&self, text: &str) -> Result<Prepared, String> {
-        self.client.prepare(text, self.queue).map_err(|error| error.to_string())
-    }
-
-    /// The messages that are ready with a line, each under the number of its first one.
-    fn ready(&self, number: u64, job: Result<Prepared, String>, pending: &mut PendingLines) -> Vec<(u64, Result<Prepared, String>)> {
-        let message = job.as_ref().ok().filter(|_| self.pack > 1).and_then(|job| job::decode_object(&job.text).ok());
-        let Some(message) = message else { return vec![(number, job)] };
-        let mut added = pending.packer.add(&message);
-        let mut ready = Vec::new();
-        if added != Packed::Taken {
-            ready.extend(self.flush(pending));
-            if added == Packed::Full {
-                added = pending.packer.add(&message);
-            }
-        }
-        match added {
-            Packed::Taken if pending.packer.len() == 1 => pending.first = number,
-            Packed::Taken => {}
-            Packed::Full | Packed::Alone => ready.push((number, job)),
-        }
-        if pending.packer.len() == self.pack {
-            ready.extend(self.flush(pending));
-        }
-        ready
-    }
-
-    /// The message of the lines that wait.
-    fn flush(&self, pending: &mut PendingLines) -> Option<(u64, Result<Prepared, String>)> {
-        let message = pending.packer.take()?;
-        Some((pending.first, self.prepare(&Value::Object(message).to_string())))
-    }
-
-    async fn send(&self, number: u64, job: Result<Prepared, String>) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
-        let job = match job {
+    async fn send(&self, ready: ReadyMessage) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
+        let number = ready.first;
+        let job = match ready.message {
             Ok(job) => job,
-            Err(problem) => return (number, Ok(Err(problem))),
+            Err(problem) => return (number, Ok(Err(problem.to_string()))),
         };
         match self.client.send(&job).await {
             Ok(sent) => (number, Ok(Ok((job, sent.message_id)))),

@@ -134,6 +134,49 @@ fn a_job_is_submitted_and_everything_about_it_can_be_read() {
 }
 
 #[test]
+fn many_jobs_are_submitted_at_once_and_waited_for() {
+    let api = Api::start();
+    let jobs: Vec<Value> = (0..10).map(|rk| put(&rk.to_string(), &format!("{rk}@b.c"))).collect();
+    let sent = api.post("/api/v1/submit?pack=4", &json!(jobs));
+    assert_eq!(sent.status, 202, "{}", sent.body);
+    let of: Vec<_> = sent.json()["sent"].as_array().unwrap().iter().map(|sent| (sent["first"].clone(), sent["jobs"].clone())).collect();
+    assert_eq!(of, [(json!(0), json!(4)), (json!(4), json!(4)), (json!(8), json!(2))]);
+    assert_eq!(sent.json()["refused"], json!([]));
+    let settled = |rk: u32, more: &str| api.get(&format!("/api/v1/entities/Employees/Sales/{rk}/settled{more}"));
+    for rk in 0..10 {
+        assert_eq!(settled(rk, "?wait=20s").json()["in_step"], true, "{rk}");
+    }
+    let etag = api.get("/api/v1/entities/Employees/Sales/7").json()["primary"]["odata.etag"].as_str().unwrap().to_owned();
+    let etag = etag.replace('%', "%25").replace('"', "%22");
+    assert_eq!(settled(7, &format!("?etag={etag}")).json(), json!({"in_step": true, "requests": 1}));
+    assert_eq!(settled(7, "?etag=W/%22other%22").json(), json!({"in_step": true, "requests": 2}), "or a later version");
+    assert_eq!(settled(77, "").json()["in_step"], false, "nobody has looked at it");
+    for (more, words) in [("?wait=1h", "at most 20 s"), ("?wait=soon", "wait: "), ("?etag=", "etag: ")] {
+        let refused = settled(7, more);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        says(&refused.body, &[words]);
+    }
+    assert_eq!(api.get("/api/v1/entities/Nowhere/Sales/7/settled").status, 404);
+
+    let lines = format!("{}\n{}\n\n{}\n", put("20", "x@b.c"), r#"{"op":"put","table":"Nowhere"}"#, put("21", "y@b.c"));
+    let mixed = api.ask("POST", "/api/v1/submit", TOKEN, &lines);
+    assert_eq!(mixed.status, 202, "{}", mixed.body);
+    let (sent, refused) = (&mixed.json()["sent"], &mixed.json()["refused"]);
+    assert_eq!((sent.as_array().unwrap().len(), &refused[0]["first"], &refused[0]["transient"]), (2, &json!(1), &json!(false)));
+    for (body, words) in [
+        ("[]", "no job"),
+        ("[{]", "line 1"),
+        (r#"[{"op":"explode"}]"#, "job 1: "),
+        (r#"[{"op":"sync","table":"Employees","pk":"a","rk":"b"},7]"#, "7"),
+    ] {
+        let refused = api.ask("POST", "/api/v1/submit", TOKEN, body);
+        assert_eq!(refused.status == 202, words == "7", "{}", refused.body);
+        says(&refused.body, &[words]);
+    }
+    assert_eq!(api.ask("POST", "/api/v1/submit?pack=0", TOKEN, "[{}]").status, 400);
+}
+
+#[test]
 fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
     let api = Api::start_with(&["--set=worker.poll.max=1h"]);
     let asked = || api.get("/api/v1/status").json()["storage"].to_string();

@@ -298,6 +298,22 @@ pub(crate) async fn jobs_are_sent_and_done(site: &Site) {
     assert_eq!(site.client.get(&table, &key("Sales", "1")).await.unwrap().unwrap().entity.text("Name"), Some("King"));
 }
 
+pub(crate) async fn many_jobs_share_messages(site: &Site) {
+    let name = |job: Value| site.name(&job.to_string());
+    let sync = |rk: u32| name(json!({"op": "sync", "table": "Staff§", "pk": "Packed", "rk": rk.to_string()}));
+    let mut jobs: Vec<String> = (0..5).map(sync).collect();
+    jobs.insert(3, name(json!({"op": "sync", "table": "Nowhere§", "pk": "Packed", "rk": "9"})));
+    let sent = site.client.submit_many(None, 2, &jobs).await;
+    let told: Vec<_> = sent.iter().map(|message| (message.first, message.jobs, message.sent.is_ok())).collect();
+    assert_eq!(told, [(0, 2, true), (2, 1, true), (3, 1, false), (4, 2, true)]);
+    assert!(sent[2].sent.as_ref().unwrap_err().is_misuse());
+    assert_eq!(site.client.submit_many(None, 1, &jobs[..2]).await.len(), 2, "each on its own");
+    let queue = sent[0].sent.as_ref().unwrap().queue.clone();
+    for message in site.account.queues.get(&queue, 32, std::time::Duration::from_mins(1)).await.unwrap() {
+        site.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+    }
+}
+
 pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site) {
     let before = site.requests();
     let view = |name: &str| ViewName::new(name).unwrap();

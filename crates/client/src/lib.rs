@@ -54,6 +54,7 @@ mod error;
 mod find;
 pub mod lists;
 mod lookup;
+mod packing;
 mod resolve;
 mod settled;
 mod submission;
@@ -73,6 +74,7 @@ pub use entity::Whole;
 pub use error::ClientError;
 pub use find::{Found, Whereabouts};
 pub use lookup::{Lookup, LookupResult};
+pub use packing::{IN_FLIGHT, Packing, ReadyMessage, SentJobs};
 pub use settled::InStep;
 pub use submission::{Prepared, Sent};
 

@@ -1,5 +1,7 @@
 //! One entity: the primary, its footprint, and the plan of reconciling it now.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use schemars::JsonSchema;
@@ -8,10 +10,15 @@ use serde_json::{Map, Value};
 
 use super::{Api, Problem};
 use crate::catalog::TableRef;
+use crate::client::InStep;
+use crate::config::parse_duration;
 use crate::model::job::Primary;
-use crate::model::{EntityKey, Site, TableName, odata};
+use crate::model::{ETag, EntityKey, Site, TableName, odata};
 use crate::reconcile::PlanReport;
 use crate::reconcile::footprint::{self, Footprint, Settled};
+
+/// Longest wait of one request: an answer has half a minute.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// Report on one entity.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -109,6 +116,39 @@ pub(super) async fn by_query(
     Query(key): Query<KeyQuery>,
 ) -> Result<Json<EntityReport>, Problem> {
     look(&api, &table, &key.pk, &key.rk).await.map(Json)
+}
+
+/// What is waited for, and how long.
+#[derive(Debug, Deserialize)]
+pub(super) struct AwaitedQuery {
+    etag: Option<String>,
+    wait: Option<String>,
+}
+
+/// Whether everything derived from an entity is in step.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "in step", rename = "InStep")]
+pub(crate) struct InStepReport {
+    /// Whether every item is as the version that was asked for says, or a later one.
+    in_step: bool,
+    /// Storage requests that it took to know.
+    requests: u64,
+}
+
+pub(super) async fn settled(
+    State(api): State<Api>,
+    Path((table, pk, rk)): Path<(String, String, String)>,
+    Query(AwaitedQuery { etag, wait }): Query<AwaitedQuery>,
+) -> Result<Json<InStepReport>, Problem> {
+    let (_, primary) = primary(&api, &table, &pk, &rk)?;
+    let etag = etag.map(ETag::new).transpose().map_err(|error| Problem::unusable(format!("etag: {error}")))?;
+    let wait = wait.as_deref().map(parse_duration).transpose().map_err(|error| Problem::unusable(format!("wait: {error}")))?;
+    let wait = wait.unwrap_or_default();
+    if wait > LONGEST_WAIT {
+        return Err(Problem::unusable(format!("wait: expected at most {} s; ask again for longer", LONGEST_WAIT.as_secs())));
+    }
+    let InStep { in_step, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
+    Ok(Json(InStepReport { in_step, requests }))
 }
 
 /// The primary that a table and a key name, its table as declared.

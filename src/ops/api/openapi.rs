@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::entity::{self, EntityReport};
+use super::entity::{self, EntityReport, InStepReport};
 use super::jobs;
 use super::log::{self, Log};
 use super::poison::{self, Poison, Report, Selection};
@@ -16,7 +16,6 @@ use super::status::{self, Status};
 use super::submit::{self, SentJob};
 use super::wake::{self, Wake, Woken};
 use super::{Api, config};
-use crate::model::job;
 use crate::ops::board::{Costs, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
 
 /// One operation.
@@ -143,6 +142,17 @@ fn operations() -> Vec<ApiOperation> {
             one::<EntityReport>,
             "One entity, its footprint, and what reconciling it would do now",
         ),
+        read(
+            "/entities/{table}/{pk}/{rk}/settled",
+            "settled",
+            entity::settled,
+            one::<InStepReport>,
+            "Whether everything derived from one entity is in step with a version of it, or a later one",
+        )
+        .asked(&[
+            ("etag", "the version, as the store answered its write; the present one where absent"),
+            ("wait", "how long to wait for it, at most 20s; 0s where absent"),
+        ]),
         read("/config", "config", config::config, |_| json!({"type": ["object", "array"]}), "The configuration in force, secrets hidden"),
         read("/log", "log", log::level, one::<Log>, "What is logged"),
         read("/openapi.json", "openapi", document, |_| json!({"type": "object"}), "This document"),
@@ -164,9 +174,12 @@ fn operations() -> Vec<ApiOperation> {
         .taking(one::<Selection>),
         change("/entities/{table}/{pk}/{rk}/reconcile", "reconcile", submit::reconcile, one::<SentJob>, "Sends a sync job for this entity")
             .accepted(),
-        change("/submit", "submit", submit::submit, one::<SentJob>, "Sends a job, checked first")
-            .asked(&[("queue", "the queue as configured; the first that carries the operation where absent")])
-            .taking(|_| job::schema())
+        change("/submit", "submit", submit::submit, submit::answer, "Sends a job, checked first; or an array of jobs, or one in each line")
+            .asked(&[
+                ("queue", "the queue as configured; the first that carries the operation where absent"),
+                ("pack", "of many: how many that differ in their primary alone go in one message, 1 to 1000; 100 where absent"),
+            ])
+            .taking(submit::body)
             .accepted(),
         change("/wake", "wake", wake::wake, one::<Woken>, "Says that there are new messages: an idle queue is asked at once")
             .taking(one::<Wake>)

@@ -52,6 +52,11 @@ impl Problem {
         Self { status, error: format!("{doing}: {}", cause::chain(error)) }
     }
 
+    /// The same, about a part of the request.
+    pub(super) fn before(self, part: String) -> Self {
+        Self { error: format!("{part}: {}", self.error), ..self }
+    }
+
     pub(crate) fn words(&self) -> &str {
         &self.error
     }

@@ -4,13 +4,15 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use schemars::JsonSchema;
+use schemars::generate::SchemaGenerator;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::entity::primary;
 use super::{Api, Problem};
-use crate::client;
-use crate::model::QueueName;
+use crate::client::{Sent, SentJobs};
+use crate::model::{QueueName, job};
 use crate::ops::guard::Actor;
 use crate::telemetry::AUDIT;
 
@@ -30,22 +32,102 @@ pub(crate) struct SentJob {
     pub(crate) unknown_fields: usize,
 }
 
+/// Jobs that were sent in one message.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "sent message", rename = "SentMessage")]
+pub(crate) struct SentMessage {
+    /// The index of its first job.
+    first: usize,
+    /// How many jobs it has, of that one and those after it.
+    jobs: usize,
+    #[serde(flatten)]
+    message: SentJob,
+}
+
+/// Jobs of a message that was not sent, or not surely.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "refused jobs", rename = "RefusedJobs")]
+pub(crate) struct RefusedJobs {
+    /// The index of the first.
+    first: usize,
+    /// How many they are.
+    jobs: usize,
+    /// The error, in words.
+    error: String,
+    /// Whether it was a store's: the jobs may have been sent, and can be sent again.
+    transient: bool,
+}
+
+/// The result of many jobs, of which one was sent at least.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "many sent", rename = "SentMany")]
+pub(crate) struct SentMany {
+    sent: Vec<SentMessage>,
+    refused: Vec<RefusedJobs>,
+}
+
+/// The answer: of one job, or of many.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Submitted {
+    One(SentJob),
+    Many(SentMany),
+}
+
+pub(super) fn answer(schemas: &mut SchemaGenerator) -> Value {
+    json!({"anyOf": [schemas.subschema_for::<SentJob>(), schemas.subschema_for::<SentMany>()]})
+}
+
+pub(super) fn body(_: &mut SchemaGenerator) -> Value {
+    json!({"anyOf": [job::schema(), {"type": "array", "items": {"type": "object"}}]})
+}
+
 /// Where it goes.
 #[derive(Debug, Deserialize)]
 pub(super) struct To {
     queue: Option<String>,
+    pack: Option<usize>,
 }
+
+/// Jobs of a message where nothing is said: they fill a transaction.
+const PACK: usize = 100;
+/// Most jobs of a message.
+const MOST: usize = 1_000;
 
 pub(super) async fn submit(
     State(api): State<Api>,
     Query(to): Query<To>,
     Extension(actor): Extension<Actor>,
     body: String,
-) -> Result<(StatusCode, Json<SentJob>), Problem> {
+) -> Result<(StatusCode, Json<Submitted>), Problem> {
     let queue = to.queue.filter(|queue| !queue.is_empty());
     let queue = queue.map(|queue| QueueName::new(queue).map_err(|error| Problem::unusable(error.to_string()))).transpose()?;
-    let sent = send(&api, &body, queue.as_ref(), &actor).await?;
+    let pack = to.pack.unwrap_or(PACK);
+    if !(1..=MOST).contains(&pack) {
+        return Err(Problem::unusable(format!("pack: expected 1 to {MOST}, found {pack}")));
+    }
+    let sent = match many(&body)? {
+        None => Submitted::One(send(&api, &body, queue.as_ref(), &actor).await?),
+        Some(jobs) => Submitted::Many(send_many(&api, &jobs, queue.as_ref(), pack, &actor).await?),
+    };
     Ok((StatusCode::ACCEPTED, Json(sent)))
+}
+
+/// The jobs of an array, or of lines; `None` where the body is one job.
+fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
+    let trimmed = body.trim_start_matches('\u{feff}').trim();
+    if trimmed.starts_with('[') {
+        let jobs: Vec<&RawValue> =
+            serde_json::from_str(trimmed).map_err(|error| Problem::unusable(format!("the array of jobs is not JSON: {error}")))?;
+        if jobs.is_empty() {
+            return Err(Problem::unusable("there is no job in the array"));
+        }
+        return Ok(Some(jobs.into_iter().map(RawValue::get).collect()));
+    }
+    let lines: Vec<&str> = trimmed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    // One job may be written over several lines.
+    let are_jobs = lines.len() > 1 && lines.iter().all(|line| line.starts_with('{') && line.ends_with('}'));
+    Ok(are_jobs.then_some(lines))
 }
 
 pub(super) async fn reconcile(
@@ -68,11 +150,56 @@ pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor
     let client = api.client();
     let job = client.prepare(text, queue)?;
     let sent = client.send(&job).await?;
+    Ok(announced(api, sent, &job.about, actor))
+}
+
+/// Sends many jobs. An error where none was sent: that of the first.
+async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: usize, actor: &Actor) -> Result<SentMany, Problem> {
+    let mut many = SentMany { sent: Vec::new(), refused: Vec::new() };
+    let mut problem = None;
+    for SentJobs { first, jobs, sent } in api.client().submit_many(queue, pack, jobs).await {
+        match sent {
+            Ok(sent) => {
+                let message = announced(api, sent, &format!("{jobs} jobs"), actor);
+                many.sent.push(SentMessage { first, jobs, message });
+            }
+            Err(error) => {
+                let transient = !error.is_misuse();
+                many.refused.push(RefusedJobs { first, jobs, error: error.to_string(), transient });
+                problem.get_or_insert((first, error));
+            }
+        }
+    }
+    match problem {
+        Some((first, error)) if many.sent.is_empty() => Err(Problem::from(error).before(format!("job {}", first + 1))),
+        _ => Ok(many),
+    }
+}
+
+/// Tells the log and the queue's receiver of a message that was sent.
+fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
+    let Sent { queue, message_id, op, id, unknown_fields } = sent;
     tracing::info!(
-        target: AUDIT, queue = %sent.queue, message_id = sent.message_id, op = sent.op, about = job.about,
-        peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
+        target: AUDIT, %queue, message_id, op, about, peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
     );
-    api.board.ring(Some(&sent.queue));
-    let client::Sent { queue, message_id, op, id, unknown_fields } = sent;
-    Ok(SentJob { queue: queue.to_string(), message_id, op, id, unknown_fields })
+    api.board.ring(Some(&queue));
+    SentJob { queue: queue.to_string(), message_id, op, id, unknown_fields }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_jobs_are_an_array_or_lines_and_one_may_have_several_lines() {
+        let two = [r#"{"op":"sync"}"#, r#"{"op":"put"}"#];
+        for body in ["[{\"op\":\"sync\"} ,\n{\"op\":\"put\"}]", "\u{feff}{\"op\":\"sync\"}\r\n\n{\"op\":\"put\"}\n"] {
+            assert_eq!(many(body).unwrap().unwrap(), two, "{body}");
+        }
+        for body in ["{\"op\":\n\"sync\"}", "{\"op\":\"sync\",\n\"entity\":\n{\n}\n}", "eyJv", "", "{", r#"{"op":"sync"}"#] {
+            assert_eq!(many(body).unwrap(), None, "{body}");
+        }
+        assert!(many("[{},").unwrap_err().words().contains("line 1"));
+        assert!(many("[]").unwrap_err().words().contains("no job"));
+    }
 }

@@ -1,0 +1,133 @@
+//! Many jobs at once: those that differ in their primary alone travel in one message.
+
+use futures::stream::{FuturesOrdered, StreamExt as _};
+use serde_json::Value;
+
+use super::{Client, ClientError, Prepared, Sent};
+use evenkeel_model::model::QueueName;
+use evenkeel_model::model::job::{self, Packed, Packer};
+
+/// Messages on their way at once: enough to hide a round trip, too few to be throttled (Azure: 2,000 messages/s of a queue).
+pub const IN_FLIGHT: usize = 32;
+
+/// Jobs on their way into messages.
+pub struct Packing<'a> {
+    client: &'a Client,
+    queue: Option<&'a QueueName>,
+    /// Most jobs of a message.
+    most: usize,
+    packer: Packer,
+    /// The number of the first job in the packer.
+    first: u64,
+}
+
+/// A message that is ready to be sent, or why its job has none.
+#[derive(Debug)]
+pub struct ReadyMessage {
+    /// The number of its first job.
+    pub first: u64,
+    /// The message.
+    pub message: Result<Prepared, ClientError>,
+}
+
+/// Result of one message.
+#[derive(Debug)]
+pub struct SentJobs {
+    /// The index of its first job.
+    pub first: usize,
+    /// How many jobs it has, of that one and those after it.
+    pub jobs: usize,
+    /// The message; or why it was not sent, or not surely.
+    pub sent: Result<Sent, ClientError>,
+}
+
+impl Client {
+    /// Packs jobs into messages of at most this many (1 to 1,000), for the queue or the first that carries each.
+    pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> Packing<'a> {
+        Packing { client: self, queue, most, packer: Packer::new(most), first: 0 }
+    }
+
+    /// Sends many jobs, each as [`submit`](Self::submit) takes it: neighbours that differ in their primary alone in messages of at most
+    /// `most` (1 to 1,000; 100 fill a transaction), 32 messages at once. The results are in the order of the jobs; one that is refused
+    /// keeps no other back.
+    ///
+    /// ```
+    /// # use evenkeel::client::Client;
+    /// # async fn example(client: &Client, keys: &[&str]) {
+    /// let jobs = keys.iter().map(|rk| format!(r#"{{"op": "sync", "table": "Employees", "pk": "Sales", "rk": "{rk}"}}"#));
+    /// for message in client.submit_many(None, 100, jobs).await {
+    ///     if let Err(error) = message.sent {
+    ///         eprintln!("jobs {} to {}: {error}", message.first, message.first + message.jobs - 1);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn submit_many<J: AsRef<str>>(
+        &self,
+        queue: Option<&QueueName>,
+        most: usize,
+        jobs: impl IntoIterator<Item = J>,
+    ) -> Vec<SentJobs> {
+        let (mut packing, mut sent, mut on_their_way) = (self.packing(queue, most), Vec::new(), FuturesOrdered::new());
+        for (number, job) in (0_u64..).zip(jobs) {
+            for ready in packing.add(number, job.as_ref()) {
+                on_their_way.push_back(self.send_ready(ready));
+            }
+            while on_their_way.len() >= IN_FLIGHT {
+                sent.extend(on_their_way.next().await);
+            }
+        }
+        on_their_way.extend(packing.flush().map(|ready| self.send_ready(ready)));
+        while let Some(message) = on_their_way.next().await {
+            sent.push(message);
+        }
+        sent
+    }
+
+    async fn send_ready(&self, ReadyMessage { first, message }: ReadyMessage) -> SentJobs {
+        let jobs = message.as_ref().map_or(1, |message| message.jobs);
+        let sent = match message {
+            Ok(message) => self.send(&message).await,
+            Err(error) => Err(error),
+        };
+        SentJobs { first: usize::try_from(first).unwrap_or(usize::MAX), jobs, sent }
+    }
+}
+
+impl Packing<'_> {
+    /// Whether no job waits for more to be packed with.
+    pub fn is_empty(&self) -> bool {
+        self.packer.is_empty()
+    }
+
+    /// Adds a job: the messages that are ready with it.
+    pub fn add(&mut self, number: u64, job: &str) -> Vec<ReadyMessage> {
+        let message = self.client.prepare(job, self.queue);
+        let object = message.as_ref().ok().filter(|_| self.most > 1).and_then(|message| job::decode_object(&message.text).ok());
+        let alone = ReadyMessage { first: number, message };
+        let Some(object) = object else { return self.flush().into_iter().chain([alone]).collect() };
+        let mut added = self.packer.add(&object);
+        let mut ready = Vec::new();
+        if added != Packed::Taken {
+            ready.extend(self.flush());
+            if added == Packed::Full {
+                added = self.packer.add(&object);
+            }
+        }
+        match added {
+            Packed::Taken if self.packer.len() == 1 => self.first = number,
+            Packed::Taken => {}
+            Packed::Full | Packed::Alone => ready.push(alone),
+        }
+        if self.packer.len() == self.most {
+            ready.extend(self.flush());
+        }
+        ready
+    }
+
+    /// The message of the jobs that wait.
+    pub fn flush(&mut self) -> Option<ReadyMessage> {
+        let message = self.packer.take()?;
+        Some(ReadyMessage { first: self.first, message: self.client.prepare(&Value::Object(message).to_string(), self.queue) })
+    }
+}
