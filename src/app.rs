@@ -314,6 +314,7 @@ impl AppParts {
             clock: Arc::clone(&self.context.clock),
             catalog: Arc::clone(&self.context.catalog),
             queues: self.context.settings.queues.clone(),
+            freshness_goal: self.context.settings.worker.freshness_goal,
             readiness: Arc::<ProgramState>::clone(condition),
             health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
             meter: Arc::new(self.opened.meter()),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{Context, Exit, Format, Output, Tone, help};
-use crate::config::parse_duration;
 use crate::migrations::{Consent, MigrationError, Migrator, Planned, ViewAction};
 use crate::model::cause;
+use crate::model::units::parse_duration;
 
 /// How soon a store that did not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::exit::misused;
 use super::{Context, Exit, Format, Output, args, help};
 use crate::client::InStep;
-use crate::config::parse_duration;
+use crate::model::units::parse_duration;
 use crate::model::{ETag, EntityKey, Key, TableName};
 
 /// Arguments of `wait`.

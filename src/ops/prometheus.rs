@@ -42,6 +42,7 @@ pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
         .set_buckets_for_metric(buckets(names::STORAGE_REQUEST_DURATION), &REQUEST_SECONDS)?
         .set_buckets_for_metric(buckets(names::JOB_DURATION), &JOB_SECONDS)?
         .set_buckets_for_metric(buckets(names::LAG), &LAG_SECONDS)?
+        .set_buckets_for_metric(buckets(names::WRITE_TO_FOUND), &LAG_SECONDS)?
         .build_recorder())
 }
 
@@ -64,6 +65,7 @@ mod tests {
             ("evenkeel_storage_request_duration_seconds", "30"),
             ("evenkeel_job_duration_seconds", "600"),
             ("evenkeel_lag_seconds", "21600"),
+            ("evenkeel_write_to_found_seconds", "21600"),
         ] {
             assert!(text.contains(&format!("# HELP {name} ")), "{text}");
             assert!(text.contains(&format!("{name}_bucket{{le=\"0.01\"}} 0")), "{text}");

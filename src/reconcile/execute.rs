@@ -84,10 +84,13 @@ pub struct Summary {
     pub changes: Vec<ItemChange>,
     /// Rounds beyond the first: races that were lost and run again.
     pub extra_rounds: u32,
+    /// Time from the primary's last write until everything derived from it was in step; `None` where that is not known, where it was in step
+    /// before, and of runs over many primaries.
+    pub found_after: Option<Duration>,
 }
 
 impl Summary {
-    /// With those of another run.
+    /// With the changes of another run.
     pub(crate) fn add(&mut self, other: Self) {
         self.changes.extend(other.changes);
         self.extra_rounds += other.extra_rounds;

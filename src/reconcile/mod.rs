@@ -33,6 +33,7 @@ mod execute;
 mod failure;
 pub mod footprint;
 mod footprints;
+mod freshness;
 mod group;
 mod items;
 mod jobs;

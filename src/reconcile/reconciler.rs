@@ -4,6 +4,7 @@ use super::change::{Advance, Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
 use super::failure::{ROUNDS, lost_race};
+use super::freshness::found_after;
 use super::observation::{self, Observation};
 use super::pass::Pass;
 use super::queueing::queue_recheck;
@@ -80,7 +81,13 @@ impl<'e> Reconciler<'e> {
     /// Goes from an observation to a closed footprint; whether it got there.
     pub(super) async fn closes(&mut self, seen: &Observation) -> Result<bool, Failure> {
         match self.pass.advance(seen, None).await? {
-            Advance::Ended(end) => Ok(end == Commit::Closed),
+            Advance::Ended(end) => {
+                let closed = end == Commit::Closed;
+                if closed {
+                    self.pass.summary.found_after = found_after(&self.pass.scope, seen);
+                }
+                Ok(closed)
+            }
             Advance::Refused(failure) => Err(failure),
         }
     }

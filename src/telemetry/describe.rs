@@ -53,6 +53,9 @@ pub fn announce_view(view: &str) {
     for action in ["create", "update", "delete"] {
         counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action).absolute(0);
     }
+    for outcome in ["in_time", "late"] {
+        counter!(names::FOUND_TOTAL, names::VIEW => view.to_owned(), names::OUTCOME => outcome).absolute(0);
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,10 @@ pub const KEYS_TOTAL: &str = "evenkeel_keys_total";
 pub const JOB_DURATION: &str = "evenkeel_job_duration_seconds";
 /// From enqueued to converged. Labels: [`QUEUE`].
 pub const LAG: &str = "evenkeel_lag_seconds";
+/// From the last write of a primary until everything derived from it was in step. Labels: [`VIEW`].
+pub const WRITE_TO_FOUND: &str = "evenkeel_write_to_found_seconds";
+/// Writes that were found, within the goal or not. Labels: [`VIEW`], [`OUTCOME`].
+pub const FOUND_TOTAL: &str = "evenkeel_found_total";
 /// Jobs being run now. Labels: [`QUEUE`].
 pub const JOBS_IN_FLIGHT: &str = "evenkeel_jobs_in_flight";
 /// Jobs that may be run at once, all shards of a queue together. Labels: [`QUEUE`].
@@ -140,7 +144,7 @@ const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 31] = [
+pub const METRICS: [Metric; 33] = [
     metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
         Type::Counter,
@@ -151,6 +155,14 @@ pub const METRICS: [Metric; 31] = [
     ),
     metric(Type::Histogram, Unit::Seconds, JOB_DURATION, &[QUEUE, OP], "How long runs took, from start to settled"),
     metric(Type::Histogram, Unit::Seconds, LAG, &[QUEUE], "Time from enqueued to converged"),
+    metric(
+        Type::Histogram,
+        Unit::Seconds,
+        WRITE_TO_FOUND,
+        &[VIEW],
+        "Time from the last write of a primary until everything derived from it was in step",
+    ),
+    metric(Type::Counter, Unit::Count, FOUND_TOTAL, &[VIEW, OUTCOME], "Writes that could be found, within freshness.goal or late"),
     metric(Type::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
     metric(Type::Gauge, Unit::Count, CONCURRENCY, &[QUEUE], "Jobs that may be run at once, all shards of a queue together"),
     metric(Type::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),

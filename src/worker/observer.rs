@@ -34,6 +34,9 @@ pub trait Observer: Send + Sync {
 
     /// A run changed items: told once for all jobs that shared it.
     fn changed(&self, changes: &[ItemChange]);
+
+    /// Everything derived from a primary was in step this long after its last write.
+    fn found(&self, after: Duration);
 }
 
 /// How a delivery ended, in the terms of metrics.

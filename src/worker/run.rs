@@ -213,7 +213,7 @@ impl Worker {
             stop: Stop::new(),
             outdated: CancellationToken::new(),
             tally: WorkerTally::default(),
-            items: count::Items::default(),
+            items: count::Items::new(parts.settings.freshness_goal),
             observer: self.observer.clone(),
         }
     }

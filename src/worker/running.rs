@@ -143,6 +143,7 @@ pub(super) async fn execute(engine: &Core, source: &Intake, assignment: &Assignm
             && !summary.changes.is_empty()
         {
             observer.changed(&summary.changes);
+            summary.found_after.into_iter().for_each(|after| observer.found(after));
         }
     }
     lead.finish(&ran);

@@ -298,6 +298,22 @@ pub(crate) async fn jobs_are_sent_and_done(site: &Site) {
     assert_eq!(site.client.get(&table, &key("Sales", "1")).await.unwrap().unwrap().entity.text("Name"), Some("King"));
 }
 
+pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
+    let sync = json!({"op": "sync", "table": "Staff§", "pk": "Timed", "rk": "1"});
+    let found_after = async || site.attempt(&sync).await.unwrap().summary().found_after;
+    let write = async |name: &str| {
+        site.write("Staff§", evenkeel::model::Entity::new(key("Timed", "1")).with("Name", name).with("Email", "t@b.c")).await
+    };
+    assert_eq!(found_after().await, None, "there is nothing to be found");
+    write("King").await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+    let after = found_after().await.unwrap().as_secs_f64();
+    assert!((0.6..30.0).contains(&after), "{after} s, to half a second");
+    assert_eq!(found_after().await, None, "it was found before");
+    write("Queen").await;
+    assert!(found_after().await.is_some_and(|again| again.as_secs_f64() < 30.0));
+}
+
 pub(crate) async fn many_jobs_share_messages(site: &Site) {
     let name = |job: Value| site.name(&job.to_string());
     let sync = |rk: u32| name(json!({"op": "sync", "table": "Staff§", "pk": "Packed", "rk": rk.to_string()}));

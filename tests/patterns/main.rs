@@ -49,6 +49,7 @@ patterns! {
         an_entity_is_found_wherever_it_is
         an_entity_under_way_is_found_at_every_moment
         jobs_are_sent_and_done
+        a_write_is_timed_until_it_is_found
         many_jobs_share_messages
         what_cannot_be_is_said_before_anything_is_asked;
     costs:

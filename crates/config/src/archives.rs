@@ -1,7 +1,6 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
 use super::section::Section;
-use super::units::parse_size;
 use super::views::account;
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
 use evenkeel_model::model::document::{DEFAULT_PATH, DocumentPath};
@@ -11,6 +10,7 @@ use evenkeel_model::model::log::LogPath;
 use evenkeel_model::model::names::NameError;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::Template;
+use evenkeel_model::model::units::parse_size;
 use evenkeel_model::model::{AccountName, ContainerName, TableName, ViewName};
 
 /// Kinds of targets.

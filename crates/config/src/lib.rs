@@ -42,7 +42,6 @@ mod settings;
 mod sinks;
 mod source;
 mod tree;
-mod units;
 mod unread;
 mod views;
 
@@ -56,4 +55,3 @@ pub use origin::{Layer, Origin};
 pub use report::{check_json, check_text, show_json, show_text};
 pub use request::{AccountCheck, Folder, Request};
 pub use tree::Effective;
-pub use units::{parse_duration, parse_size};

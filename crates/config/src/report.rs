@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::finding::{ConfigErrors, Finding};
 use super::load::Loaded;
-use super::units::{duration_text, size_text};
 use evenkeel_model::model::prices;
+use evenkeel_model::model::units::{duration_text, size_text};
 use evenkeel_model::settings::QueueSettings;
 
 /// Mistakes and warnings, for people. Ends without a line break.

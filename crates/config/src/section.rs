@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::finding::Finding;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
-use super::units::{duration_text, parse_duration, parse_size, size_text};
 use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::units::{duration_text, parse_duration, parse_size, size_text};
 
 /// Context shared by all readers: the environment, and the findings.
 pub(super) struct ReaderContext<'a> {

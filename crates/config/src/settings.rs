@@ -7,9 +7,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::secret::SecretKeys;
 use super::section::Section;
-use super::units::duration_text;
 use crate::levels::levels;
 use evenkeel_model::model::limits::LATE_REQUEST;
+use evenkeel_model::model::units::duration_text;
 use evenkeel_model::model::{CatalogOwner, prices};
 use evenkeel_model::settings::{
     Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
@@ -32,7 +32,7 @@ const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_tok
 
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
-/// Reads `[worker]`.
+/// Reads `[worker]` and `[freshness]`.
 /// `polled` is how many queues an idle worker asks at its slowest pace.
 pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> {
     let section = root.section("worker")?;
@@ -49,6 +49,9 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     let attempts = section.section("storage_retry").and_then(|section| section.integer("attempts", 1..=20));
     let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
     section.finish();
+    let freshness = root.section("freshness")?;
+    let freshness_goal = freshness.duration("goal", 10 * MS..=WEEK);
+    freshness.finish();
     let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
     if recheck_after < job_timeout + LATE_REQUEST {
         let least = duration_text(job_timeout + LATE_REQUEST);
@@ -73,6 +76,7 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
         poll: poll?,
         storage_retry: RetryPolicy { backoff: storage_retry?, attempts: attempts? },
         memory: memory?,
+        freshness_goal: freshness_goal?,
     })
 }
 

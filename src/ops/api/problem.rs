@@ -53,7 +53,7 @@ impl Problem {
     }
 
     /// The same, about a part of the request.
-    pub(super) fn before(self, part: String) -> Self {
+    pub(super) fn before(self, part: &str) -> Self {
         Self { error: format!("{part}: {}", self.error), ..self }
     }
 

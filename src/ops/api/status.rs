@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Api, Problem};
 use crate::model::QueueName;
-use crate::ops::board::{Board, Costs, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow};
+use crate::ops::board::{
+    Board, Costs, Freshness, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow,
+};
 
 /// Views on one page.
 const VIEWS: usize = 100;
@@ -42,6 +44,8 @@ pub(crate) struct Status {
     pub(crate) storage: Vec<StorageNow>,
     /// The three partitions or queues that were asked for most in the last hour; `/api/v1/partitions` has more.
     pub(crate) hottest: Vec<HotPartition>,
+    /// How long writes took until they could be found.
+    pub(crate) freshness: Freshness,
     /// Cost of the requests.
     pub(crate) costs: Costs,
     /// Tasks of the program.
@@ -92,6 +96,7 @@ pub(crate) fn status_of(board: &Board) -> Status {
         walks: board.walks(),
         storage: board.storage(),
         hottest: board.hottest(HOTTEST),
+        freshness: board.freshness(),
         costs: board.costs(),
         tasks: tasks(board, &queues),
         queues,

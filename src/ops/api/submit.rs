@@ -34,8 +34,8 @@ pub(crate) struct SentJob {
 
 /// Jobs that were sent in one message.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(title = "sent message", rename = "SentMessage")]
-pub(crate) struct SentMessage {
+#[schemars(title = "sent batch", rename = "SentBatch")]
+pub(crate) struct SentBatch {
     /// The index of its first job.
     first: usize,
     /// How many jobs it has, of that one and those after it.
@@ -62,7 +62,7 @@ pub(crate) struct RefusedJobs {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "many sent", rename = "SentMany")]
 pub(crate) struct SentMany {
-    sent: Vec<SentMessage>,
+    sent: Vec<SentBatch>,
     refused: Vec<RefusedJobs>,
 }
 
@@ -161,7 +161,7 @@ async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: us
         match sent {
             Ok(sent) => {
                 let message = announced(api, sent, &format!("{jobs} jobs"), actor);
-                many.sent.push(SentMessage { first, jobs, message });
+                many.sent.push(SentBatch { first, jobs, message });
             }
             Err(error) => {
                 let transient = !error.is_misuse();
@@ -171,7 +171,7 @@ async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: us
         }
     }
     match problem {
-        Some((first, error)) if many.sent.is_empty() => Err(Problem::from(error).before(format!("job {}", first + 1))),
+        Some((first, error)) if many.sent.is_empty() => Err(Problem::from(error).before(&format!("job {}", first + 1))),
         _ => Ok(many),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::cost::{CostSeries, Costs};
+use super::freshness::{FoundSeries, Freshness};
 use super::headline::{self, Headline, HeadlineInputs, Rate, SilentWorker};
 use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
@@ -35,6 +36,8 @@ pub struct BoardParts {
     pub catalog: Arc<Catalog>,
     /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
+    /// `freshness.goal`
+    pub freshness_goal: Duration,
     /// Whether the program does its work.
     pub readiness: Arc<dyn Readiness>,
     /// Whether the stores answer.
@@ -64,6 +67,7 @@ pub struct Board {
     journal: Mutex<Journal>,
     queues: Mutex<BTreeMap<QueueName, QueueSeries>>,
     views: Mutex<BTreeMap<ViewName, ViewSeries>>,
+    found: Mutex<FoundSeries>,
     storage: Mutex<StorageSeries>,
     walks: Mutex<Walks>,
     poison: Mutex<PoisonCounts>,
@@ -90,6 +94,7 @@ impl Board {
             journal: Mutex::default(),
             queues: Mutex::default(),
             views: Mutex::default(),
+            found: Mutex::default(),
             storage: Mutex::default(),
             walks: Mutex::default(),
             poison: Mutex::default(),
@@ -110,6 +115,11 @@ impl Board {
     /// The engine; nothing while the program waits for its stores.
     pub fn engine(&self) -> Option<Arc<Engine>> {
         self.work().map(|work| work.engine)
+    }
+
+    /// How long writes took to be found.
+    pub fn freshness(&self) -> Freshness {
+        lock(&self.found).now(self.slot(), self.parts.freshness_goal)
     }
 
     /// Rings at a queue, or at all: it has new messages. How many receivers look now.
@@ -380,6 +390,10 @@ impl Observer for Board {
             self.recount.notify_one();
         }
         lock(&self.journal).add(delivery);
+    }
+
+    fn found(&self, after: Duration) {
+        lock(&self.found).found(self.slot(), after, self.parts.freshness_goal);
     }
 
     fn changed(&self, changes: &[ItemChange]) {

@@ -15,6 +15,7 @@ mod advice;
 mod board;
 mod cost;
 mod count;
+mod freshness;
 mod headline;
 mod hot;
 mod journal;
@@ -31,6 +32,7 @@ pub(crate) mod tests;
 
 pub use board::{Board, BoardParts, WorkerHandles};
 pub use cost::{Costs, ServiceCost};
+pub use freshness::Freshness;
 pub use headline::{Headline, Mood, SilentWorker};
 pub(crate) use headline::{grouped, lasting};
 pub use hot::{HotPartition, PartitionLoad, TARGET};

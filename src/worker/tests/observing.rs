@@ -14,14 +14,20 @@ use crate::worker::{Delivered, Ending, Mode, Observer, Rechecks};
 struct Told {
     ended: Mutex<Vec<Delivered>>,
     changed: Mutex<usize>,
+    found: Mutex<Vec<Duration>>,
 }
 
 impl Observer for Told {
     fn ended(&self, delivery: Delivered) {
         self.ended.lock().unwrap().push(delivery);
     }
+
     fn changed(&self, changes: &[ItemChange]) {
         *self.changed.lock().unwrap() += changes.len();
+    }
+
+    fn found(&self, after: Duration) {
+        self.found.lock().unwrap().push(after);
     }
 }
 
@@ -44,7 +50,7 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
         let change = ItemChange { view: ViewName::new("by_email").unwrap(), action: Action::Create };
         match number {
             0 => transient(),
-            _ => Ok(Outcome::Done(Summary { changes: vec![change; 100], extra_rounds: 0 })),
+            _ => Ok(Outcome::Done(Summary { changes: vec![change; 100], ..Summary::default() })),
         }
     });
     world.queues.seed(JOBS, &put(7), None);
@@ -105,7 +111,7 @@ async fn changes_of_a_shared_run_are_told_once() {
             return done();
         }
         let change = ItemChange { view: ViewName::new("by_email").unwrap(), action: Action::Update };
-        Ok(Outcome::Done(Summary { changes: vec![change], extra_rounds: 0 }))
+        Ok(Outcome::Done(Summary { changes: vec![change], ..Summary::default() }))
     });
     for _ in 0..5 {
         world.queues.seed(JOBS, &sync(7), None);
@@ -113,4 +119,33 @@ async fn changes_of_a_shared_run_are_told_once() {
     let told = told(&world).await;
     assert_eq!(endings(&told), [Ending::Done; 5]);
     assert_eq!(*told.changed.lock().unwrap(), 1, "four were folded into one run");
+}
+
+#[test]
+fn a_write_that_was_found_is_counted_once_for_each_view_that_changed() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let told = metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let world = World::new();
+            world.script(|number, _, _| async move {
+                let change = |view| ItemChange { view: ViewName::new(view).unwrap(), action: Action::Create };
+                let found_after = (number < 2).then(|| Duration::from_secs(2 + 9 * number as u64));
+                let changes = vec![change("by_email"), change("by_email"), change("by_name")];
+                Ok(Outcome::Done(Summary { changes, found_after, ..Summary::default() }))
+            });
+            (0..3).for_each(|rk| drop(world.queues.seed(JOBS, &sync(rk), None)));
+            told(&world).await
+        })
+    });
+    assert_eq!(*told.found.lock().unwrap(), [Duration::from_secs(2), Duration::from_secs(11)]);
+    let text = handle.render();
+    for view in ["by_email", "by_name"] {
+        for outcome in ["in_time", "late"] {
+            let line = format!("evenkeel_found_total{{view=\"{view}\",outcome=\"{outcome}\"}} 1\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+        assert!(text.contains(&format!("evenkeel_write_to_found_seconds_sum{{view=\"{view}\"}} 13\n")), "{text}");
+    }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::view_section::own_property;
 use super::{DeclaredKind, ViewSection};
 use crate::section::Section;
-use crate::units::parse_size;
 use crate::views::ViewTables;
 use evenkeel_model::catalog::{LargeEntity, TableRef, ViewKind};
 use evenkeel_model::model::large::STAGING;
+use evenkeel_model::model::units::parse_size;
 use evenkeel_model::model::{AccountName, ContainerName};
 
 /// Default threshold above which declared properties go into blobs: half of a property's capacity.

@@ -36,6 +36,7 @@ mod shard;
 pub mod sink;
 mod stamp;
 pub mod template;
+pub mod units;
 pub mod unprintable;
 
 pub use datetime::EdmDateTime;

@@ -62,6 +62,14 @@ impl Settled {
         footprint.with(SETTLED, text).with(FINGERPRINT, fingerprint.as_str())
     }
 
+    /// The version of the primary that it names.
+    pub const fn version(&self) -> Option<&ETag> {
+        match self {
+            Self::At { etag, .. } | Self::Waiting { etag, .. } => Some(etag),
+            Self::Never | Self::Absent => None,
+        }
+    }
+
     /// Whether every item that can be was in step with this version of the primary, under views of this fingerprint.
     pub fn is_at(&self, version: &ETag, views: &str) -> bool {
         match self {

@@ -73,6 +73,13 @@ impl ServiceClocks {
         let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
         *clock = Some(Offset::of(time, (sent, arrived)).after(*clock));
     }
+
+    /// The time of the table service now (monotonic), in the middle of what its answers leave possible; `None` where it has told nothing.
+    pub fn tables_now(&self, now: Duration) -> Option<Timestamp> {
+        let Offset { least, most } = (*self.tables.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let offset = least.saturating_add(most.saturating_sub(least) / 2);
+        Timestamp::from_duration(offset.saturating_add(SignedDuration::try_from(now).ok()?)).ok()
+    }
 }
 
 impl ClocksApart {
@@ -133,6 +140,15 @@ mod tests {
             }
             assert!(wide < SignedDuration::from_millis(300), "{wide}");
         }
+    }
+
+    #[test]
+    fn the_time_of_a_service_is_in_the_middle_of_what_its_answers_leave_possible() {
+        let clocks = ServiceClocks::default();
+        assert_eq!(clocks.tables_now(Duration::ZERO), None);
+        clocks.told(Service::Table, at(40_000), (Duration::from_millis(100), Duration::from_millis(300)));
+        let told = clocks.tables_now(Duration::from_secs(10)).unwrap();
+        assert_eq!(told, at(50_300), "40 to 41 s when it was 0.1 to 0.3 s here");
     }
 
     #[test]

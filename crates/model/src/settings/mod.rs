@@ -132,6 +132,8 @@ pub struct WorkerSettings {
     pub storage_retry: RetryPolicy,
     /// Bytes that all jobs in flight may hold in memory together.
     pub memory: u64,
+    /// `freshness.goal`: the time within which a write of a primary is to be found by everything derived from it.
+    pub freshness_goal: Duration,
 }
 
 /// How often an empty queue is asked.

@@ -32,7 +32,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// A duration as the configuration would write it, in the largest unit that keeps it whole.
-pub(super) fn duration_text(duration: Duration) -> String {
+pub fn duration_text(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
         if millis > 0 && millis.is_multiple_of(size) {
@@ -43,7 +43,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
 }
 
 /// A size as the configuration would write it, in the largest unit that keeps it whole.
-pub(super) fn size_text(bytes: u64) -> String {
+pub fn size_text(bytes: u64) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units.into_iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
     unit.map_or_else(|| format!("{bytes}B"), |(unit, size)| format!("{}{unit}", bytes / size))

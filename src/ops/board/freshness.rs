@@ -1,0 +1,94 @@
+//! How long writes took to be found, over the last hour.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::lag::Lags;
+use super::{RECENT, SLOTS};
+
+/// The figures of an hour, in slots.
+#[derive(Debug, Default)]
+pub(super) struct FoundSeries(VecDeque<FoundSlot>);
+
+#[derive(Debug, Default)]
+struct FoundSlot {
+    number: u64,
+    after: Lags,
+    in_time: u64,
+    late: u64,
+}
+
+/// How long writes of primaries took until everything derived from them could be found.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(title = "freshness")]
+pub struct Freshness {
+    /// `freshness.goal`, in seconds.
+    pub goal_seconds: f64,
+    /// Writes of the last hour that were found.
+    pub found: u64,
+    /// The share of them that was found within the goal; null where there were none.
+    pub in_time: Option<f64>,
+    /// Half of those of the last five minutes were found within this many seconds; null where there were none.
+    pub p50_seconds: Option<f64>,
+    /// 99 of 100 were.
+    pub p99_seconds: Option<f64>,
+}
+
+impl FoundSeries {
+    /// A write was found after this time.
+    pub(super) fn found(&mut self, number: u64, after: Duration, goal: Duration) {
+        if self.0.back().is_none_or(|last| last.number < number) {
+            self.0.push_back(FoundSlot { number, ..FoundSlot::default() });
+        }
+        while self.0.front().is_some_and(|first| first.number + SLOTS as u64 <= number) {
+            self.0.pop_front();
+        }
+        if let Some(slot) = self.0.back_mut() {
+            slot.after.add(after);
+            *(if after <= goal { &mut slot.in_time } else { &mut slot.late }) += 1;
+        }
+    }
+
+    pub(super) fn now(&self, number: u64, goal: Duration) -> Freshness {
+        let since = |slots: u64| self.0.iter().filter(move |slot| slot.number + slots > number);
+        let mut recent = Lags::default();
+        since(5 * RECENT).for_each(|slot| recent.merge(&slot.after));
+        let (in_time, late) = since(SLOTS as u64).fold((0, 0), |sum, slot| (sum.0 + slot.in_time, sum.1 + slot.late));
+        let found: u64 = in_time + late;
+        #[expect(clippy::cast_precision_loss, reason = "an hour's writes")]
+        let in_time = (found > 0).then(|| in_time as f64 / found as f64);
+        Freshness {
+            goal_seconds: goal.as_secs_f64(),
+            found,
+            in_time,
+            p50_seconds: recent.quantile(0.5),
+            p99_seconds: recent.quantile(0.99),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_an_hour_and_quantiles_of_five_minutes() {
+        let goal = Duration::from_secs(5);
+        let mut series = FoundSeries::default();
+        assert_eq!(series.now(0, goal).in_time, None);
+        series.found(0, Duration::from_secs(7), goal);
+        for number in 0..3 {
+            series.found(100 + number, Duration::from_millis(100), goal);
+        }
+        let now = series.now(105, goal);
+        assert_eq!((now.found, now.in_time), (4, Some(0.75)));
+        assert!(now.p99_seconds.unwrap() < 0.2, "{now:?}");
+        let later = series.now(370, goal);
+        assert_eq!((later.found, later.p50_seconds), (3, None));
+        series.found(1_000, goal, goal);
+        assert_eq!((series.0.len(), series.now(1_000, goal).in_time), (1, Some(1.0)));
+    }
+}
