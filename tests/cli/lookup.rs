@@ -57,11 +57,50 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
         (&["lookup", "by_email", "Email=a", "--continue", "nonsense"], "--continue"),
         (&["lookup", "by_email", "Email=a", "--top", "0"], "--top"),
         (&["lookup", "by_email"], "TERM"),
+        (&["lookup", "Email=a"], "--table"),
+        (&["lookup", "by-email.", "Email=a"], "view"),
+        (&["lookup", "--table", "Employees"], "--scan"),
+        (&["lookup", "--table", "Employees", "RowKey=7"], "PartitionKey"),
+        (&["lookup", "--table", "Employees", "PartitionKey=Sales", "Age=7"], "table Employees cannot use Age=7"),
+        (&["lookup", "--table", "Nowhere", "PartitionKey=Sales"], "it knows Employees"),
+        (&["lookup", "--table", "Employees", "PartitionKey=Sales", "--where", "Age >"], "expected"),
+        (&["lookup", "by_email", "Email=a", "--entities", "--where", "Age > 1"], "not filtered"),
     ] {
         says(&stderr(&place.run(args).code(2)), &[word]);
     }
     let none = json_lines(&place.run(&["--json", "lookup", "by_email", "Email=nobody@contoso.com"]).success());
     assert_eq!((none.len(), &none[0]["rows"]), (1, &json!(0)));
+}
+
+#[test]
+fn a_table_is_looked_up_by_its_own_keys_and_filtered() {
+    let place = place();
+    let found = |args: &[&str]| {
+        let mut lines = json_lines(&place.run(&[&["--json", "lookup"], args].concat()).success());
+        let told = lines.pop().unwrap();
+        let ages: Vec<i64> = lines.iter().map(|row| row["Age"].as_i64().unwrap()).collect();
+        (ages, told["query_class"].as_str().unwrap().to_owned(), told)
+    };
+    let employees = ["--table", "employees", "PartitionKey=Sales"];
+    let (ages, class, told) = found(&[&employees[..], &["RowKey=7"]].concat());
+    assert_eq!((ages, class.as_str(), &told["requests"]), (vec![7], "point", &json!(1)));
+    let (ages, class, _) = found(&[&employees[..], &["RowKey=7", "--where", "Age > 7"]].concat());
+    assert_eq!((ages, class.as_str()), (vec![], "point"));
+    let range = [&employees[..], &["RowKey>=1", "RowKey<2", "--where", "Age > 12 and not (Age == 15)"]].concat();
+    let (ages, class, _) = found(&range);
+    assert_eq!((ages, class.as_str()), (vec![13, 14, 16, 17, 18, 19], "range"));
+    let (first, _, told) = found(&[&range[..], &["--top", "2", "--select", "Age"]].concat());
+    let token = told["continuation"].as_str().unwrap();
+    let (rest, ..) = found(&[&range[..], &["--continue", token]].concat());
+    assert_eq!([first, rest].concat(), [13, 14, 16, 17, 18, 19]);
+    let other = [&employees[..], &["RowKey>=1", "RowKey<2", "--where", "Age > 11", "--continue", token]].concat();
+    says(&stderr(&place.run(&[&["lookup"], &other[..]].concat()).code(2)), &["--continue"]);
+    let (ages, class, _) = found(&["--table", "Employees", "--scan", "--where", "LastName in [\"K03\", \"K04\"]"]);
+    assert_eq!((ages, class.as_str()), (vec![3, 4], "table_scan"));
+    let (ages, ..) = found(&["by_name", "LastName^=K", "--where", "Age >= 28"]);
+    assert_eq!(ages, [28, 29]);
+    let (few, ..) = found(&["by_name", "LastName^=K", "--where", "startsWith(LastName, \"K1\")", "--select", "Age"]);
+    assert_eq!(few.len(), 10);
 }
 
 #[test]

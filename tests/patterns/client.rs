@@ -302,7 +302,7 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
     let sync = json!({"op": "sync", "table": "Staff§", "pk": "Timed", "rk": "1"});
     let found_after = async || site.attempt(&sync).await.unwrap().summary().found_after;
     let write = async |name: &str| {
-        site.write("Staff§", evenkeel::model::Entity::new(key("Timed", "1")).with("Name", name).with("Email", "t@b.c")).await
+        site.write("Staff§", evenkeel::model::Entity::new(key("Timed", "1")).with("Name", name).with("Email", "t@b.c")).await;
     };
     assert_eq!(found_after().await, None, "there is nothing to be found");
     write("King").await;
@@ -312,6 +312,35 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
     assert_eq!(found_after().await, None, "it was found before");
     write("Queen").await;
     assert!(found_after().await.is_some_and(|again| again.as_secs_f64() < 30.0));
+}
+
+pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
+    for number in 0..20_i32 {
+        let entity = evenkeel::model::Entity::new(key("Owned", &format!("{number:02}"))).with("Name", format!("N{}", number % 3));
+        let entity = match number % 4 {
+            0 => entity.with("Salary", number),
+            1 => entity.with("Salary", i64::from(number)),
+            2 => entity.with("Salary", f64::from(number)),
+            _ => entity,
+        };
+        site.write("Staff§", entity).await;
+    }
+    let table = TableName::new(site.name("Staff§")).unwrap();
+    let found = async |terms: &[&str], condition: &str| {
+        let lookup =
+            site.client.lookup_table(&table, terms).unwrap().filtered(evenkeel::model::condition::Condition::parse(condition).unwrap());
+        let found = lookup.run().await.unwrap();
+        found.rows.iter().map(|row| row.entity.key.rk.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["PartitionKey=Owned"], "Salary > 15").await, ["16", "17", "18"], "numbers of every type");
+    assert_eq!(
+        found(&["PartitionKey=Owned", "RowKey>=04", "RowKey<10"], "Salary <= 8 or Name == \"N1\"").await,
+        ["04", "05", "06", "07", "08"]
+    );
+    assert_eq!(found(&["PartitionKey=Owned", "RowKey<08"], "not exists(Salary)").await, ["03", "07"]);
+    assert_eq!(found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await, ["02"]);
+    let plain = site.client.lookup_table(&table, &["PartitionKey=Owned", "RowKey=05"]).unwrap().run().await.unwrap();
+    assert_eq!((plain.rows.len(), plain.requests), (1, 1));
 }
 
 pub(crate) async fn many_jobs_share_messages(site: &Site) {

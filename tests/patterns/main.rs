@@ -50,6 +50,7 @@ patterns! {
         an_entity_under_way_is_found_at_every_moment
         jobs_are_sent_and_done
         a_write_is_timed_until_it_is_found
+        a_table_is_looked_up_by_its_own_keys
         many_jobs_share_messages
         what_cannot_be_is_said_before_anything_is_asked;
     costs:

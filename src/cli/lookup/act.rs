@@ -7,19 +7,22 @@ use super::print;
 use crate::cli::exit::misused;
 use crate::cli::row::RowJson;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
-use crate::client::{ClientError, LookupResult};
-use crate::model::Row;
+use crate::client::{Client, ClientError, Lookup, LookupResult};
+use crate::model::{Row, ViewName};
 use crate::patterns::lookup::QueryClass;
 
 /// Finds copies, or their primaries, by the values that their keys are made of.
 pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let client = context.client();
-    let mut lookup = client.lookup(&args.view, &args.terms).map_err(failed)?.top(args.top).select(&args.select);
+    let mut lookup = begun(args, &client)?.top(args.top).select(&args.select);
     if let Some(token) = &args.token {
         lookup = lookup.after(token);
     }
-    if let Some(table) = &args.table {
-        lookup = lookup.table(table.clone());
+    if let Some(condition) = &args.condition {
+        lookup = lookup.filtered(condition.clone());
+    }
+    if args.scan {
+        lookup = lookup.scan();
     }
     if args.entities {
         lookup = lookup.entities();
@@ -27,6 +30,23 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
     let LookupResult { rows, class, requests, continuation } = lookup.run().await.map_err(failed)?;
     LookupSummary { query_class: class, requests, rows: rows.len(), continuation }.print(&rows, out)?;
     Ok(Exit::Done)
+}
+
+/// The first word is a view, unless it is a term.
+fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>> {
+    let is_term = |word: &str| word.contains(['=', '<', '>']);
+    match (args.words.split_first().filter(|(first, _)| !is_term(first)), &args.table) {
+        (Some((view, [])), _) if !args.scan => {
+            Err(UsageError::new(format!("give a TERM of what the keys of {view} are made of, or --scan to read all of it")).into())
+        }
+        (Some((view, terms)), table) => {
+            let view = ViewName::new(view.as_str()).map_err(|error| UsageError::new(error.to_string()))?;
+            let lookup = client.lookup(&view, terms).map_err(failed)?;
+            Ok(table.iter().fold(lookup, |lookup, table| lookup.table(table.clone())))
+        }
+        (None, Some(table)) => client.lookup_table(table, &args.words).map_err(failed),
+        (None, None) => Err(UsageError::new("name the view or archive to look in, or a table with --table").into()),
+    }
 }
 
 fn failed(error: ClientError) -> anyhow::Error {

@@ -3,7 +3,8 @@
 use clap::Args;
 
 use crate::cli::help;
-use crate::model::{TableName, ViewName};
+use crate::model::TableName;
+use crate::model::condition::Condition;
 
 /// Arguments of `lookup`.
 #[derive(Debug, Args)]
@@ -11,18 +12,23 @@ use crate::model::{TableName, ViewName};
     ("evenkeel lookup employees_by_email PartitionKey=Sales Email=jun.cao@contoso.com", "one copy, by one point query"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, of a prefix"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
+    ("evenkeel lookup --table Employees PartitionKey=Sales 'RowKey>=0002' --where 'Salary > 100'", "entities by their own keys, filtered"),
     ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "of one of many tables by date"),
 ]))]
 pub struct LookupArgs {
-    /// The view, or an archive: its entities are found by their own keys
-    #[arg(value_name = "VIEW")]
-    pub view: ViewName,
-    /// Terms: Property=value, Property>=value, Property<value, or Property^=prefix
-    #[arg(value_name = "TERM", required = true)]
-    pub terms: Vec<String>,
-    /// Of a view of tables by date: which of them
+    /// The view, or an archive, whose entities are found by their own keys; then terms: Property=value, Property>=value, Property<value, or
+    /// Property^=prefix
+    #[arg(value_name = "VIEW|TERM")]
+    pub words: Vec<String>,
+    /// Without a view: the entities of this table, by their own keys. With one of tables by date: which of them
     #[arg(long, value_name = "TABLE")]
     pub table: Option<TableName>,
+    /// Only rows that satisfy this condition, in the words of `when`: of a table, of an archive in a table, or of copies
+    #[arg(long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
+    pub condition: Option<Condition>,
+    /// May read a whole table, where no term says which partition
+    #[arg(long)]
+    pub scan: bool,
     /// Most rows
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub top: u32,

@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 
 use super::token::Position;
 use evenkeel_model::catalog::{Form, TableRef, View};
+use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, is_derived_within};
-use evenkeel_model::model::{EntityKey, Row, TableName, limits};
+use evenkeel_model::model::{EntityKey, Filter, Row, TableName, limits};
 use evenkeel_model::patterns::lookup::KeyRange;
 use evenkeel_model::ports::{Continuation, Query, StoreError, TableStore};
 use evenkeel_model::shared;
 use evenkeel_model::wide;
+
+/// Most pages of a range without a wanted row.
+pub(super) const PAGES: u64 = 1_000;
 
 /// Context shared by all ranges of a lookup.
 pub(super) struct Reading<'a> {
@@ -23,6 +27,23 @@ pub(super) struct Reading<'a> {
     pub(super) select: Option<Vec<String>>,
     /// Most rows of a page.
     pub(super) page: u32,
+    /// Most pages of a range without a wanted row, after which the lookup ends with a continuation.
+    pub(super) pages: u64,
+    /// What a row has to satisfy beside.
+    pub(super) condition: Option<&'a Condition>,
+}
+
+impl Reading<'_> {
+    /// Whether a row is wanted.
+    fn wants(&self, row: &Row) -> bool {
+        self.what.has(row) && self.condition.is_none_or(|condition| condition.holds(&row.entity))
+    }
+
+    /// The filter of a query of a range.
+    fn filter(&self, range: &KeyRange) -> Option<Filter> {
+        let filters = [range.filter(), self.condition.and_then(Condition::prefilter)];
+        filters.into_iter().flatten().reduce(Filter::and)
+    }
 }
 
 /// Which rows of a table are looked for.
@@ -30,8 +51,8 @@ pub(super) struct Reading<'a> {
 pub(super) enum LookupTarget<'a> {
     /// Those of a view.
     View(&'a View),
-    /// The entities of an archive, by its table.
-    Archive(&'a TableName),
+    /// The entities that are a table's own.
+    Own(&'a TableName),
 }
 
 /// One range, and how far it has been read.
@@ -67,26 +88,27 @@ impl<'a> Cursor<'a> {
         Self { range, rows: VecDeque::new(), taken: position.after.clone(), position, next, requests: 0 }
     }
 
-    /// Reads pages until there is a row, or the end.
+    /// Reads pages until there is a row, or the end, or many without any.
     pub(super) async fn fill(&mut self, reading: &Reading<'_>) -> Result<(), StoreError> {
-        while self.rows.is_empty() {
+        let most = self.requests + reading.pages;
+        while self.rows.is_empty() && self.requests < most {
             let Some(next) = self.next.take() else { return Ok(()) };
             self.requests += 1;
             if let Some(key) = self.range.point() {
                 let row = reading.tables.get(&reading.table.table, &key, reading.select.as_deref()).await?;
-                self.rows.extend(row.filter(|row| reading.what.has(row)));
+                self.rows.extend(row.filter(|row| reading.wants(row)));
                 continue;
             }
             let page = match next {
                 NextPage::First => None,
                 NextPage::At(page) => Some(page),
             };
-            let query =
-                Query { filter: self.range.filter(), select: reading.select.clone(), top: Some(reading.page), continuation: page.clone() };
+            let filter = reading.filter(self.range);
+            let query = Query { filter, select: reading.select.clone(), top: Some(reading.page), continuation: page.clone() };
             let read = reading.tables.query(&reading.table.table, &query).await?;
             let after = self.taken.clone();
             let rows = self.not_taken(read.rows);
-            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.what.has(row)));
+            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.wants(row)));
             self.position = Position { ended: false, page, after };
             self.next = read.continuation.map(NextPage::At);
         }
@@ -107,6 +129,11 @@ impl<'a> Cursor<'a> {
             self.taken = None;
         }
         rows
+    }
+
+    /// Whether many pages had no row that was wanted, and there are more.
+    pub(super) fn is_starved(&self) -> bool {
+        self.rows.is_empty() && self.next.is_some()
     }
 
     /// The key by which the next row is merged with those of other ranges.
@@ -137,7 +164,7 @@ impl LookupTarget<'_> {
         let view = match self {
             Self::View(view) => view,
             // Further rows of wide entities are read with their first.
-            Self::Archive(table) => return !is_derived_within(table, &row.entity) && !wide::is_continuation_of_any(row),
+            Self::Own(table) => return !is_derived_within(table, &row.entity) && !wide::is_continuation_of_any(row),
         };
         match view.form() {
             Form::Copies { .. } => Owner::of(&row.entity).is_some_and(|owner| owner.view == view.name),

@@ -40,6 +40,10 @@ impl<'a> Merge<'a> {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
             cursor.fill(reading).await?;
         }
+        // Its next row may come before all others.
+        if self.cursors.iter().any(Cursor::is_starved) {
+            return Ok(None);
+        }
         let Some(least) = least(&self.cursors) else { return Ok(None) };
         self.last = Some((least, self.cursors[least].position()));
         Ok(self.cursors[least].take())

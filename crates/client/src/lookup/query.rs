@@ -1,6 +1,7 @@
 //! Lookups and their results.
 
 use crate::{Client, ClientError};
+use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::{Row, TableName, ViewName};
 use evenkeel_model::patterns::lookup::{QueryClass, Term};
 
@@ -11,13 +12,24 @@ const TOP: u32 = 1_000;
 #[derive(Debug, Clone)]
 pub struct Lookup<'c> {
     pub(super) client: &'c Client,
-    pub(super) view: ViewName,
+    pub(super) subject: Subject,
     pub(super) table: Option<TableName>,
     pub(super) terms: Vec<Term>,
     pub(super) top: u32,
     pub(super) select: Vec<String>,
     pub(super) after: Option<String>,
     pub(super) entities: bool,
+    pub(super) condition: Option<Condition>,
+    pub(super) scan: bool,
+}
+
+/// What is looked up.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    /// The items of a view, or the entities of an archive.
+    View(ViewName),
+    /// The entities of a table, by their own keys.
+    Table(TableName),
 }
 
 /// Result of a lookup.
@@ -61,12 +73,22 @@ impl Client {
     /// # }
     /// ```
     pub fn lookup(&self, view: &ViewName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
-        let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
-        Ok(Lookup { client: self, view: view.clone(), table: None, terms, top: TOP, select: Vec::new(), after: None, entities: false })
+        Lookup::of(self, Subject::View(view.clone()), terms)
+    }
+
+    /// Looks up the entities of a table of the catalog by their own keys: `PartitionKey=Sales`, `RowKey>=0002`.
+    pub fn lookup_table(&self, table: &TableName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
+        Lookup::of(self, Subject::Table(table.clone()), terms)
     }
 }
 
-impl Lookup<'_> {
+impl<'c> Lookup<'c> {
+    fn of(client: &'c Client, subject: Subject, terms: &[impl AsRef<str>]) -> Result<Self, ClientError> {
+        let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
+        let (select, top) = (Vec::new(), TOP);
+        Ok(Self { client, subject, table: None, terms, top, select, after: None, entities: false, condition: None, scan: false })
+    }
+
     /// Most rows; 1,000 where nothing is said. Of lists these are members, of groups that are followed to their entities the entities.
     #[must_use]
     pub const fn top(mut self, top: u32) -> Self {
@@ -92,6 +114,21 @@ impl Lookup<'_> {
     #[must_use]
     pub fn after(mut self, continuation: impl Into<String>) -> Self {
         self.after = Some(continuation.into());
+        self
+    }
+
+    /// Only rows that satisfy a condition, in the words of `when`: of a table, of an archive in a table, or of copies. The service leaves out
+    /// what it can decide, and reads the others nevertheless: the class of the query says how much that is.
+    #[must_use]
+    pub fn filtered(mut self, condition: Condition) -> Self {
+        self.condition = Some(condition);
+        self
+    }
+
+    /// May read a whole table, where no term says which partition.
+    #[must_use]
+    pub const fn scan(mut self) -> Self {
+        self.scan = true;
         self
     }
 

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::cursor::{LookupTarget, Reading, page_rows};
+use super::cursor::{LookupTarget, PAGES, Reading, page_rows};
 use super::merge::Merge;
-use super::query::{Lookup, LookupResult};
+use super::query::{Lookup, LookupResult, Subject};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, Form, Members, OnConflict, SearchIndex, TableRef, View, ViewKind};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, Form, Members, SearchIndex, TableRef, View};
+use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::sink;
-use evenkeel_model::model::{Entity, EntityKey, Member, Row, Site, TableName};
+use evenkeel_model::model::{Entity, EntityKey, Member, Row, Site, TableName, ViewName};
 use evenkeel_model::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
 use evenkeel_model::shared::Owned;
 use evenkeel_model::wide;
@@ -24,12 +25,15 @@ impl Lookup<'_> {
     /// Asks.
     pub async fn run(&self) -> Result<LookupResult, ClientError> {
         let catalog = self.client.catalog();
-        let mut found = match (self.view()?, catalog.archives.get(&self.view)) {
-            (Some(view), _) => self.in_view(&view).await?,
-            (None, Some(archive)) => self.in_archive(archive).await?,
-            (None, None) => {
-                return Err(ClientError::unknown("view", &self.view, catalog.declared().into_keys().chain(catalog.archives.keys())));
-            }
+        let mut found = match &self.subject {
+            Subject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
+            Subject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
+                (Some(view), _) => self.in_view(&view).await?,
+                (None, Some(archive)) => self.in_archive(archive).await?,
+                (None, None) => {
+                    return Err(ClientError::unknown("view", name, catalog.declared().into_keys().chain(catalog.archives.keys())));
+                }
+            },
         };
         // Without evenkeel's own properties, where certain ones were asked for.
         if !self.select.is_empty() {
@@ -41,8 +45,8 @@ impl Lookup<'_> {
     }
 
     /// The view, as it is of the table that was named where it is one of many by date.
-    fn view(&self) -> Result<Option<Arc<View>>, ClientError> {
-        let (name, catalog) = (&self.view, self.client.catalog());
+    fn view(&self, name: &ViewName) -> Result<Option<Arc<View>>, ClientError> {
+        let catalog = self.client.catalog();
         match (catalog.dated_views.get(name), &self.table) {
             (None, None) => Ok(catalog.views.get(name).cloned()),
             (None, Some(table)) => {
@@ -64,6 +68,12 @@ impl Lookup<'_> {
     }
 
     async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
+        if self.condition.is_some() && (self.entities || !matches!(view.form(), Form::Copies { .. })) {
+            let name = &view.name;
+            return Err(ClientError::Unknown(format!(
+                "what is found in {name} is not filtered: a condition is for the rows of a table, of an archive in a table, or of a secondary index"
+            )));
+        }
         let (mut found, keys) = match view.form() {
             Form::BlobLists(lists) => {
                 let name = lookup::blob(view, lists, &self.terms)?;
@@ -125,7 +135,7 @@ impl Lookup<'_> {
             Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
                 self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
             }
-            _ => self.read(&plan, LookupTarget::View(view), self.copy_select(view)).await?,
+            _ => self.read(&plan, LookupTarget::View(view), (self.copy_select(view), self.condition.as_ref())).await?,
         };
         let keys = primaries(view, table, &found.rows)?;
         Ok((found, keys))
@@ -147,6 +157,8 @@ impl Lookup<'_> {
             tables: account.tables.as_ref(),
             select: None,
             page: page_rows(self.top),
+            pages: PAGES,
+            condition: None,
         };
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &plan.ranges, from).await.map_err(failed)?;
@@ -175,7 +187,7 @@ impl Lookup<'_> {
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
         match &archive.target {
-            ArchiveTarget::Table(table) => self.in_archive_table(archive, table).await,
+            ArchiveTarget::Table(table) => self.in_own_keys(format!("archive {}", archive.name), table).await,
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
                 let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
                 let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
@@ -188,29 +200,37 @@ impl Lookup<'_> {
         }
     }
 
-    /// An archive in a table is found by its entities' own keys.
-    async fn in_archive_table(&self, archive: &Archive, table: &TableRef) -> Result<LookupResult, ClientError> {
-        let plan = lookup::plan(&by_own_keys(archive, table)?, &self.terms)?;
+    /// The entities of a table, by their own keys.
+    async fn in_own_keys(&self, what: String, table: &TableRef) -> Result<LookupResult, ClientError> {
+        let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
         let is_wide = self.client.catalog.wide.contains(table);
-        let select = (!self.select.is_empty() && !is_wide).then(|| self.select.iter().cloned().chain(own()).collect());
-        let mut found = self.read(&plan, LookupTarget::Archive(&table.table), select).await?;
+        let select = (!self.select.is_empty() && !is_wide).then(|| self.selected());
+        // Which of its rows has a property is known only when they are read.
+        let condition = self.condition.as_ref().filter(|_| !is_wide);
+        let mut found = self.read(&plan, LookupTarget::Own(&table.table), (select, condition)).await?;
         if is_wide {
             let is_first = |row: &&Row| row.entity.get(wide::ROWS_PROPERTY).is_some();
             let keys: Vec<EntityKey> = found.rows.iter().filter(is_first).map(|row| row.entity.key.clone()).collect();
             let (read, requests) = self.read_all(table, &keys).await?;
             let mut read: BTreeMap<EntityKey, Row> = read.into_iter().map(|whole| (whole.row.entity.key.clone(), whole.row)).collect();
             let whole = |row: Row| if is_first(&&row) { read.remove(&row.entity.key) } else { Some(row) };
-            found.rows = found.rows.into_iter().filter_map(whole).collect();
+            let wanted = |row: &Row| self.condition.as_ref().is_none_or(|condition| condition.holds(&row.entity));
+            found.rows = found.rows.into_iter().filter_map(whole).filter(wanted).collect();
             found.requests += requests;
         }
         Ok(found)
     }
 
     /// Reads the ranges of a plan.
-    async fn read(&self, plan: &LookupPlan, what: LookupTarget<'_>, select: Option<Vec<String>>) -> Result<LookupResult, ClientError> {
+    async fn read(
+        &self,
+        plan: &LookupPlan,
+        what: LookupTarget<'_>,
+        (select, condition): (Option<Vec<String>>, Option<&Condition>),
+    ) -> Result<LookupResult, ClientError> {
         let from = self.from(plan.ranges.len())?.ranges;
         let tables = self.client.account(&plan.table.account)?.tables.as_ref();
-        let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top) };
+        let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top), pages: PAGES, condition };
         let found = merge::read(&reading, &plan.ranges, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
         let continuation = found.positions.map(|positions| self.token(positions).encode());
@@ -232,7 +252,16 @@ impl Lookup<'_> {
 
     /// The scope of a continuation, beside its terms.
     fn place(&self) -> String {
-        self.table.as_ref().map_or_else(|| self.view.to_string(), |table| format!("{} of {}", self.view, table.canonical()))
+        let place = match (&self.subject, &self.table) {
+            (Subject::Table(table), _) => format!("rows of {}", table.canonical()),
+            (Subject::View(view), Some(table)) => format!("{view} of {}", table.canonical()),
+            (Subject::View(view), None) => view.to_string(),
+        };
+        // Pages of another filter are others.
+        match &self.condition {
+            Some(condition) => format!("{place} where {condition}"),
+            None => place,
+        }
     }
 
     /// The properties to read of copies: the requested ones, and those that name their owner.
@@ -243,7 +272,13 @@ impl Lookup<'_> {
         if self.entities {
             return Some(own().into());
         }
-        (!self.select.is_empty()).then(|| self.select.iter().cloned().chain(own()).collect())
+        (!self.select.is_empty()).then(|| self.selected())
+    }
+
+    /// The requested properties, and those that are needed to tell which rows are wanted.
+    fn selected(&self) -> Vec<String> {
+        let conditions = self.condition.iter().flat_map(Condition::properties).map(str::to_owned);
+        self.select.iter().cloned().chain(conditions).chain(own()).collect()
     }
 
     fn value(&self, property: &str) -> Option<&str> {
@@ -254,12 +289,6 @@ impl Lookup<'_> {
 
 fn own() -> [String; 2] {
     [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned)
-}
-
-/// A view as which the rows of an archive can be planned.
-fn by_own_keys(archive: &Archive, table: &TableRef) -> Result<View, ClientError> {
-    let kind = ViewKind::by_own_keys(table.clone()).map_err(|error| ClientError::Unknown(error.to_string()))?;
-    Ok(View { name: archive.name.clone(), source: archive.source.clone(), when: None, kind, on_conflict: OnConflict::Reject })
 }
 
 /// The keys of the primaries that the rows of a view belong to.

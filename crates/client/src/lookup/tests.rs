@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::cursor::{LookupTarget, Reading, page_rows};
+use super::cursor::{LookupTarget, PAGES, Reading, page_rows};
 use super::merge;
 use super::token::{Position, Token};
 use evenkeel::adapters::embedded::{EmbeddedStore, Options};
 use evenkeel_azure::system::{SeededChance, SystemClock};
 use evenkeel_model::catalog::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::Owner;
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::template::Template;
@@ -50,7 +51,15 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
 }
 
 fn reading<'a>(view: &'a View, target: &'a TableRef, account: &'a Account, top: u32) -> Reading<'a> {
-    Reading { what: LookupTarget::View(view), table: target, tables: account.tables.as_ref(), select: None, page: page_rows(top) }
+    Reading {
+        what: LookupTarget::View(view),
+        table: target,
+        tables: account.tables.as_ref(),
+        select: None,
+        page: page_rows(top),
+        pages: PAGES,
+        condition: None,
+    }
 }
 
 /// Everything, by lookups of `top` rows each that go on from one another's tokens.
@@ -81,6 +90,29 @@ async fn lookups_that_go_on_from_one_another_find_every_row_once_and_in_order() 
         for top in [1, 7, 64, 1_000] {
             assert_eq!(all(&view, &plan.ranges, &account, top).await, expected, "{partition_key}, {top} at a time");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_lookup_of_rare_rows_ends_with_a_continuation_and_comes_to_them() {
+    let condition = Condition::parse(r#"RowKey == "K021" or startsWith(RowKey, "K17")"#).unwrap();
+    for partition_key in ["name", "name_{LastName|bucket:16}"] {
+        let folder = tempfile::tempdir().unwrap();
+        let view = view(partition_key);
+        let account = store(&view, &folder).await;
+        let ranges = lookup::plan(&view, &["LastName^=K".parse().unwrap()]).unwrap().ranges;
+        let (target, mut from, mut found, mut parts) = (table("ByName"), vec![Position::default(); ranges.len()], Vec::new(), 0);
+        loop {
+            let reading = Reading { pages: 2, condition: Some(&condition), ..reading(&view, &target, &account, 3) };
+            let part = merge::read(&reading, &ranges, from, 3).await.unwrap();
+            found.extend(part.rows.iter().map(|row| row.entity.key.rk.to_string()));
+            parts += 1;
+            let Some(positions) = part.positions else { break };
+            from = positions;
+        }
+        let expected: Vec<String> = [21].into_iter().chain(170..180).filter(|n| n % 10 != 3).map(|n| format!("K{n:03}")).collect();
+        assert_eq!(found, expected, "{partition_key}");
+        assert!(parts > 4, "{parts} parts");
     }
 }
 

@@ -26,7 +26,6 @@ use std::collections::BTreeSet;
 use super::form::Form;
 use super::place::TableRef;
 use super::view::OnConflict;
-use crate::model::template::TemplateError;
 
 /// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TableRef`], or
 /// [`DatedRef`](super::DatedRef) for views of tables by date.
@@ -90,12 +89,5 @@ impl<P> ViewKind<P> {
             Self::Aggregate(kind) => ViewKind::Aggregate(kind.map(place)),
             Self::SearchIndex(kind) => ViewKind::SearchIndex(kind.clone()),
         }
-    }
-}
-
-impl ViewKind {
-    /// The rows of a table under their own keys, as if they were copies.
-    pub fn by_own_keys(target: TableRef) -> Result<Self, TemplateError> {
-        SecondaryIndex::by_own_keys(target).map(Self::SecondaryIndex)
     }
 }

@@ -7,7 +7,7 @@ use crate::catalog::canonical;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
-use crate::model::template::{Template, TemplateError};
+use crate::model::template::Template;
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
 #[derive(Debug, Clone)]
@@ -50,13 +50,5 @@ impl<P> SecondaryIndex<P> {
             row_key: self.row_key.clone(),
             select: self.select.clone(),
         }
-    }
-}
-
-impl SecondaryIndex {
-    /// The rows of a table under their own keys.
-    pub(super) fn by_own_keys(target: TableRef) -> Result<Self, TemplateError> {
-        let (partition_key, row_key) = (Template::parse("{PartitionKey}")?, Template::parse("{RowKey}")?);
-        Ok(Self { target, partition_key, row_key, select: None })
     }
 }

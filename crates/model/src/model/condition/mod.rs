@@ -22,6 +22,7 @@
 mod evaluate;
 mod lex;
 mod parse;
+mod prefilter;
 mod tree;
 
 #[cfg(test)]

@@ -65,6 +65,13 @@ pub struct TemplateError {
 }
 
 impl Template {
+    /// The value of one property, and nothing else.
+    pub fn of_property(name: &str) -> Self {
+        let text = format!("{{{name}}}");
+        let field = Field { property: name.to_owned(), filters: Vec::new(), span: 0..text.len() };
+        Self { text, parts: vec![TemplatePart::Field(field)] }
+    }
+
     /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         TemplateParser { text, at: 0, of: TextKind::Key }.template()

@@ -1,6 +1,6 @@
 //! Lookups of lists in blobs: a name, made of values.
 
-use super::plan::LookupError;
+use super::plan::{LookupError, described};
 use super::range;
 use super::term::{Term, TermOp};
 use crate::catalog::{BlobLists, View};
@@ -9,9 +9,9 @@ use crate::model::document::PlaceError;
 
 /// Where the list lies that these values make: each property of the name has one, given with `=`.
 pub fn blob(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<BlobName, LookupError> {
-    let name = view.name.clone();
+    let what = described(view);
     let unusable =
-        |term: &Term, problem: &str| LookupError::Unusable { view: name.clone(), term: term.to_string(), problem: problem.to_owned() };
+        |term: &Term, problem: &str| LookupError::Unusable { what: what.clone(), term: term.to_string(), problem: problem.to_owned() };
     let properties = lists.name.properties();
     for (at, term) in terms.iter().enumerate() {
         if term.op != TermOp::Equal {
@@ -28,9 +28,9 @@ pub fn blob(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<BlobName, 
         properties.into_iter().filter(|property| terms.iter().all(|term| term.property != *property)).map(ToOwned::to_owned).collect();
     let template = lists.name.as_str().to_owned();
     if !missing.is_empty() {
-        return Err(LookupError::MissingInName { view: name, missing, template });
+        return Err(LookupError::MissingInName { what, missing, template });
     }
-    let value = |problem: String| LookupError::Value { view: view.name.clone(), problem };
+    let value = |problem: String| LookupError::Value { what: described(view), problem };
     let found = lists.name.with(|template, field| {
         let term = terms.iter().find(|term| term.property == field.property());
         term.map(|term| range::text(template, field, &term.value).map_err(Unusable::Value)).transpose()

@@ -28,7 +28,7 @@ mod term;
 mod tests;
 
 pub use blob::blob;
-pub use plan::{LookupError, LookupPlan, QueryClass, plan};
+pub use plan::{LookupError, LookupPlan, QueryClass, plan, plan_by_own_keys};
 pub(super) use span::behind;
 pub use span::{KeyRange, Span};
 pub use term::{Term, TermError, TermOp};

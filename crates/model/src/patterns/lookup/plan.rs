@@ -7,8 +7,8 @@ use super::range::{self, TextBounds};
 use super::span::{KeyRange, Span, behind};
 use super::term::{Term, TermOp};
 use crate::catalog::{RowForm, TableRef, View};
+use crate::model::Key;
 use crate::model::template::{Field, KeyFilter, Template, TemplatePart};
-use crate::model::{Key, ViewName};
 
 /// Most requests of one lookup.
 const MAX_RANGES: usize = 1_000;
@@ -16,8 +16,6 @@ const MAX_RANGES: usize = 1_000;
 /// Where the copies that were asked for lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupPlan {
-    /// The view.
-    pub view: ViewName,
     /// The table of its copies.
     pub table: TableRef,
     /// The ranges to query, one request or more each; no two ranges overlap.
@@ -55,36 +53,42 @@ impl fmt::Display for QueryClass {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     /// The view's items are no rows.
-    #[error("view {view} makes no rows, and rows are what a lookup reads")]
+    #[error("{what} makes no rows, and rows are what a lookup reads")]
     NoRows {
-        /// The view.
-        view: ViewName,
+        /// The view, archive or table, in words.
+        what: String,
+    },
+    /// No key is given.
+    #[error("{what} would be read whole, which is a table scan: give PartitionKey=…, or say that a scan is meant (--scan)")]
+    Whole {
+        /// The archive or table, in words.
+        what: String,
     },
     /// A value of a blob's name is missing.
-    #[error("view {view} needs {} as well: its name is {template:?}", missing.join(" and "))]
+    #[error("{what} needs {} as well: its name is {template:?}", missing.join(" and "))]
     MissingInName {
-        /// The view.
-        view: ViewName,
+        /// The view, archive or table, in words.
+        what: String,
         /// The properties without a value.
         missing: Vec<String>,
         /// The template of the name.
         template: String,
     },
     /// The partition is unknown.
-    #[error("view {view} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
+    #[error("{what} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
     Missing {
-        /// The view.
-        view: ViewName,
+        /// The view, archive or table, in words.
+        what: String,
         /// The properties without a value.
         missing: Vec<String>,
         /// The template of the partition key.
         template: String,
     },
     /// A term that has no place in the keys.
-    #[error("view {view} cannot use {term}: {problem}")]
+    #[error("{what} cannot use {term}: {problem}")]
     Unusable {
-        /// The view.
-        view: ViewName,
+        /// The view, archive or table, in words.
+        what: String,
         /// The term.
         term: String,
         /// Why.
@@ -99,18 +103,18 @@ pub enum LookupError {
         second: String,
     },
     /// A value that cannot be in a key.
-    #[error("view {view}: {problem}")]
+    #[error("{what}: {problem}")]
     Value {
-        /// The view.
-        view: ViewName,
+        /// The view, archive or table, in words.
+        what: String,
         /// The problem.
         problem: String,
     },
     /// Too many buckets.
-    #[error("view {view}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with =")]
+    #[error("{what}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with =")]
     TooMany {
-        /// The view.
-        view: ViewName,
+        /// The view, archive or table, in words.
+        what: String,
         /// How many.
         count: usize,
     },
@@ -118,12 +122,29 @@ pub enum LookupError {
 
 /// Plans a lookup in a view.
 pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
-    let Some(rows) = view.rows() else { return Err(LookupError::NoRows { view: view.name.clone() }) };
-    PlannedLookup { view, rows, terms }.plan()
+    let what = described(view);
+    let Some(rows) = view.rows() else { return Err(LookupError::NoRows { what }) };
+    PlannedLookup { what, rows, terms }.plan(false)
+}
+
+/// Plans a lookup of the rows of a table by their own keys. Without a term for the PartitionKey it is a table scan, which has to be
+/// meant.
+pub fn plan_by_own_keys(what: String, table: &TableRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
+    let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
+    let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key };
+    if !scan && terms.is_empty() {
+        return Err(LookupError::Whole { what });
+    }
+    PlannedLookup { what, rows, terms }.plan(scan)
+}
+
+pub(super) fn described(view: &View) -> String {
+    format!("view {}", view.name)
 }
 
 struct PlannedLookup<'a> {
-    view: &'a View,
+    /// The view, archive or table, in words.
+    what: String,
     rows: RowForm<'a>,
     terms: &'a [Term],
 }
@@ -141,11 +162,13 @@ struct KnownKey<'a> {
 }
 
 impl<'a> PlannedLookup<'a> {
-    fn plan(self) -> Result<LookupPlan, LookupError> {
+    fn plan(self, may_scan: bool) -> Result<LookupPlan, LookupError> {
         self.check_terms()?;
         let partition = self.known(self.rows.partition_key)?;
         let row = self.known(self.rows.row_key)?;
-        self.check_partition(&partition)?;
+        if !may_scan {
+            self.check_partition(&partition)?;
+        }
         for term in self.terms {
             if !partition.used.contains(term.property.as_str()) && !row.used.contains(term.property.as_str()) {
                 return Err(self.unused(term, &partition, &row));
@@ -153,7 +176,7 @@ impl<'a> PlannedLookup<'a> {
         }
         let count = partition.heads.len() * row.heads.len();
         if count > MAX_RANGES {
-            return Err(LookupError::TooMany { view: self.view.name.clone(), count });
+            return Err(LookupError::TooMany { what: self.what.clone(), count });
         }
         let mut ranges = Vec::with_capacity(count);
         for partition_head in &partition.heads {
@@ -164,7 +187,7 @@ impl<'a> PlannedLookup<'a> {
             }
         }
         let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
-        Ok(LookupPlan { view: self.view.name.clone(), table: self.rows.target.clone(), ranges, class })
+        Ok(LookupPlan { table: self.rows.target.clone(), ranges, class })
     }
 
     /// No two terms may say the same of one property, and `=` leaves nothing else to say.
@@ -198,7 +221,7 @@ impl<'a> PlannedLookup<'a> {
             } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
                 let count = known.heads.len() * buckets.len();
                 if count > MAX_RANGES {
-                    return Err(LookupError::TooMany { view: self.view.name.clone(), count });
+                    return Err(LookupError::TooMany { what: self.what.clone(), count });
                 }
                 known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
             } else {
@@ -239,7 +262,7 @@ impl<'a> PlannedLookup<'a> {
                 return Err(self.unusable(term, problem));
             }
         }
-        Err(LookupError::Missing { view: self.view.name.clone(), missing, template: self.rows.partition_key.to_string() })
+        Err(LookupError::Missing { what: self.what.clone(), missing, template: self.rows.partition_key.to_string() })
     }
 
     /// Why a term is used in neither key.
@@ -284,11 +307,11 @@ impl<'a> PlannedLookup<'a> {
     }
 
     fn unusable(&self, term: &Term, problem: String) -> LookupError {
-        LookupError::Unusable { view: self.view.name.clone(), term: term.to_string(), problem }
+        LookupError::Unusable { what: self.what.clone(), term: term.to_string(), problem }
     }
 
     fn value(&self, problem: String) -> LookupError {
-        LookupError::Value { view: self.view.name.clone(), problem }
+        LookupError::Value { what: self.what.clone(), problem }
     }
 }
 
