@@ -154,6 +154,7 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
     match command {
         Command::Submit(args) => cli::submit::submit(args, context, out).await,
         Command::Get(args) => cli::get::get(args, context, out).await,
+        Command::Find(args) => cli::find::find(args, context, out).await,
         Command::Wait(args) => cli::wait::wait(args, context, out).await,
         Command::Logs(args) => cli::logs::logs(args, context, out).await,
         Command::Lookup(args) => cli::lookup::lookup(args, context, out).await,

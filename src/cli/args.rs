@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
-use super::{audit, backfill, completions, config, demo, docs, get, logs, lookup, migrate, plan, poison, run, schema, submit, wait};
+use super::{audit, backfill, completions, config, demo, docs, find, get, logs, lookup, migrate, plan, poison, run, schema, submit, wait};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -65,6 +65,8 @@ pub enum Command {
     Get(get::GetArgs),
     /// Wait until everything derived from an entity is in step with it
     Wait(wait::WaitArgs),
+    /// Find an entity in its table or in its archive
+    Find(find::FindArgs),
     /// Find entities by the values that a view's keys are made of
     Lookup(lookup::LookupArgs),
     /// Print the lines of a log archive that lie in a range of time

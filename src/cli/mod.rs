@@ -18,6 +18,7 @@ pub mod context;
 pub mod demo;
 pub mod docs;
 pub mod exit;
+pub mod find;
 pub mod get;
 mod help;
 pub mod logs;

@@ -100,8 +100,13 @@ fn an_archive_and_a_restore_are_there_and_back() {
     place.run(&["migrate", "up"]).success();
     place.run(&["submit", HIRE]).success();
     place.work();
+    let found = || json_lines(&place.run(&["--json", "find", "former", "Sales", "7"]).success())[0].clone();
+    assert_eq!((&found()["found"], &found()["entity"]["RowKey"]), (&json!("source"), &json!("7")));
     place.run(&["submit", r#"{"op":"archive","archive":"former","pk":"Sales","rk":"7"}"#]).success();
     place.work();
+    assert_eq!((&found()["found"], &found()["entity"]["RowKey"]), (&json!("archive"), &json!("7")));
+    says(&stderr(&place.run(&["find", "former", "Sales", "8"]).code(1)), &["neither in the archive former nor in its source"]);
+    says(&stderr(&place.run(&["find", "latter", "Sales", "8"]).code(2)), &["former"]);
     place.run(&["get", "FormerEmployees", "Sales", "7"]).success();
     says(&stderr(&place.run(&["get", "Employees", "Sales", "7"]).code(1)), &["there is no entity Employees(\"Sales\", \"7\")"]);
     place.run(&["get", "EmployeesByEmail", "email", "jun@contoso.com"]).code(1);

@@ -12,7 +12,7 @@ const TOP: u32 = 1_000;
 #[derive(Debug, Clone)]
 pub struct Lookup<'c> {
     pub(super) client: &'c Client,
-    pub(super) subject: Subject,
+    pub(super) subject: LookupSubject,
     pub(super) table: Option<TableName>,
     pub(super) terms: Vec<Term>,
     pub(super) top: u32,
@@ -25,7 +25,7 @@ pub struct Lookup<'c> {
 
 /// What is looked up.
 #[derive(Debug, Clone)]
-pub(super) enum Subject {
+pub(super) enum LookupSubject {
     /// The items of a view, or the entities of an archive.
     View(ViewName),
     /// The entities of a table, by their own keys.
@@ -73,17 +73,17 @@ impl Client {
     /// # }
     /// ```
     pub fn lookup(&self, view: &ViewName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
-        Lookup::of(self, Subject::View(view.clone()), terms)
+        Lookup::of(self, LookupSubject::View(view.clone()), terms)
     }
 
     /// Looks up the entities of a table of the catalog by their own keys: `PartitionKey=Sales`, `RowKey>=0002`.
     pub fn lookup_table(&self, table: &TableName, terms: &[impl AsRef<str>]) -> Result<Lookup<'_>, ClientError> {
-        Lookup::of(self, Subject::Table(table.clone()), terms)
+        Lookup::of(self, LookupSubject::Table(table.clone()), terms)
     }
 }
 
 impl<'c> Lookup<'c> {
-    fn of(client: &'c Client, subject: Subject, terms: &[impl AsRef<str>]) -> Result<Self, ClientError> {
+    fn of(client: &'c Client, subject: LookupSubject, terms: &[impl AsRef<str>]) -> Result<Self, ClientError> {
         let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
         let (select, top) = (Vec::new(), TOP);
         Ok(Self { client, subject, table: None, terms, top, select, after: None, entities: false, condition: None, scan: false })

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::cursor::{LookupTarget, PAGES, Reading, page_rows};
 use super::merge::Merge;
-use super::query::{Lookup, LookupResult, Subject};
+use super::query::{Lookup, LookupResult, LookupSubject};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
@@ -26,8 +26,8 @@ impl Lookup<'_> {
     pub async fn run(&self) -> Result<LookupResult, ClientError> {
         let catalog = self.client.catalog();
         let mut found = match &self.subject {
-            Subject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
-            Subject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
+            LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
+            LookupSubject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
                 (Some(view), _) => self.in_view(&view).await?,
                 (None, Some(archive)) => self.in_archive(archive).await?,
                 (None, None) => {
@@ -253,9 +253,9 @@ impl Lookup<'_> {
     /// The scope of a continuation, beside its terms.
     fn place(&self) -> String {
         let place = match (&self.subject, &self.table) {
-            (Subject::Table(table), _) => format!("rows of {}", table.canonical()),
-            (Subject::View(view), Some(table)) => format!("{view} of {}", table.canonical()),
-            (Subject::View(view), None) => view.to_string(),
+            (LookupSubject::Table(table), _) => format!("rows of {}", table.canonical()),
+            (LookupSubject::View(view), Some(table)) => format!("{view} of {}", table.canonical()),
+            (LookupSubject::View(view), None) => view.to_string(),
         };
         // Pages of another filter are others.
         match &self.condition {

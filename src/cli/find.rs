@@ -1,0 +1,50 @@
+//! `evenkeel find`
+
+use anyhow::bail;
+use clap::Args;
+use serde::Serialize;
+
+use super::exit::misused;
+use super::row::RowJson;
+use super::{Context, Exit, Output, args, help};
+use crate::client::{Found, Whereabouts};
+use crate::model::{EntityKey, Key, ViewName};
+
+/// Arguments of `find`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel find former_employees Sales 000223", "the employee, in its table or in the archive, also while it moves"),
+]))]
+pub struct FindArgs {
+    /// The archive; its source is looked in as well
+    #[arg(value_name = "ARCHIVE")]
+    pub archive: ViewName,
+    /// The PartitionKey
+    #[arg(value_name = "PK", value_parser = args::key, allow_hyphen_values = true)]
+    pub pk: Key,
+    /// The RowKey
+    #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
+    pub rk: Key,
+}
+
+/// An entity, and where it is.
+#[derive(Serialize)]
+struct FoundEntity {
+    found: &'static str,
+    entity: RowJson,
+}
+
+/// Prints an entity, and whether it is in its own table or in the archive.
+pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
+    let archive = &args.archive;
+    let Some(Found { row, at }) = context.client().find(archive, &key).await.map_err(misused)? else {
+        bail!("there is no entity {key}, neither in the archive {archive} nor in its source");
+    };
+    let found = match at {
+        Whereabouts::Source => "source",
+        Whereabouts::Archive => "archive",
+    };
+    out.value(&FoundEntity { found, entity: RowJson::of(&row) })?;
+    Ok(Exit::Done)
+}
