@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::{Context, Exit, Output, UsageError, help};
 use crate::catalog::{ArchiveTarget, LogTarget};
+use crate::model::condition::Condition;
 use crate::model::log::{Bounds, moment_of_line};
-use crate::model::{BlobName, ViewName};
+use crate::model::{BlobName, ViewName, odata};
 use crate::ports::{BlobItem, BlobStore, all_blobs};
 
 /// Bytes read at once.
@@ -20,6 +21,7 @@ const PIECE: u64 = 4 << 20;
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel logs sign_ins --from 2026-11-20T15:00:00Z --to 2026-11-20T15:30:00Z", "the lines of half an hour, in the order in which they lie in each blob"),
+    ("evenkeel logs sign_ins --from 2026-11-20 --where 'Level == \"error\" and Took > 500'", "lines whose fields satisfy a condition, in the words of `when`"),
     ("evenkeel logs sign_ins --from 2026-11-20 --to 2026-11-21 | jq -r .RowKey", "of a day, as JSON lines for another program"),
 ]))]
 pub struct LogsArgs {
@@ -32,6 +34,26 @@ pub struct LogsArgs {
     /// The moment behind the last one; now where absent
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub to: Option<Timestamp>,
+    /// Only lines whose fields satisfy this condition, in the words of `when`
+    #[arg(long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
+    pub condition: Option<Condition>,
+}
+
+/// Which lines are printed.
+struct WantedLines<'a> {
+    /// From this moment up to that one.
+    span: (Timestamp, Timestamp),
+    /// The property that has a line's moment; when it was written where absent.
+    time: Option<&'a str>,
+    condition: Option<&'a Condition>,
+}
+
+impl WantedLines<'_> {
+    fn has(&self, line: Value) -> bool {
+        let (from, to) = self.span;
+        let in_time = moment_of_line(&line, self.time).is_none_or(|moment| from <= moment && moment < to);
+        in_time && self.condition.is_none_or(|condition| odata::decode_owned(line).is_ok_and(|entity| condition.holds(&entity)))
+    }
 }
 
 fn moment(text: &str) -> Result<Timestamp, String> {
@@ -49,6 +71,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
     if to <= from {
         return Err(UsageError::new(format!("--to is {to}, which is not after --from, {from}")).into());
     }
+    let wanted = WantedLines { span: (from, to), time: target.time.as_deref(), condition: args.condition.as_ref() };
     let blobs = context.stores.account(&target.account)?.blobs.as_ref();
     let (mut lines, mut read) = (0_u64, 0_u64);
     for folder in folders(target, from, to) {
@@ -62,7 +85,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
                 continue;
             }
             read += 1;
-            lines += print(blobs, target, &name, found.length, (from, to), out).await?;
+            lines += print(blobs, target, &name, found.length, &wanted, out).await?;
         }
     }
     out.say(format_args!("{lines} lines from {read} blobs"))?;
@@ -97,7 +120,7 @@ async fn print(
     target: &LogTarget,
     name: &BlobName,
     length: u64,
-    (from, to): (Timestamp, Timestamp),
+    wanted: &WantedLines<'_>,
     out: &mut Output,
 ) -> anyhow::Result<u64> {
     let (mut position, mut rest, mut printed) = (0, Vec::new(), 0);
@@ -112,8 +135,7 @@ async fn print(
         for line in rest[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let json: Value =
                 serde_json::from_slice(line).with_context(|| format!("{}/{name} has a line that is no JSON", target.container))?;
-            let moment = moment_of_line(&json, target.time.as_deref());
-            if moment.is_none_or(|moment| from <= moment && moment < to) {
+            if wanted.has(json) {
                 out.line(String::from_utf8_lossy(line))?;
                 printed += 1;
             }

@@ -44,6 +44,9 @@ fn the_lines_of_a_range_are_printed_once_each() {
     assert_eq!(keys(&place, &["--from", "2026-11-20", "--to", "2026-11-21"]), "abcdef");
     assert_eq!(keys(&place, &["--from", "2026-11-20T15:00:00Z", "--to", "2026-11-20T15:30:00Z"]), "cd");
     assert_eq!(keys(&place, &["--from", "2026-11-20T14:50:00Z", "--to", "2026-11-20T15:00:01Z"]), "bc");
+    let filtered = |condition| keys(&place, &["--from", "2026-11-20", "--to", "2026-11-21", "--where", condition]);
+    assert_eq!(filtered(r#"RowKey in ["a", "d"] or At >= datetime'2026-11-20T15:59:00Z'"#), "adf");
+    assert_eq!(filtered("not exists(At)"), "");
     assert_eq!(keys(&place, &["--from", "2026-11-20T16:00:00Z", "--to", "2026-11-20T17:00:00Z"]), "");
     let told = place.run(&["logs", "sign_ins", "--from", "2026-11-20T14:00:00Z", "--to", "2026-11-20T15:00:00Z"]).success();
     assert_eq!(stdout(&told).lines().count(), 2);
