@@ -29,8 +29,8 @@ pub struct Freshness {
     pub goal_seconds: f64,
     /// Writes of the last hour that were found.
     pub found: u64,
-    /// The share of them that was found within the goal; null where there were none.
-    pub in_time: Option<f64>,
+    /// The share of them that was found later than the goal; null where there were none.
+    pub late: Option<f64>,
     /// Half of those of the last five minutes were found within this many seconds; null where there were none.
     pub p50_seconds: Option<f64>,
     /// 99 of 100 were.
@@ -59,14 +59,8 @@ impl FoundSeries {
         let (in_time, late) = since(SLOTS as u64).fold((0, 0), |sum, slot| (sum.0 + slot.in_time, sum.1 + slot.late));
         let found: u64 = in_time + late;
         #[expect(clippy::cast_precision_loss, reason = "an hour's writes")]
-        let in_time = (found > 0).then(|| in_time as f64 / found as f64);
-        Freshness {
-            goal_seconds: goal.as_secs_f64(),
-            found,
-            in_time,
-            p50_seconds: recent.quantile(0.5),
-            p99_seconds: recent.quantile(0.99),
-        }
+        let late = (found > 0).then(|| late as f64 / found as f64);
+        Freshness { goal_seconds: goal.as_secs_f64(), found, late, p50_seconds: recent.quantile(0.5), p99_seconds: recent.quantile(0.99) }
     }
 }
 
@@ -78,17 +72,17 @@ mod tests {
     fn shares_are_of_an_hour_and_quantiles_of_five_minutes() {
         let goal = Duration::from_secs(5);
         let mut series = FoundSeries::default();
-        assert_eq!(series.now(0, goal).in_time, None);
+        assert_eq!(series.now(0, goal).late, None);
         series.found(0, Duration::from_secs(7), goal);
         for number in 0..3 {
             series.found(100 + number, Duration::from_millis(100), goal);
         }
         let now = series.now(105, goal);
-        assert_eq!((now.found, now.in_time), (4, Some(0.75)));
+        assert_eq!((now.found, now.late), (4, Some(0.25)));
         assert!(now.p99_seconds.unwrap() < 0.2, "{now:?}");
         let later = series.now(370, goal);
         assert_eq!((later.found, later.p50_seconds), (3, None));
         series.found(1_000, goal, goal);
-        assert_eq!((series.0.len(), series.now(1_000, goal).in_time), (1, Some(1.0)));
+        assert_eq!((series.0.len(), series.now(1_000, goal).late), (1, Some(0.0)));
     }
 }

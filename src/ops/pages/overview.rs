@@ -96,7 +96,6 @@ fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> V
         tile("In flight", flying.grouped(), |slot| Some(slot.in_flight as f64)),
         tile("Jobs per second", pace.rate(), |slot| Some(slot.done + slot.skipped)),
         tile("Lag p99, 5 min", slowest.seconds(), |slot| slot.lag_p99_seconds),
-        Tile { name: "Write to found p99", value: status.freshness.p99_seconds.seconds(), spark: None },
         tile("Poisoned", poisoned.grouped(), |slot| Some(slot.poisoned)),
         Tile { name: "Requests/s", value: requests.rate(), spark: None },
         Tile { name: "Cost a day", value: status.costs.per_day.dollars(), spark: None },
