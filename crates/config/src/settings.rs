@@ -32,6 +32,17 @@ const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_tok
 
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
+/// Retry policies by name: the three of the design guide for scalable tables, the exponential one with its numbers.
+const RETRY_POLICIES: [(&str, RetryPolicy); 3] = [
+    ("none", retry(Duration::ZERO, Duration::ZERO, Duration::ZERO, 1)),
+    ("fixed", retry(Duration::from_secs(2), Duration::ZERO, Duration::from_secs(2), 4)),
+    ("exponential", retry(Duration::from_secs(3), Duration::from_secs(30), Duration::from_secs(90), 4)),
+];
+
+const fn retry(min: Duration, base: Duration, max: Duration, attempts: u32) -> RetryPolicy {
+    RetryPolicy { backoff: Backoff { min, base, max }, attempts }
+}
+
 /// Reads `[worker]` and `[freshness]`.
 /// `polled` is how many queues an idle worker asks at its slowest pace.
 pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> {
@@ -45,8 +56,7 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
     let poll = poll(&section, polled);
-    let storage_retry = backoff(&section, "storage_retry", MS, Duration::from_mins(5), &["attempts"]);
-    let attempts = section.section("storage_retry").and_then(|section| section.integer("attempts", 1..=20));
+    let storage_retry = storage_retry(&section);
     let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
     section.finish();
     let freshness = root.section("freshness")?;
@@ -74,10 +84,21 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
         give_up_after: give_up_after?,
         drain: drain?,
         poll: poll?,
-        storage_retry: RetryPolicy { backoff: storage_retry?, attempts: attempts? },
+        storage_retry: storage_retry?,
         memory: memory?,
         freshness_goal: freshness_goal?,
     })
+}
+
+/// The retry of a storage request: a policy by its name, or the numbers of the formula.
+fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
+    const KEY: &str = "storage_retry";
+    if parent.glance(KEY).is_some() {
+        return parent.word(KEY, &RETRY_POLICIES);
+    }
+    let backoff = backoff(parent, KEY, MS, Duration::from_mins(5), &["attempts"]);
+    let attempts = parent.section(KEY).and_then(|section| section.integer("attempts", 1..=20));
+    Some(RetryPolicy { backoff: backoff?, attempts: attempts? })
 }
 
 fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Duration, beside: &[&'static str]) -> Option<Backoff> {

@@ -107,6 +107,12 @@ fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
     };
     assert_eq!(waits(&worker.storage_retry.backoff, worker.storage_retry.attempts - 1), [2.0, 5.0, 10.0, 20.0]);
     assert_eq!(waits(&worker.retry_delay, 3), [33.0, 90.0, 90.0]);
+    for (name, named) in [("none", &[][..]), ("fixed", &[2.0; 3]), ("exponential", &[33.0, 90.0, 90.0])] {
+        let retry = load_text(&format!("[worker]\nstorage_retry = {name:?}")).unwrap().settings.worker.storage_retry;
+        assert_eq!(waits(&retry.backoff, retry.attempts - 1), named, "{name}");
+    }
+    let unknown = load_text("[worker]\nstorage_retry = \"exponentail\"").unwrap_err().to_string();
+    assert!(unknown.contains("worker.storage_retry") && unknown.contains("exponential"), "{unknown}");
 }
 
 #[test]
