@@ -105,3 +105,22 @@ async fn an_entity_over_a_limit_is_not_sent() {
     let large = entity("p", "r").with("Big", "x".repeat(32_769));
     assert!(sent(|account| async move { account.tables.apply(&table(), &TableOperation::Insert(large)).await }).await.is_empty());
 }
+
+#[tokio::test]
+async fn rows_are_asked_for_with_no_more_metadata_than_their_types() {
+    let minimal = Some("application/json;odata=minimalmetadata");
+    let key = entity("p", "1").key;
+    let requests = sent(|account| async move {
+        let tables = &account.tables;
+        drop(tables.get(&table(), &key, None).await);
+        drop(tables.query(&table(), &Query::default()).await);
+        drop(tables.apply(&table(), &insert()).await);
+        drop(tables.apply(&table(), &TableOperation::InsertOrReplace(entity("p", "2"))).await);
+        drop(tables.create_table(&table()).await);
+    })
+    .await;
+    assert_eq!(requests.len(), 5);
+    for request in &requests {
+        assert_eq!(request.header("accept"), minimal, "{} {}", request.method, request.target);
+    }
+}
