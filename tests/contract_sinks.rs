@@ -11,7 +11,7 @@ use evenkeel::adapters::stack::decorate_sink;
 use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::model::{AccountName, CollectionName, DocumentKey, SinkDocument};
 use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink};
-use evenkeel::settings::{Backoff, RetryPolicy};
+use evenkeel::settings::{Backoff, RetryPolicy, SinkAuth};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -119,7 +119,7 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
 async fn a_wrong_key_is_refused_and_told_to_nobody() {
     let stub = stub();
     let mut service = stub.service(&name());
-    service.key = "not-the-key".into();
+    service.auth = SinkAuth::Key("not-the-key".into());
     assert!(!format!("{service:?}").contains("not-the-key"));
     let (class, text) = ends(search::connect(service).unwrap().as_ref(), write("a", "Ada")).await.unwrap_err();
     assert_eq!(class, ErrorClass::Unauthorised);

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use evenkeel::adapters::search::SearchService;
 use evenkeel::model::AccountName;
+use evenkeel::settings::SinkAuth;
 
 use super::stub::{Answer, Reply, Request, Stub};
 
@@ -103,7 +104,7 @@ impl SearchStub {
         SearchService {
             sink: sink.clone(),
             endpoint: self.endpoint().parse().unwrap(),
-            key: SecretString::from(KEY),
+            auth: SinkAuth::Key(SecretString::from(KEY)),
             key_field: KEY_FIELD.to_owned(),
         }
     }

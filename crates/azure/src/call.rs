@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::classify::{self, CallKind};
 use super::refusal::Refusal;
 use super::scrub::Scrubber;
+use super::settings::{AzureAccount, Credential};
 use super::transport::{self, HttpAnswer, HttpFault};
+use crate::identity::roles;
 use evenkeel_model::model::{AccountName, ETag};
 use evenkeel_model::ports::error::Cause;
 use evenkeel_model::ports::{ErrorClass, StoreError, Subject, What};
@@ -15,6 +17,8 @@ use evenkeel_model::ports::{ErrorClass, StoreError, Subject, What};
 pub(super) struct Caller {
     account: AccountName,
     scrubber: Arc<Scrubber>,
+    /// The storage account's own name, where an identity signs in to it.
+    signed_in_to: Option<Arc<str>>,
 }
 
 /// A refusal or fault as an error's cause, kept for the details that `Display` of the error leaves out.
@@ -23,9 +27,10 @@ pub(super) struct Caller {
 struct Detail(String);
 
 impl Caller {
-    /// For calls to `account`; `scrubber` knows its secrets.
-    pub(super) fn new(account: AccountName, scrubber: Scrubber) -> Self {
-        Self { account, scrubber: Arc::new(scrubber) }
+    /// For calls to `account`.
+    pub(super) fn new(account: &AzureAccount) -> Self {
+        let signed_in_to = matches!(account.credential, Credential::Entra(_)).then(|| account.name.as_str().into());
+        Self { account: account.account.clone(), scrubber: Arc::new(Scrubber::new(account)), signed_in_to }
     }
 
     /// Runs a call of the client library. The answer is a 2xx one.
@@ -60,7 +65,12 @@ impl Caller {
         let class = classify::refused(operation, &refusal);
         // The service's message about a signature quotes it, and the text that was signed.
         let said = refusal.message.as_deref().filter(|_| class != ErrorClass::Unauthorised).map(|text| self.scrubber.clean(text));
-        let message = said.unwrap_or_else(|| default_message(class, refusal.status).to_owned());
+        let message = said.unwrap_or_else(|| match (&self.signed_in_to, class) {
+            (Some(name), ErrorClass::Unauthorised) => {
+                roles::refusal(refusal.status, roles::least(what.service()), &format!("the storage account {name}"))
+            }
+            _ => default_message(class, refusal.status).to_owned(),
+        });
         let error = self.error(class, operation, what, message).with_status(refusal.status, refusal.code).with_index(refusal.index);
         match refusal.request_id {
             Some(id) => error.with_cause(Detail(format!("the service refused the request {id}"))),

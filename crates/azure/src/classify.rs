@@ -175,6 +175,7 @@ pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClas
     match fault {
         HttpFault::Unsent(_) => ErrorClass::Permanent,
         HttpFault::Refused(_) => ErrorClass::Refused,
+        HttpFault::NoToken(error) => error.class(),
         HttpFault::Lost(_) => operation.unknown(),
         HttpFault::TooLong => match operation.effect {
             CallEffect::Read => ErrorClass::Permanent,

@@ -16,15 +16,26 @@ use super::ascii::Encoding;
 use super::blobs::AzureBlobs;
 use super::call::Caller;
 use super::queues::AzureQueues;
-use super::scrub::Scrubber;
 use super::settings::{AzureAccount, Credential};
 use super::tables::AzureTables;
 use super::transport::Transport;
+use crate::cloud::{Cloud, STORAGE_SCOPE};
+use crate::identity::TokenCache;
 use evenkeel_model::ports::{Account, Service};
 
 /// The libraries that log requests, their Authorization header included, at DEBUG. Hold them at INFO.
-pub const CHATTY_LOG_TARGETS: [&str; 8] =
-    ["azure_core", "azure_storage", "azure_data_tables", "azure_storage_queues", "azure_storage_blobs", "reqwest", "hyper", "hyper_util"];
+pub const CHATTY_LOG_TARGETS: [&str; 10] = [
+    "azure_core",
+    "azure_identity",
+    "azure_storage",
+    "azure_data_tables",
+    "azure_storage_queues",
+    "azure_storage_blobs",
+    "typespec_client_core",
+    "reqwest",
+    "hyper",
+    "hyper_util",
+];
 
 /// Why there is no connection to be had with these settings.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +50,20 @@ pub enum AzureConnectError {
 
 /// The stores of an account. Nothing is sent yet, so that a wrong key shows at the first request.
 pub fn connect(account: AzureAccount) -> Result<Account, AzureConnectError> {
-    let transport = Transport::new(&account).map_err(AzureConnectError::Client)?;
+    let tokens = match &account.credential {
+        Credential::Key(_) | Credential::Sas(_) => None,
+        Credential::Entra(identity) => {
+            let cloud = Cloud::or_public(&account.endpoints.table);
+            let tokens = TokenCache::of(identity, cloud, STORAGE_SCOPE, format!("[accounts.{}]", account.account));
+            Some(tokens.map_err(AzureConnectError::Client)?)
+        }
+    };
+    connect_with(account, tokens)
+}
+
+/// As [`connect`], with tokens from elsewhere.
+pub(crate) fn connect_with(account: AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Account, AzureConnectError> {
+    let transport = Transport::new(&account, tokens).map_err(AzureConnectError::Client)?;
     let options = |service| {
         let amend: Vec<Arc<dyn Policy>> = vec![Arc::new(Amend)];
         ClientOptions::default()
@@ -55,7 +79,7 @@ pub fn connect(account: AzureAccount) -> Result<Account, AzureConnectError> {
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
     let wire = if account.endpoints.are_azure() { Encoding::Utf8 } else { Encoding::Ascii };
-    let caller = Caller::new(account.account.clone(), Scrubber::new(&account));
+    let caller = Caller::new(&account);
     let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
         .client_options(options(Service::Table))
         .build();
@@ -77,5 +101,7 @@ fn credentials(account: &AzureAccount) -> Result<StorageCredentials, AzureConnec
     match &account.credential {
         Credential::Key(key) => Ok(StorageCredentials::access_key(account.name.clone(), Secret::new(key.expose_secret().to_owned()))),
         Credential::Sas(sas) => StorageCredentials::sas_token(sas.expose_secret()).map_err(|_| AzureConnectError::Sas),
+        // The transport adds the token, and replaces one that is refused.
+        Credential::Entra(_) => Ok(StorageCredentials::anonymous()),
     }
 }

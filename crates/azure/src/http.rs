@@ -2,11 +2,14 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::HeaderMap;
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Url};
+
+use crate::identity::{BearerToken, TokenCache, TokenError};
 
 /// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
 /// 5,000 blobs about 10 MiB; blobs are read in ranges smaller than this.
@@ -72,6 +75,8 @@ pub enum HttpFault {
     Lost(String),
     /// The answer is larger than is ever read.
     TooLong,
+    /// There is no token to send it with: nothing was sent.
+    NoToken(TokenError),
 }
 
 impl HttpFault {
@@ -80,6 +85,7 @@ impl HttpFault {
         match self {
             Self::Unsent(text) | Self::Refused(text) | Self::Lost(text) => text,
             Self::TooLong => "the answer is longer than is ever read (64 MiB)",
+            Self::NoToken(error) => error.text(),
         }
     }
 }
@@ -89,6 +95,7 @@ impl HttpFault {
 pub struct Exchange {
     client: reqwest::Client,
     timeout: Duration,
+    tokens: Option<Arc<TokenCache>>,
 }
 
 impl Exchange {
@@ -106,11 +113,32 @@ impl Exchange {
             Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
             Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
         };
-        Ok(Self { client: builder.build()?, timeout })
+        Ok(Self { client: builder.build()?, timeout, tokens: None })
     }
 
-    /// Sends one request, once.
+    /// One whose requests carry a token.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Option<Arc<TokenCache>>) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// Sends one request: once, or once more with another token where the service refused the first, and so executed nothing.
     pub async fn send(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<HttpAnswer, HttpFault> {
+        let Some(tokens) = &self.tokens else { return self.send_once(method, url, headers, body).await };
+        let with = |token: &BearerToken| {
+            let mut headers = headers.clone();
+            headers.insert(AUTHORIZATION, token.header());
+            self.send_once(method.clone(), url.clone(), headers, body.clone())
+        };
+        let token = tokens.token().await.map_err(HttpFault::NoToken)?;
+        let answer = with(&token).await?;
+        match if answer.status == 401 { tokens.in_place_of(&token).await } else { None } {
+            Some(other) => with(&other).await,
+            None => Ok(answer),
+        }
+    }
+
+    async fn send_once(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<HttpAnswer, HttpFault> {
         let extra = u64::try_from(body.len() / UPLOAD_BYTES_PER_SECOND).unwrap_or(u64::MAX);
         let timeout = self.timeout.saturating_add(Duration::from_secs(extra));
         let composed = self.client.request(method, url).headers(headers).timeout(timeout).body(body);

@@ -20,10 +20,10 @@
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_model::ports::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
-//! Beside them: [`files`], folders that are mounted; [`search`], Azure AI Search; [`layer`], what every decorator of a port is made of;
+//! Beside them: [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`layer`], what every decorator of a port is made of;
 //! [`retry`], the one that repeats requests; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
 //!
-//! Invariants: nothing is sent twice (retries are a decorator's task); nothing that breaks a limit is
+//! Invariants: nothing is sent twice (retries are a decorator's task), but for a request whose token the service refused (401); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
 //! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
 //! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
@@ -38,11 +38,13 @@ mod block_list;
 mod call;
 pub mod check;
 mod classify;
+mod cloud;
 mod connect;
 pub mod connection_string;
 pub mod files;
 pub mod http;
 mod http_date;
+pub mod identity;
 pub mod layer;
 mod listing;
 mod messages;

@@ -22,6 +22,8 @@ impl Scrubber {
                 let signatures = decoded.filter(|(name, _)| name == "sig").map(|(_, value)| SecretString::from(value.into_owned()));
                 std::iter::once(sas.clone()).chain(signatures).collect()
             }
+            // Tokens are hidden by their mark below; what they are requested with never reaches a storage service.
+            Credential::Entra(_) => Vec::new(),
         };
         Self { secrets }
     }
@@ -34,7 +36,7 @@ impl Scrubber {
                 text = text.replace(secret, MASK);
             }
         }
-        hide_after(&hide_after(&text, "sig="), "SharedKey ")
+        ["sig=", "SharedKey ", "Bearer "].into_iter().fold(text, |text, mark| hide_after(&text, mark))
     }
 }
 
@@ -59,9 +61,12 @@ mod tests {
     #[test]
     fn secrets_and_signatures_are_hidden() {
         let scrubber = Scrubber { secrets: vec![SecretString::from("S3cret=="), SecretString::from("")] };
-        let text = "key S3cret== in https://h/q?sv=1&sig=abc%2B&se=2 and sig='x' Authorization: SharedKey a:b c";
+        let text = "key S3cret== in https://h/q?sv=1&sig=abc%2B&se=2 and sig='x' Authorization: SharedKey a:b c or Bearer ey.J d";
         let clean = scrubber.clean(text);
-        assert_eq!(clean, "key (secret) in https://h/q?sv=1&sig=(secret)&se=2 and sig=(secret)'x' Authorization: SharedKey (secret) c");
+        assert_eq!(
+            clean,
+            "key (secret) in https://h/q?sv=1&sig=(secret)&se=2 and sig=(secret)'x' Authorization: SharedKey (secret) c or Bearer (secret) d"
+        );
         assert_eq!(scrubber.clean("nothing to hide"), "nothing to hide");
     }
 }

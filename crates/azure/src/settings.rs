@@ -1,5 +1,6 @@
 //! A storage account: its name in the configuration, the endpoints of its services, and its credential.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -7,9 +8,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::{Host, Url};
 
+use crate::cloud::Cloud;
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::Service;
-use evenkeel_model::settings::{self, AzureAuth};
+use evenkeel_model::settings::{self, AzureAuth, Identity};
 
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]
@@ -27,13 +29,15 @@ pub struct AzureAccount {
     pub timeouts: Timeouts,
 }
 
-/// Credential of an account. Entra ID is not supported by this version.
+/// Credential of an account.
 #[derive(Debug, Clone)]
 pub enum Credential {
     /// An account key, Base64. It can do everything, so prefer a signature.
     Key(SecretString),
     /// A shared access signature: the query string, without the question mark.
     Sas(SecretString),
+    /// An identity of Entra ID, with tokens for requests.
+    Entra(Arc<Identity>),
 }
 
 /// Where the services of an account are, without trailing slashes.
@@ -108,6 +112,9 @@ pub enum SettingsError {
     /// An endpoint that is no plain http or https address.
     #[error("the {} endpoint is not a plain http:// or https:// address without query, user and password", .0.name())]
     Endpoint(Service),
+    /// A token that would go over the network unencrypted.
+    #[error("the {} endpoint is asked over http: everybody on the way would read the token; expected https", .0.name())]
+    Unencrypted(Service),
     /// A protocol other than http and https.
     #[error("DefaultEndpointsProtocol is neither http nor https")]
     Protocol,
@@ -125,6 +132,9 @@ impl AzureAccount {
             AzureAuth::ConnectionString(text) => Self::from_connection_string(account, text),
             AzureAuth::Key { account: name, key, endpoints } => Self::with_key(account, name, key, &endpoints.into()),
             AzureAuth::Sas { account: name, token, endpoints } => Self::with_sas(account, name, token, &endpoints.into()),
+            AzureAuth::Entra { account: name, identity, endpoints } => {
+                Self::with_identity(account, name, Arc::clone(identity), &endpoints.into())
+            }
         }
     }
 
@@ -144,6 +154,21 @@ impl AzureAccount {
     /// An account by its name and a shared access signature, with or without its question mark.
     pub fn with_sas(account: AccountName, name: &str, sas: &SecretString, overrides: &EndpointOverrides) -> Result<Self, SettingsError> {
         Self::new(account, name, sas_credential(sas.expose_secret())?, overrides, "https")
+    }
+
+    /// An account by its name and an identity of Entra ID. Its tokens go to encrypted endpoints alone, or to this machine.
+    pub fn with_identity(
+        account: AccountName,
+        name: &str,
+        identity: Arc<Identity>,
+        overrides: &EndpointOverrides,
+    ) -> Result<Self, SettingsError> {
+        let account = Self::new(account, name, Credential::Entra(identity), overrides, "https")?;
+        let ServiceEndpoints { table, queue, blob } = &account.endpoints;
+        let endpoints = [(table, Service::Table), (queue, Service::Queue), (blob, Service::Blob)];
+        let plain = endpoints.into_iter().find(|(url, _)| url.scheme() == "http" && !is_local(url)).map(|(_, service)| service);
+        plain.map_or(Ok(()), |service| Err(SettingsError::Unencrypted(service)))?;
+        Ok(account)
     }
 
     /// With other timeouts.
@@ -192,11 +217,7 @@ impl ServiceEndpoints {
 
     /// Whether all of them belong to a cloud of Azure, and not to an emulator or a custom name.
     pub(super) fn are_azure(&self) -> bool {
-        const CLOUDS: [&str; 5] =
-            [".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net", ".core.cloudapi.de", ".storage.azure.net"];
-        [&self.table, &self.queue, &self.blob]
-            .into_iter()
-            .all(|url| url.host_str().is_some_and(|host| CLOUDS.iter().any(|cloud| host.ends_with(cloud))))
+        [&self.table, &self.queue, &self.blob].into_iter().all(|url| Cloud::of(url).is_some())
     }
 }
 
@@ -226,14 +247,18 @@ fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
 
 /// Cosmos DB's own domains, and the port of its emulator's table endpoint.
 fn is_cosmos(url: &Url) -> bool {
-    let local = match url.host() {
+    (is_local(url) && url.port() == Some(8902))
+        || url.host_str().is_some_and(|host| [".cosmos.azure.com", ".cosmosdb.azure.com"].iter().any(|domain| host.ends_with(domain)))
+}
+
+/// Whether an address is one of this machine.
+fn is_local(url: &Url) -> bool {
+    match url.host() {
         Some(Host::Domain(domain)) => domain == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
-    };
-    (local && url.port() == Some(8902))
-        || url.host_str().is_some_and(|host| [".cosmos.azure.com", ".cosmosdb.azure.com"].iter().any(|domain| host.ends_with(domain)))
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::http_date;
 use super::settings::AzureAccount;
 use crate::http::{Exchange, Far};
 pub(super) use crate::http::{HttpAnswer, HttpFault};
+use crate::identity::TokenCache;
 use evenkeel_model::ports::{Service, ServiceClocks};
 
 /// Monotonic time, the same for all accounts of the process.
@@ -81,10 +82,10 @@ pub(super) struct ServiceTransport {
 }
 
 impl Transport {
-    /// A client for the endpoints of `account`.
-    pub(super) fn new(account: &AzureAccount) -> Result<Self, reqwest::Error> {
+    /// A client for the endpoints of `account`, whose requests carry `tokens` where there are any.
+    pub(super) fn new(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Self, reqwest::Error> {
         let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
-        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?;
+        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?.with_tokens(tokens);
         Ok(Self { exchange: Arc::new(exchange), clocks: Arc::default() })
     }
 

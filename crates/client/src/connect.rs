@@ -95,6 +95,13 @@ mod tests {
     }
 
     #[test]
+    fn an_account_is_opened_by_an_identity_and_no_token_is_requested() {
+        let keys = ["kind=azure", "auth=entra", "name=contoso", "credential=managed_identity"].map(|key| format!("accounts.main.{key}"));
+        let client = connect(&request(&keys.each_ref().map(String::as_str)));
+        assert!(client.is_ok(), "{}", client.unwrap_err());
+    }
+
+    #[test]
     fn an_embedded_store_is_refused_by_its_name() {
         let error = connect(&request(&[])).unwrap_err();
         assert!(matches!(error, ConnectError::Embedded(ref name) if *name == AccountName::main()), "{error}");

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use secrecy::ExposeSecret as _;
 use url::{Host, Url};
 
+use super::identity;
 use super::request::AccountCheck;
 use super::secret::SecretKeys;
 use super::section::{Reported, Section};
@@ -58,13 +59,17 @@ fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>
     }
     let kind = section.word("kind", &[("embedded", Backend::Embedded), ("azure", Backend::Azure)]);
     section.also_known(&["auth"]);
-    for keys in [&EMBEDDED_KEYS[..], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS] {
+    for keys in [&EMBEDDED_KEYS[..], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS] {
         section.also_known(keys);
     }
     section.finish();
     let kind = match kind? {
         Backend::Embedded => {
-            refuse_others(section, "kind", "kind = \"embedded\"", &[&["auth"], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            section.refuse(
+                "kind",
+                "kind = \"embedded\"",
+                &[&["auth"], &CONNECTION_STRING_KEYS, &NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS],
+            );
             let path = section.required_text("path", "the path of a database file, such as \"data/evenkeel.db\"")?;
             if path.trim().is_empty() {
                 section.error("path", "expected the path of a database file, such as \"data/evenkeel.db\", found an empty string");
@@ -73,13 +78,14 @@ fn account(name: AccountName, section: &Section<'_>, check: Option<AccountCheck>
             AccountKind::Embedded { path: PathBuf::from(path) }
         }
         Backend::Azure => {
-            refuse_others(section, "kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
+            section.refuse("kind", "kind = \"azure\"", &[&EMBEDDED_KEYS]);
             let auth = azure(section)?;
             if let Some(Err(problem)) = check.map(|check| check(&name, &auth)) {
                 let keys: &[&'static str] = match auth {
                     AzureAuth::ConnectionString(_) => &CONNECTION_STRING_KEYS,
                     AzureAuth::Key { .. } => &KEY_KEYS,
                     AzureAuth::Sas { .. } => &SAS_KEYS,
+                    AzureAuth::Entra { .. } => &NAMED_KEYS,
                 };
                 section.error(given(section, keys), problem);
                 return None;
@@ -95,7 +101,7 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     let auth = if section.has("auth") { section.word("auth", &words)? } else { Auth::ConnectionString };
     match auth {
         Auth::ConnectionString => {
-            refuse_others(section, "auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            section.refuse("auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS]);
             let secret = CONNECTION_STRING.required(section, "a connection string")?;
             let key = given(section, &CONNECTION_STRING_KEYS);
             let parts = ConnectionString::parse(secret.expose_secret()).map_err(|problem| section.error(key, problem)).ok()?;
@@ -105,31 +111,19 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             Some(AzureAuth::ConnectionString(secret))
         }
         Auth::Key => {
-            refuse_others(section, "auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS]);
+            section.refuse("auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS, &identity::KEYS]);
             let (account, endpoints, key) = (storage_name(section), endpoints(section), KEY.required(section, "an account key in Base64"));
             Some(AzureAuth::Key { account: account?, key: key?, endpoints: endpoints? })
         }
         Auth::Sas => {
-            refuse_others(section, "auth", "auth = \"sas\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS]);
+            section.refuse("auth", "auth = \"sas\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &identity::KEYS]);
             let (account, endpoints, token) = (storage_name(section), endpoints(section), SAS.required(section, "an account SAS"));
             Some(AzureAuth::Sas { account: account?, token: token?, endpoints: endpoints? })
         }
         Auth::Entra => {
-            section.error(
-                "auth",
-                "\"entra\" is not supported by this version of evenkeel; expected \"connection_string\", \"key\" or \"sas\"",
-            );
-            None
-        }
-    }
-}
-
-/// Keys that have no meaning beside this choice are mistakes where they were written along with it or later. Where
-/// they come from a lower layer, the choice overrides them.
-fn refuse_others(section: &Section<'_>, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
-    for key in others.iter().flat_map(|keys| keys.iter()) {
-        if section.has(key) && section.rank(key) >= section.rank(choice) && section.has(choice) {
-            section.error(key, format!("has no meaning with {chosen}"));
+            section.refuse("auth", "auth = \"entra\"", &[&CONNECTION_STRING_KEYS, &KEY_KEYS, &SAS_KEYS]);
+            let (account, endpoints, identity) = (storage_name(section), endpoints(section), identity::read(section));
+            Some(AzureAuth::Entra { account: account?, identity: identity?, endpoints: endpoints? })
         }
     }
 }

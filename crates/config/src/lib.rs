@@ -27,6 +27,7 @@ mod dated_rules;
 mod defaults;
 mod duplicate;
 mod finding;
+mod identity;
 mod kinds;
 mod layers;
 mod levels;

@@ -360,6 +360,16 @@ impl<'a> Section<'a> {
         self.table.get(key).and_then(|node| node.origin.as_ref()).map_or(0, |origin| origin.rank)
     }
 
+    /// Keys that have no meaning beside a choice are mistakes where they were written along with it or later. Where they come from a
+    /// lower layer, the choice overrides them.
+    pub(super) fn refuse(&self, choice: &'static str, chosen: &str, others: &[&[&'static str]]) {
+        for key in others.iter().flat_map(|keys| keys.iter()) {
+            if self.has(key) && self.rank(key) >= self.rank(choice) && self.has(choice) {
+                self.error(key, format!("has no meaning with {chosen}"));
+            }
+        }
+    }
+
     /// Takes notice of keys without reading them.
     pub(super) fn also_known(&self, keys: &[&'static str]) {
         self.known.borrow_mut().extend(keys);

@@ -2,14 +2,22 @@
 
 use url::Url;
 
+use super::identity;
 use super::secret::SecretKeys;
 use super::section::Section;
 use evenkeel_model::model::{AccountName, limits};
-use evenkeel_model::settings::SinkSettings;
+use evenkeel_model::settings::{SinkAuth, SinkSettings};
 
 const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
+const KEY_KEYS: [&str; 3] = [KEY.inline, KEY.env, KEY.file];
 /// The field of an index that is its key, where nothing is said.
 const KEY_FIELD: &str = "id";
+
+#[derive(Clone, Copy)]
+enum SearchAuth {
+    Key,
+    Entra,
+}
 
 /// Reads every sink. `None` in place of one with a mistake.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<(AccountName, Option<SinkSettings>)> {
@@ -33,11 +41,27 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     let kind = section.word("kind", &[("search", ())]);
     let endpoint =
         section.required("endpoint", "the address of a search service, such as \"https://contoso.search.windows.net\"", endpoint);
-    let key = KEY.required(section, "an admin key of the search service");
+    let auth = auth(section);
     let key_field = if section.has("key_field") { section.parsed("key_field", field_name) } else { Some(KEY_FIELD.to_owned()) };
     section.finish();
     kind?;
-    Some(SinkSettings { name, endpoint: endpoint?, key: key?, key_field: key_field? })
+    Some(SinkSettings { name, endpoint: endpoint?, auth: auth?, key_field: key_field? })
+}
+
+fn auth(section: &Section<'_>) -> Option<SinkAuth> {
+    section.also_known(&KEY_KEYS);
+    section.also_known(&identity::KEYS);
+    let words = [("key", SearchAuth::Key), ("entra", SearchAuth::Entra)];
+    match if section.has("auth") { section.word("auth", &words)? } else { SearchAuth::Key } {
+        SearchAuth::Key => {
+            section.refuse("auth", "auth = \"key\"", &[&identity::KEYS]);
+            KEY.required(section, "an admin key of the search service").map(SinkAuth::Key)
+        }
+        SearchAuth::Entra => {
+            section.refuse("auth", "auth = \"entra\"", &[&KEY_KEYS]);
+            identity::read(section).map(SinkAuth::Entra)
+        }
+    }
 }
 
 /// Checks an address. The message never repeats it, since people paste keys into it.
@@ -50,7 +74,7 @@ fn endpoint(text: &str) -> Result<Url, String> {
     }
     let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
     if url.scheme() == "http" && !local {
-        return Err(format!("{EXPECTED}: over http everybody on the way would read the key"));
+        return Err(format!("{EXPECTED}: over http everybody on the way would read the credential"));
     }
     Ok(url)
 }

@@ -10,6 +10,7 @@ use evenkeel_model::model::{AccountName, TableName, ViewName};
 use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, OpenReads};
 
 mod accidents;
+mod identities;
 
 /// A folder with some files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -517,7 +518,7 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
             "accounts.main.key: has no meaning with auth = \"connection_string\"",
         ),
         ("connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"", "accounts.main.path: has no meaning with kind = \"azure\""),
-        ("auth = \"entra\"", "\"entra\" is not supported by this version of evenkeel"),
+        ("auth = \"entra\"\nkey = \"topsecret\"", "accounts.main.key: has no meaning with auth = \"entra\""),
         (
             "connection_string = \"AccountName=a;AccountKey=topsecret;TableEndpoint=https://a.table.cosmosdb.azure.com:443/\"",
             "does not sort rows by key",
@@ -820,7 +821,7 @@ fn search_indexes_are_read_and_their_mistakes_found() {
     for (right, wrong, expected) in [
         ("sink = \"catalog\"", "sink = \"catalogue\"", "did you mean \"catalog\"?"),
         ("kind = \"search\"", "kind = \"solr\"", "expected \"search\""),
-        ("https://contoso", "http://contoso", "would read the key"),
+        ("https://contoso", "http://contoso", "would read the credential"),
         ("windows.net\"", "windows.net?key=secret\"", "without query or user"),
         ("key_env = \"SEARCH\"", "", "an admin key of the search service"),
         ("key_env = \"SEARCH\"", "key_env = \"SEARCH\"\nkey_field = \"1\"", "\"1\" is not a field's name"),

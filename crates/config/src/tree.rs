@@ -94,7 +94,7 @@ pub struct Effective {
 }
 
 /// Keys of secrets, wherever they stand.
-const SECRETS: [&str; 4] = ["connection_string", "key", "sas", "token"];
+const SECRETS: [&str; 5] = ["client_secret", "connection_string", "key", "sas", "token"];
 
 /// The leaves of a configuration, in the order of their keys.
 pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {

@@ -52,6 +52,7 @@ pub(super) const fn faulted(effect: SearchEffect, fault: &HttpFault) -> ErrorCla
     match fault {
         HttpFault::Unsent(_) => ErrorClass::Permanent,
         HttpFault::Refused(_) => ErrorClass::Refused,
+        HttpFault::NoToken(error) => error.class(),
         HttpFault::Lost(_) | HttpFault::TooLong => effect.unknown(),
     }
 }

@@ -13,8 +13,10 @@ use url::Url;
 use super::answer::{self, DocumentResult, SearchEffect};
 use super::service::SearchService;
 use crate::http::{Exchange, HttpAnswer};
+use crate::identity::roles;
 use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument, limits};
-use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Service, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::settings::SinkAuth;
 
 /// The version of the service's interface.
 const API_VERSION: &str = "2024-07-01";
@@ -54,15 +56,24 @@ impl Indexes {
     }
 
     fn error(&self, call: &Call, class: ErrorClass, message: &str) -> StoreError {
-        let message =
-            if message.contains(self.service.key.expose_secret()) { "its message holds the key, and is not shown" } else { message };
+        let message = match &self.service.auth {
+            SinkAuth::Key(key) if message.contains(key.expose_secret()) => "its message holds the key, and is not shown",
+            SinkAuth::Key(_) | SinkAuth::Entra(_) => message,
+        };
         StoreError::new(class, call.operation, Subject { account: self.service.sink.clone(), what: call.what.clone() }, message)
     }
 
     fn refused(&self, call: &Call, answer: &HttpAnswer) -> StoreError {
         let class = answer::refused(call.effect, answer);
         let said = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
-        let message = said.unwrap_or_else(|| default_message(class).to_owned());
+        let message = said.unwrap_or_else(|| match (&self.service.auth, class) {
+            (SinkAuth::Entra(_), ErrorClass::Unauthorised) => {
+                // Documents are data; what describes an index is an object of the service.
+                let role = if call.operation == DESCRIBE { "Search Service Contributor" } else { roles::least(Service::Search) };
+                roles::refusal(answer.status, role, &format!("the search service {}", self.service.endpoint))
+            }
+            _ => default_message(class).to_owned(),
+        });
         self.error(call, class, &message).with_status(answer.status, None)
     }
 

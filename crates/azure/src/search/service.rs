@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderValue};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::index::Indexes;
+use crate::cloud::Cloud;
 use crate::http::{Exchange, Far};
+use crate::identity::TokenCache;
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::Sink;
-use evenkeel_model::settings::SinkSettings;
+use evenkeel_model::settings::{SinkAuth, SinkSettings};
 
-/// Endings of the services' own addresses.
-const CLOUDS: [&str; 3] = [".search.windows.net", ".search.azure.cn", ".search.azure.us"];
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a whole request; longer where much is sent.
@@ -27,16 +27,16 @@ pub struct SearchService {
     pub sink: AccountName,
     /// Where it is: `https://contoso.search.windows.net`.
     pub endpoint: Url,
-    /// One of its admin keys.
-    pub key: SecretString,
+    /// How to sign in to it.
+    pub auth: SinkAuth,
     /// The field that is the key in every index.
     pub key_field: String,
 }
 
 impl From<SinkSettings> for SearchService {
     fn from(settings: SinkSettings) -> Self {
-        let SinkSettings { name: sink, endpoint, key, key_field } = settings;
-        Self { sink, endpoint, key, key_field }
+        let SinkSettings { name: sink, endpoint, auth, key_field } = settings;
+        Self { sink, endpoint, auth, key_field }
     }
 }
 
@@ -53,17 +53,28 @@ pub enum SearchError {
 
 /// The indexes of a service. Nothing is sent yet, so that a wrong key shows at the first request.
 pub fn connect(service: SearchService) -> Result<Arc<dyn Sink>, SearchError> {
-    let far = match service.endpoint.host_str() {
-        Some(host) if CLOUDS.iter().any(|cloud| host.ends_with(cloud)) => Far::Azure,
-        _ => Far::Local,
+    let tokens = match &service.auth {
+        SinkAuth::Key(_) => None,
+        SinkAuth::Entra(identity) => {
+            let cloud = Cloud::or_public(&service.endpoint);
+            Some(TokenCache::of(identity, cloud, cloud.search_scope, format!("[sinks.{}]", service.sink)).map_err(SearchError::Client)?)
+        }
     };
-    let mut key = HeaderValue::from_str(service.key.expose_secret().trim()).map_err(|_| SearchError::Key)?;
-    key.set_sensitive(true);
+    connect_with(service, tokens)
+}
+
+/// As [`connect`], with tokens from elsewhere.
+pub(crate) fn connect_with(service: SearchService, tokens: Option<Arc<TokenCache>>) -> Result<Arc<dyn Sink>, SearchError> {
+    let far = if Cloud::of(&service.endpoint).is_some() { Far::Azure } else { Far::Local };
     let mut headers = HeaderMap::new();
-    headers.insert("api-key", key);
+    if let SinkAuth::Key(key) = &service.auth {
+        let mut key = HeaderValue::from_str(key.expose_secret().trim()).map_err(|_| SearchError::Key)?;
+        key.set_sensitive(true);
+        headers.insert("api-key", key);
+    }
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     headers.insert("accept", HeaderValue::from_static("application/json"));
     headers.insert("user-agent", HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))));
-    let exchange = Exchange::new(far, CONNECT, REQUEST).map_err(SearchError::Client)?;
+    let exchange = Exchange::new(far, CONNECT, REQUEST).map_err(SearchError::Client)?.with_tokens(tokens);
     Ok(Arc::new(Indexes { service, headers, exchange }))
 }

@@ -135,7 +135,7 @@ fn credentials_are_checked_by_the_one_who_opens_the_account() {
     fn refuse(_: &AccountName, auth: &AzureAuth) -> Result<(), String> {
         match auth {
             AzureAuth::ConnectionString(_) => Err("no key".to_owned()),
-            AzureAuth::Key { .. } | AzureAuth::Sas { .. } => Ok(()),
+            AzureAuth::Key { .. } | AzureAuth::Sas { .. } | AzureAuth::Entra { .. } => Ok(()),
         }
     }
     let folder = folder(&[("default.toml", "[accounts.main]\nkind = \"azure\"\nconnection_string_env = \"C\"\n")]);

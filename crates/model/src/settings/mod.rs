@@ -4,10 +4,12 @@
 //! no text formats, no secrets in `Debug`.
 
 mod backoff;
+mod identity;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -16,6 +18,7 @@ use url::Url;
 use crate::model::{AccountName, CatalogOwner, QueueName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
+pub use identity::{Application, EntraCredential, Identity};
 
 /// All settings beside the catalog.
 #[derive(Debug, Clone)]
@@ -54,10 +57,19 @@ pub struct SinkSettings {
     pub name: AccountName,
     /// Where the service is: `https://contoso.search.windows.net`.
     pub endpoint: Url,
-    /// One of its admin keys.
-    pub key: SecretString,
+    /// How to sign in to it.
+    pub auth: SinkAuth,
     /// The field that is the key of every index of it.
     pub key_field: String,
+}
+
+/// How to sign in to a search service.
+#[derive(Debug, Clone)]
+pub enum SinkAuth {
+    /// One of its admin keys.
+    Key(SecretString),
+    /// By an identity of Entra ID.
+    Entra(Arc<Identity>),
 }
 
 /// Where an account lives.
@@ -92,6 +104,15 @@ pub enum AzureAuth {
         account: String,
         /// The token, with or without a leading `?`.
         token: SecretString,
+        /// Endpoints other than Azure's public ones.
+        endpoints: Endpoints,
+    },
+    /// The account's name and an identity of Entra ID.
+    Entra {
+        /// The storage account's own name.
+        account: String,
+        /// The identity.
+        identity: Arc<Identity>,
         /// Endpoints other than Azure's public ones.
         endpoints: Endpoints,
     },

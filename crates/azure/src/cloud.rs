@@ -1,0 +1,63 @@
+//! The clouds of Azure: by the endings of their services' addresses, where they issue tokens, and for which audience.
+
+use url::Url;
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cloud {
+    /// Endings of the addresses of storage accounts and search services.
+    domains: &'static [&'static str],
+    /// Where tokens are requested.
+    pub(crate) authority: &'static str,
+    /// The scope of tokens for search services.
+    pub(crate) search_scope: &'static str,
+}
+
+/// The scope of tokens for storage accounts, in every cloud ("Authorize with Microsoft Entra ID", resource scope).
+pub(crate) const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
+
+const CLOUDS: [Cloud; 3] = [
+    Cloud {
+        domains: &[".core.windows.net", ".storage.azure.net", ".search.windows.net"],
+        authority: "https://login.microsoftonline.com",
+        search_scope: "https://search.azure.com/.default",
+    },
+    Cloud {
+        domains: &[".core.chinacloudapi.cn", ".search.azure.cn"],
+        authority: "https://login.chinacloudapi.cn",
+        search_scope: "https://search.azure.cn/.default",
+    },
+    Cloud {
+        domains: &[".core.usgovcloudapi.net", ".search.azure.us"],
+        authority: "https://login.microsoftonline.us",
+        search_scope: "https://search.azure.us/.default",
+    },
+];
+
+impl Cloud {
+    /// The cloud that an endpoint belongs to; none for an emulator or a custom name.
+    pub(crate) fn of(endpoint: &Url) -> Option<&'static Self> {
+        let host = endpoint.host_str()?;
+        CLOUDS.iter().find(|cloud| cloud.domains.iter().any(|domain| host.ends_with(domain)))
+    }
+
+    /// As [`of`](Self::of); the public one for custom names.
+    pub(crate) fn or_public(endpoint: &Url) -> &'static Self {
+        Self::of(endpoint).unwrap_or(&CLOUDS[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn national_clouds_have_authorities_and_audiences_of_their_own() {
+        let cloud = |text: &str| Cloud::or_public(&Url::parse(text).unwrap());
+        assert_eq!(cloud("https://contoso.table.core.chinacloudapi.cn").authority, "https://login.chinacloudapi.cn");
+        assert_eq!(cloud("https://contoso.search.azure.us").search_scope, "https://search.azure.us/.default");
+        assert_eq!(cloud("https://contoso.z1.table.storage.azure.net").authority, "https://login.microsoftonline.com");
+        assert_eq!(cloud("https://tables.example.com").search_scope, "https://search.azure.com/.default");
+        assert_eq!(Cloud::of(&Url::parse("http://127.0.0.1:10002/devstoreaccount1").unwrap()), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Why there is no token.
+
+use std::error::Error;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::http::{HttpAnswer, HttpFault};
+use evenkeel_model::ports::ErrorClass;
+
+/// Longest message that is passed on, in characters.
+const MESSAGE_CHARS: usize = 300;
+
+/// Why there is no token. The text holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct TokenError {
+    text: String,
+    class: ErrorClass,
+}
+
+impl TokenError {
+    /// The endpoint refused, or could not answer.
+    pub(super) fn answered(host: &str, answer: &HttpAnswer) -> Self {
+        let retry_after = answer.header("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+        let class = match answer.status {
+            // IMDS answers 404 and 410 while it is being updated ("How to use managed identities to acquire an access token", errors).
+            404 | 408 | 410 | 429 | 500..=599 => ErrorClass::Transient { retry_after },
+            _ => ErrorClass::Unauthorised,
+        };
+        let said = said(&answer.body).map(|text| format!(": {text}")).unwrap_or_default();
+        Self { text: format!("{host} answered {}{said}", answer.status), class }
+    }
+
+    /// There is no whole answer.
+    pub(super) fn unreachable(host: &str, fault: &HttpFault) -> Self {
+        Self { text: format!("{host}: {}", fault.text()), class: ErrorClass::Transient { retry_after: None } }
+    }
+
+    /// The token cannot be sent.
+    pub(super) fn unusable() -> Self {
+        Self { text: "the token has characters that cannot be sent".to_owned(), class: ErrorClass::Unauthorised }
+    }
+
+    /// Of a credential as such: its file, its tool or its settings.
+    pub(super) fn credential(text: &str) -> Self {
+        Self { text: short(text), class: ErrorClass::Unauthorised }
+    }
+
+    /// The error of the identity library: the one that our transport put into it, else its own words.
+    pub(super) fn of(error: &azure_core_v1::Error) -> Self {
+        let own = std::iter::successors(Some(error as &dyn Error), |&error| error.source()).find_map(|cause| cause.downcast_ref::<Self>());
+        own.cloned().unwrap_or_else(|| Self::credential(&error.to_string()))
+    }
+
+    /// Of several credentials none of which gave a token.
+    pub(super) fn of_all(failures: &[(String, Self)]) -> Self {
+        let texts: Vec<String> = failures.iter().map(|(name, error)| format!("{name}: {}", error.text)).collect();
+        // One that may succeed later decides.
+        let class = failures.iter().map(|(_, error)| error.class).find(|class| class.is_transient());
+        Self { text: format!("no token by {}", texts.join("; ")), class: class.unwrap_or(ErrorClass::Unauthorised) }
+    }
+
+    /// Class of the error of a request that could not be sent for want of a token.
+    pub const fn class(&self) -> ErrorClass {
+        self.class
+    }
+
+    /// The description.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The endpoint's words: `error_description` of Entra ID ("AADSTS700016: …") and IMDS, `message` of App Service.
+fn said(body: &[u8]) -> Option<String> {
+    let json: Value = serde_json::from_slice(body).ok()?;
+    let text = ["error_description", "message", "error"].iter().find_map(|key| json.get(key)?.as_str())?;
+    Some(short(text))
+}
+
+/// One line, without the ids that Entra ID appends and the library's link.
+fn short(text: &str) -> String {
+    let text = text.split(" Trace ID:").next().unwrap_or_default().split("\nTo troubleshoot").next().unwrap_or_default();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &'static str) -> HttpAnswer {
+        HttpAnswer { status, headers: reqwest::header::HeaderMap::new(), body: body.into() }
+    }
+
+    #[test]
+    fn a_refusal_names_the_endpoint_and_its_code() {
+        let body = r#"{"error":"invalid_client","error_description":"AADSTS7000215: Invalid client secret provided. Trace ID: 1 Correlation ID: 2","error_codes":[7000215]}"#;
+        let error = TokenError::answered("login.microsoftonline.com", &answer(401, body));
+        assert_eq!(error.to_string(), "login.microsoftonline.com answered 401: AADSTS7000215: Invalid client secret provided.");
+        assert_eq!(error.class(), ErrorClass::Unauthorised);
+        let imds = TokenError::answered(
+            "169.254.169.254",
+            &answer(400, r#"{"error":"invalid_request","error_description":"Identity not found"}"#),
+        );
+        assert_eq!(imds.text(), "169.254.169.254 answered 400: Identity not found");
+        assert_eq!(TokenError::answered("h", &answer(502, "<html>")).text(), "h answered 502");
+    }
+
+    #[test]
+    fn an_endpoint_that_is_away_or_busy_may_answer_later() {
+        for status in [404, 408, 410, 429, 500, 503] {
+            assert!(TokenError::answered("h", &answer(status, "")).class().is_transient(), "{status}");
+        }
+        assert!(TokenError::unreachable("h", &HttpFault::Refused("no connection".to_owned())).class().is_transient());
+        assert_eq!(TokenError::answered("h", &answer(400, "")).class(), ErrorClass::Unauthorised);
+    }
+
+    #[test]
+    fn of_several_credentials_each_has_its_reason() {
+        let failures = [
+            ("managed identity".to_owned(), TokenError::unreachable("169.254.169.254", &HttpFault::Refused("no connection".to_owned()))),
+            ("Azure CLI".to_owned(), TokenError::credential("az not found on PATH\nTo troubleshoot, visit https://x")),
+        ];
+        let error = TokenError::of_all(&failures);
+        assert_eq!(error.text(), "no token by managed identity: 169.254.169.254: no connection; Azure CLI: az not found on PATH");
+        assert!(error.class().is_transient());
+    }
+}

@@ -1,0 +1,182 @@
+//! Whether a token is used, renewed or waited for: pure.
+//!
+//! ```text
+//!  issued                       0.7 to 0.8 of its life                    over
+//!    ├────────── Use ──────────────────┼──────────── Renew ────────────────┼──── Request
+//!                                      └ after a failure Use until the next try, then Renew again
+//! ```
+//!
+//! Times are of the monotonic clock. The services allow a clock difference of five minutes themselves; a renewal begins 12 minutes
+//! before the end of a token that lives for an hour.
+
+use std::time::Duration;
+
+use super::{BearerToken, TokenError};
+use evenkeel_model::settings::WaitPolicy;
+
+/// Share of its life after which a token is renewed. It differs between processes, so that they do not all renew at once.
+const RENEWED_AFTER: (f64, f64) = (0.7, 0.8);
+/// Shortest life of a token: one that is over on arrival shows that this machine's clock is ahead.
+const SHORTEST_LIFE: Duration = Duration::from_mins(1);
+/// A refused token is replaced once it is this old; the token of a wrong tenant is refused at once, whenever it was issued.
+const REPLACED_FROM: Duration = Duration::from_secs(30);
+/// The pauses between failed requests for a token.
+const PAUSES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_mins(1));
+
+/// What a caller does about the token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TokenStep {
+    /// Uses it.
+    Use(BearerToken),
+    /// Uses it, and has it renewed meanwhile.
+    Renew(BearerToken),
+    /// Requests one, and waits for it.
+    Request,
+    /// Fails as the last request did, which was a moment ago.
+    Fail(TokenError),
+}
+
+/// The token of one audience, and the failures to get another.
+#[derive(Debug, Default)]
+pub(super) struct Renewal {
+    held: Option<Held>,
+    failure: Option<RenewalFailure>,
+}
+
+#[derive(Debug)]
+struct Held {
+    token: BearerToken,
+    issued: Duration,
+    renew: Duration,
+    over: Duration,
+}
+
+#[derive(Debug)]
+struct RenewalFailure {
+    error: TokenError,
+    times: u32,
+    again: Duration,
+}
+
+impl Renewal {
+    /// The step at a time.
+    pub(super) fn step(&self, now: Duration) -> TokenStep {
+        let pause = self.failure.as_ref().filter(|failure| now < failure.again);
+        match (&self.held, pause) {
+            (Some(held), _) if now < held.renew => TokenStep::Use(held.token.clone()),
+            (Some(held), Some(_)) if now < held.over => TokenStep::Use(held.token.clone()),
+            (Some(held), None) if now < held.over => TokenStep::Renew(held.token.clone()),
+            (_, Some(failure)) => TokenStep::Fail(failure.error.clone()),
+            (_, None) => TokenStep::Request,
+        }
+    }
+
+    /// Takes a token that lives so long; `unit` is a random number from 0 up to 1. Whether failures end with it.
+    pub(super) fn issued(&mut self, token: BearerToken, life: Duration, now: Duration, unit: f64) -> bool {
+        let life = life.max(SHORTEST_LIFE);
+        let share = RENEWED_AFTER.0 + unit * (RENEWED_AFTER.1 - RENEWED_AFTER.0);
+        self.held = Some(Held { token, issued: now, renew: now + life.mul_f64(share), over: now + life });
+        self.failure.take().is_some()
+    }
+
+    /// Takes a failure. Whether it is another than the last.
+    pub(super) fn failed(&mut self, error: TokenError, now: Duration, unit: f64) -> bool {
+        let last = self.failure.take();
+        let changed = last.as_ref().is_none_or(|last| last.error != error);
+        let times = last.map_or(0, |last| last.times).saturating_add(1);
+        let wait = PAUSES.wait(times, unit).max(error.class().retry_after().unwrap_or_default());
+        self.failure = Some(RenewalFailure { error, times, again: now + wait });
+        changed
+    }
+
+    /// The service refused a token: it is not used again, unless it is too new for another to be any better.
+    pub(super) fn refused(&mut self, token: &BearerToken, now: Duration) {
+        self.held.take_if(|held| held.token == *token && now >= held.issued + REPLACED_FROM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn at(minutes: u64) -> Duration {
+        Duration::from_mins(minutes)
+    }
+
+    fn token(text: &str) -> BearerToken {
+        BearerToken::new(text).unwrap()
+    }
+
+    fn holding() -> Renewal {
+        let mut renewal = Renewal::default();
+        renewal.issued(token("a"), HOUR, at(0), 0.5);
+        renewal
+    }
+
+    fn away() -> TokenError {
+        TokenError::credential("away")
+    }
+
+    #[test]
+    fn a_token_is_used_then_renewed_ahead_then_waited_for() {
+        let renewal = holding();
+        assert_eq!(renewal.step(at(44)), TokenStep::Use(token("a")));
+        assert_eq!(renewal.step(at(46)), TokenStep::Renew(token("a")));
+        assert_eq!(renewal.step(at(59)), TokenStep::Renew(token("a")));
+        assert_eq!(renewal.step(at(60)), TokenStep::Request);
+        assert_eq!(Renewal::default().step(at(0)), TokenStep::Request);
+    }
+
+    #[test]
+    fn renewals_of_many_processes_are_spread() {
+        let renewed = |unit| {
+            let mut renewal = Renewal::default();
+            renewal.issued(token("a"), HOUR, at(0), unit);
+            (0..60).find(|minute| renewal.step(at(*minute)) != TokenStep::Use(token("a"))).unwrap()
+        };
+        assert_eq!((renewed(0.0), renewed(0.99)), (42, 48));
+    }
+
+    #[test]
+    fn a_failed_renewal_fails_nobody_while_the_token_is_valid_and_is_tried_again_later_and_later() {
+        let mut renewal = holding();
+        assert!(renewal.failed(away(), at(50), 0.5));
+        assert_eq!(renewal.step(at(50)), TokenStep::Use(token("a")));
+        assert_eq!(renewal.step(at(50) + Duration::from_secs(1)), TokenStep::Renew(token("a")));
+        assert!(!renewal.failed(away(), at(51), 0.5), "the same failure is no news");
+        assert_eq!(renewal.step(at(51) + Duration::from_millis(1_999)), TokenStep::Use(token("a")));
+        assert!(renewal.failed(TokenError::credential("refused"), at(59), 0.5));
+        assert_eq!(renewal.step(at(60)), TokenStep::Request);
+        assert!(renewal.issued(token("b"), HOUR, at(60), 0.5));
+        assert_eq!(renewal.step(at(60)), TokenStep::Use(token("b")));
+    }
+
+    #[test]
+    fn without_a_token_a_failure_is_passed_on_until_the_next_try() {
+        let mut renewal = Renewal::default();
+        renewal.failed(away(), at(0), 0.5);
+        assert_eq!(renewal.step(at(0)), TokenStep::Fail(away()));
+        assert_eq!(renewal.step(at(1)), TokenStep::Request);
+    }
+
+    #[test]
+    fn a_token_that_is_over_on_arrival_is_used_for_a_minute() {
+        let mut renewal = Renewal::default();
+        renewal.issued(token("a"), Duration::ZERO, at(5), 0.5);
+        assert_eq!(renewal.step(at(5)), TokenStep::Use(token("a")));
+        assert_eq!(renewal.step(at(6)), TokenStep::Request);
+    }
+
+    #[test]
+    fn a_refused_token_is_replaced_unless_it_is_new_or_another_took_its_place() {
+        let mut renewal = holding();
+        renewal.refused(&token("a"), Duration::from_secs(29));
+        assert_eq!(renewal.step(at(1)), TokenStep::Use(token("a")));
+        renewal.refused(&token("older"), at(1));
+        assert_eq!(renewal.step(at(1)), TokenStep::Use(token("a")));
+        renewal.refused(&token("a"), at(1));
+        assert_eq!(renewal.step(at(1)), TokenStep::Request);
+    }
+}

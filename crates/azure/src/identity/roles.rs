@@ -1,0 +1,23 @@
+//! What an identity needs, and what a refusal says of it. Source: "Azure built-in roles".
+
+use evenkeel_model::ports::Service;
+
+/// The least built-in role that covers everything that is asked of a service.
+pub(crate) const fn least(service: Service) -> &'static str {
+    match service {
+        Service::Table => "Storage Table Data Contributor",
+        Service::Queue => "Storage Queue Data Contributor",
+        Service::Blob => "Storage Blob Data Contributor",
+        Service::Search => "Search Index Data Contributor",
+    }
+}
+
+/// The message of a refusal by `status`; `on` names the account or service.
+pub(crate) fn refusal(status: u16, role: &str, on: &str) -> String {
+    match status {
+        401 => format!("{on} refused the token: its tenant must be that of the identity, and sign-in by Entra ID must be allowed there"),
+        _ => format!(
+            "the identity may not: it needs the role {role:?} on {on} (a new assignment takes up to ten minutes), and the firewall there has to let this machine in"
+        ),
+    }
+}

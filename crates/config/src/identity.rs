@@ -1,0 +1,234 @@
+//! The keys of an identity of Entra ID, in `[accounts.NAME]` and `[sinks.NAME]`.
+//!
+//! A key that is not given has the value of the environment variable that the identity libraries of Azure read. `credential = "auto"`
+//! is decided here as far as settings decide it: the first credential that has all of its settings is the only one; where none has, a
+//! managed identity and the developer tools are tried, of which only a request tells whether they are there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use secrecy::SecretString;
+use url::Url;
+
+use super::secret::SecretKeys;
+use super::section::Section;
+use evenkeel_model::settings::{Application, EntraCredential, Identity};
+
+const CLIENT_SECRET: SecretKeys = SecretKeys { inline: "client_secret", env: "client_secret_env", file: "client_secret_file" };
+
+/// All keys of an identity.
+pub(super) const KEYS: [&str; 9] = [
+    "credential",
+    "tenant_id",
+    "client_id",
+    "client_secret",
+    "client_secret_env",
+    "client_secret_file",
+    "client_certificate_file",
+    "federated_token_file",
+    "authority_host",
+];
+
+/// A setting by its key, else by an environment variable.
+struct IdentitySetting {
+    key: &'static str,
+    variable: &'static str,
+    expected: &'static str,
+}
+
+const TENANT: IdentitySetting =
+    IdentitySetting { key: "tenant_id", variable: "AZURE_TENANT_ID", expected: "the id or domain of the tenant" };
+const CLIENT: IdentitySetting =
+    IdentitySetting { key: "client_id", variable: "AZURE_CLIENT_ID", expected: "the client id of the application" };
+const SECRET: IdentitySetting = IdentitySetting {
+    key: "client_secret",
+    variable: "AZURE_CLIENT_SECRET",
+    expected: "an application's secret: name an environment variable with client_secret_env or a file with client_secret_file",
+};
+const CERTIFICATE: IdentitySetting = IdentitySetting {
+    key: "client_certificate_file",
+    variable: "AZURE_CLIENT_CERTIFICATE_PATH",
+    expected: "a PEM file with an application's certificate and private key",
+};
+const FEDERATED_TOKEN: IdentitySetting = IdentitySetting {
+    key: "federated_token_file",
+    variable: "AZURE_FEDERATED_TOKEN_FILE",
+    expected: "the file with the token that the application trusts",
+};
+const AUTHORITY: IdentitySetting = IdentitySetting {
+    key: "authority_host",
+    variable: "AZURE_AUTHORITY_HOST",
+    expected: "an https address such as \"https://login.microsoftonline.com\"",
+};
+
+/// A value of `credential`.
+struct CredentialKind {
+    word: &'static str,
+    /// The keys that have a meaning with it.
+    keys: &'static [&'static str],
+    /// Those of them that have a meaning with it alone.
+    own: &'static [&'static str],
+    read: fn(&mut Reader<'_>) -> Option<Vec<EntraCredential>>,
+}
+
+/// Chosen by `auto` where all their settings are there, the first one first.
+const COMPLETE: [CredentialKind; 3] = [
+    CredentialKind {
+        word: "client_secret",
+        keys: &["tenant_id", "client_id", "authority_host", "client_secret", "client_secret_env", "client_secret_file"],
+        own: &["client_secret", "client_secret_env", "client_secret_file"],
+        read: |from| {
+            let (application, secret) = (from.application(), from.secret());
+            Some(vec![EntraCredential::ClientSecret { application: application?, secret: secret? }])
+        },
+    },
+    CredentialKind {
+        word: "client_certificate",
+        keys: &["tenant_id", "client_id", "authority_host", "client_certificate_file"],
+        own: &["client_certificate_file"],
+        read: |from| {
+            let (application, certificate) = (from.application(), from.required(&CERTIFICATE));
+            Some(vec![EntraCredential::ClientCertificate { application: application?, certificate: PathBuf::from(certificate?) }])
+        },
+    },
+    CredentialKind {
+        word: "workload_identity",
+        keys: &["tenant_id", "client_id", "authority_host", "federated_token_file"],
+        own: &["federated_token_file"],
+        read: |from| {
+            let (application, token) = (from.application(), from.required(&FEDERATED_TOKEN));
+            Some(vec![EntraCredential::WorkloadIdentity { application: application?, token: PathBuf::from(token?) }])
+        },
+    },
+];
+
+/// Tried by `auto` one after the other.
+const TRIED: [CredentialKind; 2] = [
+    CredentialKind {
+        word: "managed_identity",
+        keys: &["client_id"],
+        own: &[],
+        read: |from| Some(vec![EntraCredential::ManagedIdentity { client: CLIENT.read(from.section) }]),
+    },
+    CredentialKind {
+        word: "developer_tools",
+        keys: &["tenant_id"],
+        own: &[],
+        read: |from| {
+            let tenant = TENANT.read(from.section);
+            Some(vec![EntraCredential::AzureCli { tenant: tenant.clone() }, EntraCredential::AzureDeveloperCli { tenant }])
+        },
+    },
+];
+
+/// Reads an identity.
+pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
+    section.also_known(&KEYS);
+    let mut words = vec![("auto", None)];
+    words.extend(COMPLETE.iter().chain(&TRIED).map(|kind| (kind.word, Some(kind))));
+    let chosen = if section.has("credential") { section.word("credential", &words)? } else { None };
+    let authority = match AUTHORITY.read(section) {
+        Some(text) => Some(authority(&text).map_err(|expected| section.error(AUTHORITY.key, expected)).ok()?),
+        None => None,
+    };
+    let (credentials, ruled_out) = match chosen {
+        Some(kind) => (kind.alone(section)?, Vec::new()),
+        None => auto(section)?,
+    };
+    Some(Arc::new(Identity { credentials, ruled_out, authority }))
+}
+
+fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
+    let mut ruled_out = Vec::new();
+    for kind in &COMPLETE {
+        let mut reader = Reader { section, missing: Vec::new() };
+        match (kind.read)(&mut reader) {
+            Some(credentials) => return Some((credentials, ruled_out)),
+            // Half of its settings are there: a mistake, and not another credential's turn.
+            None if kind.own.iter().any(|key| section.has(key)) => {
+                reader.report();
+                return None;
+            }
+            None => {
+                let missing: Vec<String> =
+                    reader.missing.iter().map(|setting| format!("{} or {}", setting.key, setting.variable)).collect();
+                ruled_out.push(format!("{} without {}", kind.word, missing.join(", ")));
+            }
+        }
+    }
+    let tried = TRIED.iter().filter_map(|kind| (kind.read)(&mut Reader { section, missing: Vec::new() }));
+    Some((tried.flatten().collect(), ruled_out))
+}
+
+impl CredentialKind {
+    /// The credential, chosen by its word.
+    fn alone(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
+        let others: Vec<&'static str> = KEYS.into_iter().filter(|key| *key != "credential" && !self.keys.contains(key)).collect();
+        section.refuse("credential", &format!("credential = {:?}", self.word), &[&others]);
+        let mut reader = Reader { section, missing: Vec::new() };
+        let credentials = (self.read)(&mut reader);
+        reader.report();
+        credentials
+    }
+}
+
+impl IdentitySetting {
+    fn read(&self, section: &Section<'_>) -> Option<String> {
+        let given = if section.has(self.key) { section.text(self.key) } else { self.of_environment(section) };
+        given.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+    }
+
+    fn of_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
+        section.cx.environment.get(self.variable).map(String::as_str)
+    }
+}
+
+/// Reads the settings of one credential, and notes those that are missing.
+struct Reader<'s> {
+    section: &'s Section<'s>,
+    missing: Vec<&'static IdentitySetting>,
+}
+
+impl Reader<'_> {
+    fn required(&mut self, setting: &'static IdentitySetting) -> Option<String> {
+        let found = setting.read(self.section);
+        if found.is_none() {
+            self.missing.push(setting);
+        }
+        found
+    }
+
+    fn application(&mut self) -> Option<Application> {
+        let (tenant, client) = (self.required(&TENANT), self.required(&CLIENT));
+        let tenant = tenant?;
+        if !tenant.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-')) {
+            self.section.error(TENANT.key, format!("expected {}, found {tenant:?}", TENANT.expected));
+            return None;
+        }
+        Some(Application { tenant, client: client? })
+    }
+
+    fn secret(&mut self) -> Option<SecretString> {
+        let found = CLIENT_SECRET.read(self.section);
+        let found = found.or_else(|| SECRET.of_environment(self.section).filter(|secret| !secret.is_empty()).map(SecretString::from));
+        if found.is_none() {
+            self.missing.push(&SECRET);
+        }
+        found
+    }
+
+    fn report(&self) {
+        for IdentitySetting { key, variable, expected } in &self.missing {
+            self.section.error(key, format!("missing; expected {expected}, or the environment variable {variable}"));
+        }
+    }
+}
+
+fn authority(text: &str) -> Result<Url, String> {
+    let IdentitySetting { variable, expected, .. } = AUTHORITY;
+    let url = Url::parse(text).ok().filter(|url| {
+        let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+        url.scheme() == "https" && url.has_host() && plain
+    });
+    url.ok_or_else(|| format!("expected {expected}, here or in the environment variable {variable}"))
+}
