@@ -118,11 +118,22 @@ def facts():
         compose_config["accounts"]["main"]["connection_string_env"],
         compose_config["http"]["token_env"],
     } <= set(environment)
+    identity = read_yaml("kubernetes/common/serviceaccount.yaml")["metadata"]
+    account = config["accounts"]["main"]
+    yield "the workers sign in by the service account's identity", (
+        (account["auth"], account["credential"]) == ("entra", "workload_identity")
+        and "azure.workload.identity/client-id" in identity["annotations"]
+    )
     for name, spec in (("deployment", pod), ("job", job_pod)):
         container = spec["containers"][0]
         given = {variable["name"] for variable in container["env"]}
-        named = {config["accounts"]["main"]["connection_string_env"], config["http"]["token_env"]}
-        yield f"the {name} gives what its configuration names", named <= given
+        yield f"the {name} gives what its configuration names", config["http"]["token_env"] in given
+        labels = (deployment if name == "deployment" else job)["spec"]["template"]["metadata"]["labels"]
+        yield f"the {name} has its workload identity, and no secret of the account", (
+            labels["azure.workload.identity/use"] == "true"
+            and spec["serviceAccountName"] == identity["name"]
+            and not any(variable.startswith("AZURE_") for variable in given)
+        )
         secrets = read_yaml("kubernetes/secret.example.yaml")
         asked = [variable["valueFrom"]["secretKeyRef"] for variable in container["env"] if "valueFrom" in variable]
         yield f"the {name}'s secrets are in the example", all(
@@ -149,8 +160,9 @@ def facts():
     ) == sorted(name for queue in config["queues"] for name in shards(queue))
     yield "a worker's share is its concurrency", trigger["metadata"]["queueLength"] == str(config["queues"][0]["concurrency"])
     yield "hidden messages count as work", all(one["metadata"]["queueLengthStrategy"] == "all" for one in triggers)
-    yield "the scaler signs in as declared", all(
-        one["authenticationRef"]["name"] == authentication["metadata"]["name"] for one in triggers
+    yield "the scaler signs in as declared, to the workers' account", authentication["spec"]["podIdentity"]["provider"] == "azure-workload" and all(
+        one["authenticationRef"]["name"] == authentication["metadata"]["name"] and one["metadata"]["accountName"] == account["name"]
+        for one in triggers
     )
     azurite = json.loads((ROOT / "tests" / "azurite" / "package.json").read_text())["dependencies"]["azurite"]
     yield "compose.yaml has the Azurite that the tests run against", compose["services"]["azurite"]["image"].endswith(f":{azurite}")

@@ -141,7 +141,7 @@ fn the_configurations_that_are_deployed_are_valid() {
         let request = request(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder));
         let variables =
             [("AZURE_STORAGE_CONNECTION_STRING", "AccountName=contoso;AccountKey=a2V5"), ("EVENKEEL_TOKEN", "sixteen-letters-at-least")];
-        let result = load(&with_environment(request, &variables));
+        let result = load(&with_environment(request, &[variables.as_slice(), &identities::WEBHOOK].concat()));
         assert!(result.is_ok(), "{folder}: {}", check_text(&result));
     }
 }

@@ -23,7 +23,8 @@ fn shown(keys: &str, variables: &[(&str, &str)]) -> Vec<String> {
     identity(keys, variables).unwrap().credentials.iter().map(ToString::to_string).collect()
 }
 
-const WEBHOOK: [(&str, &str); 4] = [
+/// What the webhook of workload identity gives a pod.
+pub(super) const WEBHOOK: [(&str, &str); 4] = [
     ("AZURE_TENANT_ID", "t"),
     ("AZURE_CLIENT_ID", "c"),
     ("AZURE_FEDERATED_TOKEN_FILE", "/var/run/secrets/azure/tokens/azure-identity-token"),
