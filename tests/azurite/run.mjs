@@ -1,9 +1,10 @@
 // Starts Azurite's three services in this one process, prints their ports as one line of JSON, and exits
 // when its standard input closes: nothing outlives the test process that holds the other end.
 //
-// node run.mjs [--location DIR] [--blob PORT] [--queue PORT] [--table PORT]
+// node run.mjs [--location DIR] [--blob PORT] [--queue PORT] [--table PORT] [--cert PEM --key PEM]
 //
-// Without --location everything is kept in memory. Ports that are not given are free ones.
+// Without --location everything is kept in memory. Ports that are not given are free ones. With a certificate and
+// its key the services speak TLS, and take tokens of Entra ID, whose signature they do not check.
 
 import { createRequire } from "node:module";
 import { parseArgs } from "node:util";
@@ -14,6 +15,8 @@ const { values } = parseArgs({
     blob: { type: "string" },
     queue: { type: "string" },
     table: { type: "string" },
+    cert: { type: "string" },
+    key: { type: "string" },
   },
 });
 
@@ -67,6 +70,7 @@ process.argv = [
     `--${service}Port`, String(ports[service]),
     `--${service}KeepAliveTimeout`, "120",
   ]),
+  ...(values.cert ? ["--oauth", "basic", "--cert", values.cert, "--key", values.key] : []),
   ...(values.location ? ["--location", values.location] : ["--inMemoryPersistence"]),
 ];
 createRequire(import.meta.url)("azurite/dist/src/azurite.js");

@@ -14,6 +14,7 @@ mod support;
 mod oracle;
 mod retention;
 mod sdk;
+mod signing_in;
 mod site;
 mod worker;
 

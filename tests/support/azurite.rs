@@ -3,6 +3,7 @@
 //! `run.mjs` ends when its standard input closes, which the operating system sees to even where this process is
 //! killed: nothing is left running, and nothing has to be cleaned up.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -85,6 +86,12 @@ impl Azurite {
         Self::start(Some(location.into()))
     }
 
+    /// One in memory that speaks TLS with a certificate and its key, and takes tokens of Entra ID.
+    pub fn over_tls(certificate: &Path, key: &Path) -> Self {
+        let tls = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
+        Self::try_start(None, None, &tls).expect("Azurite did not start over TLS")
+    }
+
     /// Its process, while it runs.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(|(child, _)| child.id())
@@ -104,7 +111,7 @@ impl Azurite {
             // Somebody else may have been given one of them meanwhile, for a moment.
             let started = (0..RESTARTS).find_map(|tries| {
                 std::thread::sleep(Duration::from_millis(500).saturating_mul(tries));
-                Self::try_start(self.location.clone(), Some(self.ports))
+                Self::try_start(self.location.clone(), Some(self.ports), &[])
             });
             self.process = started.expect("Azurite did not start again").process.take();
         }
@@ -127,10 +134,11 @@ impl Azurite {
     }
 
     fn start(location: Option<PathBuf>) -> Self {
-        Self::try_start(location, None).unwrap_or_else(|| panic!("Azurite did not start; try `node run.mjs` in {}", install().display()))
+        Self::try_start(location, None, &[])
+            .unwrap_or_else(|| panic!("Azurite did not start; try `node run.mjs` in {}", install().display()))
     }
 
-    fn try_start(location: Option<PathBuf>, ports: Option<Ports>) -> Option<Self> {
+    fn try_start(location: Option<PathBuf>, ports: Option<Ports>, more: &[&OsStr]) -> Option<Self> {
         let folder = install();
         let mut command = Command::new("node");
         command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -140,6 +148,7 @@ impl Azurite {
         for (name, port) in ports.iter().flat_map(|p| [("--blob", p.blob), ("--queue", p.queue), ("--table", p.table)]) {
             command.arg(name).arg(port.to_string());
         }
+        command.args(more);
         let mut child = command.spawn().expect("Node.js is needed for the tests against Azurite");
         let input = child.stdin.take().expect("its input");
         let mut line = String::new();

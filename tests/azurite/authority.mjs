@@ -1,0 +1,35 @@
+// Issues tokens as Entra ID does, for workload identities: over TLS, on a free port of loopback, which it prints as JSON. Exits when its
+// standard input closes.
+//
+// node authority.mjs CERT KEY
+//
+// The federated token that a request brings is JSON and says what becomes of it: {"refuse": "AADSTS…"}, or claims that the token has
+// beside the usual ones. Nothing is signed: Azurite does not check signatures.
+
+import { readFileSync } from "node:fs";
+import { createServer } from "node:https";
+
+const [cert, key] = process.argv.slice(2).map((path) => readFileSync(path));
+const encoded = (part) => Buffer.from(JSON.stringify(part)).toString("base64url");
+
+function answer(path, form) {
+  const tenant = path.split("/")[1];
+  const asked = JSON.parse(form.get("client_assertion"));
+  if (asked.refuse) return [401, { error: "invalid_client", error_description: `${asked.refuse} Trace ID: 1` }];
+  const now = Math.floor(Date.now() / 1000);
+  const claims = { iss: `https://sts.windows.net/${tenant}/`, aud: form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + 3600, ...asked };
+  const token = `${encoded({ alg: "none", typ: "JWT" })}.${encoded(claims)}.${encoded("unsigned")}`;
+  return [200, { token_type: "Bearer", expires_in: 3600, access_token: token }];
+}
+
+const server = createServer({ cert, key }, (request, response) => {
+  let body = "";
+  request.on("data", (part) => (body += part));
+  request.on("end", () => {
+    const [status, json] = answer(request.url, new URLSearchParams(body));
+    response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(json));
+  });
+});
+server.listen(0, "127.0.0.1", () => console.log(JSON.stringify({ port: server.address().port })));
+process.stdin.resume();
+process.stdin.on("end", () => process.exit(0));

@@ -1,0 +1,146 @@
+//! Signing in by workload identity: the program against an authority on this machine and an Azurite that checks tokens, both over TLS
+//! with certificates of a private authority.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::site::{EMPLOYEES, QUEUE};
+use crate::support::azurite::Azurite;
+
+const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
+
+/// A folder with a configuration, an authority and an Azurite.
+struct Tenant {
+    folder: TempDir,
+    _azurite: Azurite,
+    authority: Child,
+    port: u64,
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        drop(self.authority.stdin.take());
+        let _ = self.authority.wait();
+    }
+}
+
+/// A certificate for loopback, its key, and the private authority's own certificate.
+fn certificates(folder: &Path) -> [PathBuf; 3] {
+    let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut root = CertificateParams::new(Vec::new()).unwrap();
+    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let leaf = leaf.signed_by(&key, &Issuer::from_params(&root, &root_key)).unwrap();
+    let root = root.self_signed(&root_key).unwrap();
+    [("leaf.pem", leaf.pem()), ("leaf.key", key.serialize_pem()), ("root.pem", root.pem())].map(|(name, pem)| {
+        fs::write(folder.join(name), pem).unwrap();
+        folder.join(name)
+    })
+}
+
+impl Tenant {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [leaf, key, _] = certificates(folder.path());
+        let azurite = Azurite::over_tls(&leaf, &key);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/azurite/authority.mjs");
+        let mut command = Command::new("node");
+        command.arg(script).args([&leaf, &key]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut authority = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(authority.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = serde_json::from_str::<Value>(&line).unwrap()["port"].as_u64().unwrap();
+        let endpoint = |service: &str, port: u16| format!("endpoints.{service} = \"https://127.0.0.1:{port}/devstoreaccount1\"\n");
+        let ports = azurite.ports;
+        fs::create_dir(folder.path().join("config")).unwrap();
+        fs::write(
+            folder.path().join("config/default.toml"),
+            format!(
+                "[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"devstoreaccount1\"\n{}{}{}[[queues]]\nname = \"{QUEUE}\"\n{EMPLOYEES}",
+                endpoint("table", ports.table),
+                endpoint("queue", ports.queue),
+                endpoint("blob", ports.blob)
+            ),
+        )
+        .unwrap();
+        let tenant = Self { folder, _azurite: azurite, authority, port };
+        tenant.federate(&json!({}));
+        tenant
+    }
+
+    /// From now on the pod has this federated token.
+    fn federate(&self, token: &Value) {
+        fs::write(self.folder.path().join("token"), token.to_string()).unwrap();
+    }
+
+    /// The program as the webhook of workload identity starts it: exit code, output and log.
+    fn command(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL")) {
+            command.env_remove(name);
+        }
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("AZURE_TENANT_ID", TENANT)
+            .env("AZURE_CLIENT_ID", "c1")
+            .env("AZURE_FEDERATED_TOKEN_FILE", self.folder.path().join("token"))
+            .env("AZURE_AUTHORITY_HOST", format!("https://127.0.0.1:{}/", self.port))
+            .env("SSL_CERT_FILE", self.folder.path().join("root.pem"));
+        let output = assert_cmd::Command::from_std(command).timeout(Duration::from_mins(2)).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// As [`command`](Self::command), of one that succeeds.
+    fn succeed(&self, arguments: &[&str]) -> (String, String) {
+        let (code, out, err) = self.command(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {out}{err}");
+        (out, err)
+    }
+}
+
+#[test]
+fn a_pod_with_a_workload_identity_works_without_any_secret_of_the_account() {
+    let tenant = Tenant::new();
+    tenant.succeed(&["migrate", "up"]);
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ada", "LastName": "Lovelace", "Email": "Ada@contoso.com"});
+    tenant.succeed(&["submit", &json!({"op": "put", "table": "Employees", "entity": entity}).to_string()]);
+    tenant.succeed(&["submit", &json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "7"}).to_string()]);
+    let (out, log) = tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
+    assert!(out.contains("\"done\":2") && out.contains("\"poisoned\":0"), "{out}");
+    let signed_in =
+        format!("entra: [accounts.main] signs in by workload identity (client c1 in tenant {TENANT}), not client_secret without");
+    assert!(log.contains(&signed_in), "{log}");
+    let (out, _) = tenant.succeed(&["--json", "get", "EmployeesByEmail", "email_Sales", "ada@contoso.com"]);
+    assert!(out.contains("Lovelace"), "{out}");
+    tenant.succeed(&["--json", "audit"]);
+}
+
+#[test]
+fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_refused_credentials_do() {
+    let tenant = Tenant::new();
+    tenant.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
+    let (code, _, log) = tenant.command(&["migrate", "up"]);
+    assert_eq!(code, 4, "{log}");
+    assert!(log.contains("127.0.0.1 answered 401: AADSTS700016: Application c1 was not found in the directory."), "{log}");
+    assert!(!log.contains("Trace ID"), "{log}");
+
+    for claims in [json!({"iss": "https://login.example.com/"}), json!({"aud": "https://vault.azure.net"}), json!({"exp": 1})] {
+        tenant.federate(&claims);
+        let (code, _, log) = tenant.command(&["migrate", "up"]);
+        assert_eq!(code, 4, "{claims}: {log}");
+        assert!(log.contains("Storage Table Data Contributor") && log.contains("the storage account devstoreaccount1"), "{claims}: {log}");
+        assert!(!log.contains("eyJ"), "a token is printed: {log}");
+    }
+    // The next token is good: nothing was remembered but in the process.
+    tenant.federate(&json!({}));
+    tenant.succeed(&["migrate", "up"]);
+}
