@@ -1,5 +1,5 @@
-// Issues tokens as Entra ID does, for workload identities: over TLS, on a free port of loopback, which it prints as JSON. Exits when its
-// standard input closes.
+// Issues tokens as Entra ID does for workload identities, and App Service for its own (/msi/token): over TLS, on a free port of loopback,
+// which it prints as JSON. Exits when its standard input closes.
 //
 // node authority.mjs CERT KEY
 //
@@ -12,21 +12,23 @@ import { createServer } from "node:https";
 const [cert, key] = process.argv.slice(2).map((path) => readFileSync(path));
 const encoded = (part) => Buffer.from(JSON.stringify(part)).toString("base64url");
 
-function answer(path, form) {
-  const tenant = path.split("/")[1];
-  const asked = JSON.parse(form.get("client_assertion"));
+function answer(tenant, form, header) {
+  const asked = JSON.parse(form.get("client_assertion") ?? "{}");
+  if (tenant === "msi" && header !== "app-service") return [401, { message: "no X-IDENTITY-HEADER" }];
   if (asked.refuse) return [401, { error: "invalid_client", error_description: `${asked.refuse} Trace ID: 1` }];
   const now = Math.floor(Date.now() / 1000);
-  const claims = { iss: `https://sts.windows.net/${tenant}/`, aud: form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + 3600, ...asked };
+  const claims = { iss: `https://sts.windows.net/${tenant}/`, aud: form.get("resource") ?? form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + 3600, ...asked };
   const token = `${encoded({ alg: "none", typ: "JWT" })}.${encoded(claims)}.${encoded("unsigned")}`;
-  return [200, { token_type: "Bearer", expires_in: 3600, access_token: token }];
+  return [200, { token_type: "Bearer", expires_in: 3600, expires_on: String(now + 3600), resource: claims.aud, access_token: token }];
 }
 
 const server = createServer({ cert, key }, (request, response) => {
   let body = "";
   request.on("data", (part) => (body += part));
   request.on("end", () => {
-    const [status, json] = answer(request.url, new URLSearchParams(body));
+    const url = new URL(request.url, "https://localhost");
+    const form = new URLSearchParams(body || url.search);
+    const [status, json] = answer(url.pathname.split("/")[1], form, request.headers["x-identity-header"]);
     response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(json));
   });
 });

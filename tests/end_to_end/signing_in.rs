@@ -11,10 +11,28 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{EMPLOYEES, QUEUE};
+use crate::site::QUEUE;
 use crate::support::azurite::Azurite;
 
 const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
+
+/// Employees by e-mail address, and their photos in blobs, which move by copies that the service makes.
+const CATALOG: &str = r#"
+[views.employees_by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByEmail"
+partition_key = "email_{PartitionKey}"
+row_key = "{Email|lower}"
+select = ["LastName"]
+
+[views.employee_photo]
+kind = "large_entity"
+source = "Employees"
+properties = ["Photo"]
+container = "employee-large"
+threshold = "1KiB"
+"#;
 
 /// A folder with a configuration, an authority and an Azurite.
 struct Tenant {
@@ -63,7 +81,7 @@ impl Tenant {
         fs::write(
             folder.path().join("config/default.toml"),
             format!(
-                "[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"devstoreaccount1\"\n{}{}{}[[queues]]\nname = \"{QUEUE}\"\n{EMPLOYEES}",
+                "[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"devstoreaccount1\"\n{}{}{}[[queues]]\nname = \"{QUEUE}\"\n{CATALOG}",
                 endpoint("table", ports.table),
                 endpoint("queue", ports.queue),
                 endpoint("blob", ports.blob)
@@ -82,17 +100,22 @@ impl Tenant {
 
     /// The program as the webhook of workload identity starts it: exit code, output and log.
     fn command(&self, arguments: &[&str]) -> (i32, String, String) {
+        let (token, authority) = (self.folder.path().join("token").display().to_string(), format!("https://127.0.0.1:{}/", self.port));
+        let variables = [("TENANT_ID", TENANT), ("CLIENT_ID", "c1"), ("FEDERATED_TOKEN_FILE", &token), ("AUTHORITY_HOST", &authority)];
+        self.command_in(arguments, &variables.map(|(name, value)| (format!("AZURE_{name}"), value.to_owned())))
+    }
+
+    /// The program in an environment.
+    fn command_in(&self, arguments: &[&str], variables: &[(String, String)]) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL")) {
+        let ignored = |name: &str| ["EVENKEEL", "AZURE_", "IDENTITY_", "MSI_"].iter().any(|prefix| name.starts_with(prefix));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| ignored(&name.to_string_lossy())) {
             command.env_remove(name);
         }
         command
             .args(arguments)
             .current_dir(self.folder.path())
-            .env("AZURE_TENANT_ID", TENANT)
-            .env("AZURE_CLIENT_ID", "c1")
-            .env("AZURE_FEDERATED_TOKEN_FILE", self.folder.path().join("token"))
-            .env("AZURE_AUTHORITY_HOST", format!("https://127.0.0.1:{}/", self.port))
+            .envs(variables.iter().cloned())
             .env("SSL_CERT_FILE", self.folder.path().join("root.pem"));
         let output = assert_cmd::Command::from_std(command).timeout(Duration::from_mins(2)).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -111,16 +134,20 @@ impl Tenant {
 fn a_pod_with_a_workload_identity_works_without_any_secret_of_the_account() {
     let tenant = Tenant::new();
     tenant.succeed(&["migrate", "up"]);
-    let entity = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ada", "LastName": "Lovelace", "Email": "Ada@contoso.com"});
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ada", "LastName": "Lovelace", "Email": "Ada@contoso.com", "Photo": "x".repeat(5_000)});
     tenant.succeed(&["submit", &json!({"op": "put", "table": "Employees", "entity": entity}).to_string()]);
-    tenant.succeed(&["submit", &json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "7"}).to_string()]);
     let (out, log) = tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
-    assert!(out.contains("\"done\":2") && out.contains("\"poisoned\":0"), "{out}");
+    assert!(out.contains("\"poisoned\":0"), "{out}");
     let signed_in =
         format!("entra: [accounts.main] signs in by workload identity (client c1 in tenant {TENANT}), not client_secret without");
     assert!(log.contains(&signed_in), "{log}");
-    let (out, _) = tenant.succeed(&["--json", "get", "EmployeesByEmail", "email_Sales", "ada@contoso.com"]);
+    let moved = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "7", "to_pk": "Marketing", "to_rk": "8"});
+    tenant.succeed(&["submit", &moved.to_string()]);
+    tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
+    let (out, _) = tenant.succeed(&["--json", "get", "EmployeesByEmail", "email_Marketing", "ada@contoso.com"]);
     assert!(out.contains("Lovelace"), "{out}");
+    let (out, _) = tenant.succeed(&["--json", "get", "Employees", "Marketing", "8"]);
+    assert!(out.contains("Photo"), "{out}");
     tenant.succeed(&["--json", "audit"]);
 }
 
@@ -143,4 +170,21 @@ fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_re
     // The next token is good: nothing was remembered but in the process.
     tenant.federate(&json!({}));
     tenant.succeed(&["migrate", "up"]);
+}
+
+#[test]
+fn an_app_of_app_service_signs_in_by_its_managed_identity() {
+    let tenant = Tenant::new();
+    let environment = |header: &str| {
+        let endpoint = format!("https://127.0.0.1:{}/msi/token", tenant.port);
+        [("IDENTITY_ENDPOINT", endpoint.as_str()), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    let (code, _, log) = tenant.command_in(&["migrate", "up"], &environment("app-service"));
+    assert_eq!(code, 0, "{log}");
+    let (code, _, log) = tenant.command_in(&["migrate", "up"], &environment("forged"));
+    assert_eq!(code, 4, "{log}");
+    for part in ["managed identity (system-assigned): 127.0.0.1 answered 401: no X-IDENTITY-HEADER", "Azure CLI: ", "Azure Developer CLI: "]
+    {
+        assert!(log.contains(part), "{part}: {log}");
+    }
 }

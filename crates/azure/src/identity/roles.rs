@@ -15,9 +15,9 @@ pub(crate) const fn least(service: Service) -> &'static str {
 /// The message of a refusal by `status`; `on` names the account or service.
 pub(crate) fn refusal(status: u16, role: &str, on: &str) -> String {
     match status {
-        401 => format!("{on} refused the token: its tenant must be that of the identity, and sign-in by Entra ID must be allowed there"),
+        401 => format!("{on} refused the token: its tenant must be that of the identity"),
         _ => format!(
-            "the identity may not: it needs the role {role:?} on {on} (a new assignment takes up to ten minutes), and the firewall there has to let this machine in"
+            "the identity may not: it needs the role {role:?} on {on} (a new assignment takes up to ten minutes), which has to allow access by roles, and this machine through its firewall"
         ),
     }
 }
