@@ -20,9 +20,18 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, Registry};
 
-/// Beginnings of the targets that may print secrets below `INFO`. (`hyper` covers `hyper_util` and
-/// `hyper_rustls`; `h2` prints header frames.)
-const SECRETIVE: [&str; 5] = ["azure_", "reqwest", "hyper", "h2", "rustls"];
+/// Beginnings of targets, and the most verbose level that is let through: they may print secrets below it. (`hyper` covers `hyper_util` and
+/// `hyper_rustls`; `h2` prints header frames.) The identity library tells of every request for a token at `INFO`, failed ones
+/// included, of which this program tells once.
+const CAPPED: [(&str, Level); 7] = [
+    ("azure_identity", Level::WARN),
+    ("typespec", Level::WARN),
+    ("azure_", Level::INFO),
+    ("reqwest", Level::INFO),
+    ("hyper", Level::INFO),
+    ("h2", Level::INFO),
+    ("rustls", Level::INFO),
+];
 
 /// The target of audit lines: changes made over HTTP, or by a signal. No level silences them.
 pub const AUDIT: &str = "evenkeel::audit";
@@ -187,11 +196,11 @@ fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilte
     Ok(EnvFilter::new(level))
 }
 
-/// Whether a line cannot hold a secret: its level is `INFO` or above, or it is not from the storage client
-/// or the HTTP stack. Both the target and the module count, since a target can be set freely.
+/// Whether a line cannot hold a secret: it is within the cap of the storage client and the HTTP stack, or of neither. Both the target and the module count, since a target can be set freely.
 fn harmless(metadata: &Metadata<'_>) -> bool {
-    let secretive = |name: &str| SECRETIVE.iter().any(|start| name.starts_with(start));
-    *metadata.level() <= Level::INFO || !(secretive(metadata.target()) || metadata.module_path().is_some_and(secretive))
+    let most = |name: &str| CAPPED.iter().find(|(start, _)| name.starts_with(start)).map_or(Level::TRACE, |(_, level)| *level);
+    let level = metadata.level();
+    *level <= most(metadata.target()) && metadata.module_path().is_none_or(|path| *level <= most(path))
 }
 
 /// Whether a line is an audit line.
@@ -269,6 +278,7 @@ mod tests {
                 tracing::trace!(target: "azure_data_tables", "SharedKey secret");
                 tracing::debug!(target: "reqwest::connect", "?sig=secret");
                 tracing::trace!(target: "hyper_util::client", "?sig=secret");
+                tracing::debug!(target: "typespec_client_core::http::policies::logging", "Bearer secret");
                 tracing::info!(target: "azure_core", "harmless");
             });
             assert!(!text.contains("secret"), "{asked}: {text}");

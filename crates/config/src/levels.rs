@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
 /// Beginnings of the modules that the process can have lines of, beside its own.
-const LIBRARIES: [&str; 9] = ["azure_", "reqwest", "hyper", "h2", "rustls", "opentelemetry", "axum", "tokio", "tower"];
+const LIBRARIES: [&str; 10] = ["azure_", "typespec", "reqwest", "hyper", "h2", "rustls", "opentelemetry", "axum", "tokio", "tower"];
 
 /// The program, and the beginning of its crates' names.
 const OWN: &str = "evenkeel";
