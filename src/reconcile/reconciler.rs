@@ -18,11 +18,13 @@ use crate::planted::{Bug, planted};
 pub(super) struct Reconciler<'e> {
     pub(super) pass: Pass<'e>,
     rounds: u32,
+    /// This run writes the primary: how soon that is found says nothing of others' writes.
+    writes: bool,
 }
 
 impl<'e> Reconciler<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        Self { pass: Pass::new(Scope::new(engine, source, primary, delivery)), rounds: 0 }
+        Self { pass: Pass::new(Scope::new(engine, source, primary, delivery)), rounds: 0, writes: false }
     }
 
     /// Brings every item of the primary in step with its present state.
@@ -83,7 +85,7 @@ impl<'e> Reconciler<'e> {
         match self.pass.advance(seen, None).await? {
             Advance::Ended(end) => {
                 let closed = end == Commit::Closed;
-                if closed {
+                if closed && !self.writes {
                     self.pass.summary.found_after = found_after(&self.pass.scope, seen);
                 }
                 Ok(closed)
@@ -94,6 +96,7 @@ impl<'e> Reconciler<'e> {
 
     /// Writes the primary as `change` says, based on the observation, and brings its items in step.
     pub(super) async fn commit(&mut self, seen: &Observation, change: &Change) -> Result<Commit, Failure> {
+        self.writes = true;
         if !self.pass.scope.has_views() {
             return commit::write_alone(&self.pass.scope, &mut self.pass.doubt, seen, change).await;
         }

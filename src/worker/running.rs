@@ -69,7 +69,11 @@ pub(super) async fn turn(engine: &Core, source: &Intake, assignment: &Assignment
     let folding = if job_folds == Some(true) { Folding::Folds } else { Folding::Alone };
     let lead = lead(engine, source, assignment, folding).await?;
     if job_folds == Some(false) {
-        confirmation.fresh().await;
+        tokio::select! {
+            biased;
+            () = confirmation.fresh() => {}
+            () = engine.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
+        }
     }
     Ok(lead)
 }

@@ -37,7 +37,8 @@ fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>
     let is_term = |word: &str| word.contains(['=', '<', '>']);
     match (args.words.split_first().filter(|(first, _)| !is_term(first)), &args.table) {
         (Some((view, [])), _) if !args.scan => {
-            Err(UsageError::new(format!("give a TERM of what the keys of {view} are made of, or --scan to read all of it")).into())
+            Err(UsageError::new(format!("give a TERM of what the keys of {view} are made of (--scan reads the whole of an archive)"))
+                .into())
         }
         (Some((view, terms)), table) => {
             let view = ViewName::new(view.as_str()).map_err(|error| UsageError::new(error.to_string()))?;

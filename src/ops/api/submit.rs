@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaGenerator;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::entity::primary;
 use super::{Api, Problem};
@@ -126,7 +126,8 @@ fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
     }
     let lines: Vec<&str> = trimmed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     // One job may be written over several lines.
-    let are_jobs = lines.len() > 1 && lines.iter().all(|line| line.starts_with('{') && line.ends_with('}'));
+    let is_job = |line: &&str| serde_json::from_str::<Map<String, Value>>(line).is_ok();
+    let are_jobs = lines.len() > 1 && lines.first().is_some_and(is_job);
     Ok(are_jobs.then_some(lines))
 }
 
@@ -153,7 +154,7 @@ pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor
     Ok(announced(api, sent, &job.about, actor))
 }
 
-/// Sends many jobs. An error where none was sent: that of the first.
+/// Sends many jobs. An error where none can have been sent: that of the first.
 async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: usize, actor: &Actor) -> Result<SentMany, Problem> {
     let mut many = SentMany { sent: Vec::new(), refused: Vec::new() };
     let mut problem = None;
@@ -170,8 +171,9 @@ async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: us
             }
         }
     }
+    let none_sent = many.sent.is_empty() && many.refused.iter().all(|refused| !refused.transient);
     match problem {
-        Some((first, error)) if many.sent.is_empty() => Err(Problem::from(error).before(&format!("job {}", first + 1))),
+        Some((first, error)) if none_sent => Err(Problem::from(error).before(&format!("job {}", first + 1))),
         _ => Ok(many),
     }
 }
@@ -196,6 +198,8 @@ mod tests {
         for body in ["[{\"op\":\"sync\"} ,\n{\"op\":\"put\"}]", "\u{feff}{\"op\":\"sync\"}\r\n\n{\"op\":\"put\"}\n"] {
             assert_eq!(many(body).unwrap().unwrap(), two, "{body}");
         }
+        let truncated = "{\"op\":\"sync\"}\n{\"op\":\"pu";
+        assert_eq!(many(truncated).unwrap().unwrap().len(), 2, "one that is no job keeps no other back");
         for body in ["{\"op\":\n\"sync\"}", "{\"op\":\"sync\",\n\"entity\":\n{\n}\n}", "eyJv", "", "{", r#"{"op":"sync"}"#] {
             assert_eq!(many(body).unwrap(), None, "{body}");
         }

@@ -26,6 +26,9 @@ use crate::system::{SystemChance, SystemClock};
 use evenkeel_model::ports::{Chance, Clock};
 use evenkeel_model::settings::{EntraCredential, Identity};
 
+/// For one credential. Developer tools have no limit of their own, and may wait for somebody's answer.
+const LONGEST: Duration = Duration::from_mins(1);
+
 /// An identity, and what its tokens are for.
 pub(super) struct CredentialChain {
     identity: Arc<Identity>,
@@ -153,12 +156,20 @@ impl Issuer for CredentialChain {
             if self.taken.get().is_some_and(|taken| *taken != place) {
                 continue;
             }
-            match self.ask(credential).await {
+            let asked = tokio::time::timeout(LONGEST, self.ask(credential)).await;
+            match asked.unwrap_or_else(|_| Err(TokenError::silent(LONGEST))) {
                 Ok(issued) => {
                     self.take(place, failures);
                     return Ok(issued);
                 }
-                Err(error) => failures.push((credential.to_string(), error)),
+                Err(error) => {
+                    let is_there = error.asks_for_patience();
+                    failures.push((credential.to_string(), error));
+                    // The next one would sign in as somebody else.
+                    if is_there {
+                        break;
+                    }
+                }
             }
         }
         Err(TokenError::of_all(&failures))

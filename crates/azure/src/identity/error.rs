@@ -17,6 +17,8 @@ const MESSAGE_CHARS: usize = 300;
 pub struct TokenError {
     text: String,
     class: ErrorClass,
+    /// Whether an endpoint answered that it serves later.
+    later: bool,
 }
 
 impl TokenError {
@@ -29,22 +31,30 @@ impl TokenError {
             _ => ErrorClass::Unauthorised,
         };
         let said = said(&answer.body).map(|text| format!(": {text}")).unwrap_or_default();
-        Self { text: format!("{host} answered {}{said}", answer.status), class }
+        // IMDS answers 404 where the machine has no identity, too.
+        let later = class.is_transient() && answer.status != 404;
+        Self { text: format!("{host} answered {}{said}", answer.status), class, later }
     }
 
     /// There is no whole answer.
     pub(super) fn unreachable(host: &str, fault: &HttpFault) -> Self {
-        Self { text: format!("{host}: {}", fault.text()), class: ErrorClass::Transient { retry_after: None } }
+        Self { text: format!("{host}: {}", fault.text()), class: ErrorClass::Transient { retry_after: None }, later: false }
+    }
+
+    /// A credential gave no answer at all.
+    pub(super) fn silent(limit: Duration) -> Self {
+        let text = format!("no answer within {} s", limit.as_secs());
+        Self { text, class: ErrorClass::Transient { retry_after: None }, later: false }
     }
 
     /// The token cannot be sent.
     pub(super) fn unusable() -> Self {
-        Self { text: "the token has characters that cannot be sent".to_owned(), class: ErrorClass::Unauthorised }
+        Self { text: "the token has characters that cannot be sent".to_owned(), class: ErrorClass::Unauthorised, later: false }
     }
 
     /// Of a credential as such: its file, its tool or its settings.
     pub(super) fn credential(text: &str) -> Self {
-        Self { text: short(text), class: ErrorClass::Unauthorised }
+        Self { text: short(text), class: ErrorClass::Unauthorised, later: false }
     }
 
     /// The error of the identity library: the one that our transport put into it, else its own words.
@@ -58,7 +68,12 @@ impl TokenError {
         let texts: Vec<String> = failures.iter().map(|(name, error)| format!("{name}: {}", error.text)).collect();
         // One that may succeed later decides.
         let class = failures.iter().map(|(_, error)| error.class).find(|class| class.is_transient());
-        Self { text: format!("no token by {}", texts.join("; ")), class: class.unwrap_or(ErrorClass::Unauthorised) }
+        Self { text: format!("no token by {}", texts.join("; ")), class: class.unwrap_or(ErrorClass::Unauthorised), later: false }
+    }
+
+    /// Whether its endpoint is there and serves later.
+    pub(super) const fn asks_for_patience(&self) -> bool {
+        self.later
     }
 
     /// Class of the error of a request that could not be sent for want of a token.

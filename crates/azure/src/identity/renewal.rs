@@ -23,6 +23,9 @@ const REPLACED_FROM: Duration = Duration::from_secs(30);
 /// The pauses between failed requests for a token.
 const PAUSES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_mins(1));
 
+/// The longest pause that an endpoint may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
 /// What a caller does about the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenStep {
@@ -84,7 +87,7 @@ impl Renewal {
         let last = self.failure.take();
         let changed = last.as_ref().is_none_or(|last| last.error != error);
         let times = last.map_or(0, |last| last.times).saturating_add(1);
-        let wait = PAUSES.wait(times, unit).max(error.class().retry_after().unwrap_or_default());
+        let wait = PAUSES.wait(times, unit).max(error.class().retry_after().unwrap_or_default().min(LONGEST_PAUSE));
         self.failure = Some(RenewalFailure { error, times, again: now + wait });
         changed
     }
@@ -151,6 +154,19 @@ mod tests {
         assert_eq!(renewal.step(at(60)), TokenStep::Request);
         assert!(renewal.issued(token("b"), HOUR, at(60), 0.5));
         assert_eq!(renewal.step(at(60)), TokenStep::Use(token("b")));
+    }
+
+    #[test]
+    fn an_endpoint_that_asks_for_a_day_is_asked_again_within_minutes() {
+        let answer = crate::http::HttpAnswer {
+            status: 503,
+            headers: [(reqwest::header::RETRY_AFTER, u64::MAX.into())].into_iter().collect(),
+            body: bytes::Bytes::new(),
+        };
+        let mut renewal = Renewal::default();
+        renewal.failed(TokenError::answered("login", &answer), at(0), 0.5);
+        assert!(matches!(renewal.step(at(4)), TokenStep::Fail(_)));
+        assert_eq!(renewal.step(at(5)), TokenStep::Request);
     }
 
     #[test]

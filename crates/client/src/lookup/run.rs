@@ -68,11 +68,8 @@ impl Lookup<'_> {
     }
 
     async fn in_view(&self, view: &View) -> Result<LookupResult, ClientError> {
-        if self.condition.is_some() && (self.entities || !matches!(view.form(), Form::Copies { .. })) {
-            let name = &view.name;
-            return Err(ClientError::Unknown(format!(
-                "what is found in {name} is not filtered: a condition is for the rows of a table, of an archive in a table, or of a secondary index"
-            )));
+        if self.entities || !matches!(view.form(), Form::Copies { .. }) {
+            self.refuse_condition(&view.name)?;
         }
         let (mut found, keys) = match view.form() {
             Form::BlobLists(lists) => {
@@ -189,6 +186,7 @@ impl Lookup<'_> {
         match &archive.target {
             ArchiveTarget::Table(table) => self.in_own_keys(format!("archive {}", archive.name), table).await,
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
+                self.refuse_condition(&archive.name)?;
                 let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
                 let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
                 Ok(LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None })
@@ -221,6 +219,15 @@ impl Lookup<'_> {
         Ok(found)
     }
 
+    fn refuse_condition(&self, name: &ViewName) -> Result<(), ClientError> {
+        if self.condition.is_none() {
+            return Ok(());
+        }
+        Err(ClientError::Unknown(format!(
+            "what is found in {name} is not filtered: a condition is for the rows of a table, of an archive in a table, or of a secondary index"
+        )))
+    }
+
     /// Reads the ranges of a plan.
     async fn read(
         &self,
@@ -230,7 +237,9 @@ impl Lookup<'_> {
     ) -> Result<LookupResult, ClientError> {
         let from = self.from(plan.ranges.len())?.ranges;
         let tables = self.client.account(&plan.table.account)?.tables.as_ref();
-        let reading = Reading { what, table: &plan.table, tables, select, page: page_rows(self.top), pages: PAGES, condition };
+        // How many rows of a page satisfy a condition is not known beforehand.
+        let page = page_rows(if condition.is_some() { u32::MAX } else { self.top });
+        let reading = Reading { what, table: &plan.table, tables, select, page, pages: PAGES, condition };
         let found = merge::read(&reading, &plan.ranges, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
         let continuation = found.positions.map(|positions| self.token(positions).encode());

@@ -132,7 +132,7 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
 pub fn plan_by_own_keys(what: String, table: &TableRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
     let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
     let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key };
-    if !scan && terms.is_empty() {
+    if !scan && terms.iter().all(|term| term.property == "RowKey") {
         return Err(LookupError::Whole { what });
     }
     PlannedLookup { what, rows, terms }.plan(scan)
