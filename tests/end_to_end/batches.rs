@@ -114,7 +114,8 @@ fn neighbouring_lines_are_packed_and_bad_ones_are_named() {
     let ended = site.command_with(&["submit", "--pack", "100", "-"], &lines.join("\n"));
     assert_eq!(ended.code, 1, "{}", ended.err);
     assert!(ended.err.contains("line 121") && ended.out.contains("250 jobs sent"), "{}{}", ended.out, ended.err);
-    assert_eq!(site.count(QUEUE), 3);
+    // 100 and 20 before the line that is refused, 100 and 30 after it: a message's jobs are neighbours.
+    assert_eq!(site.count(QUEUE), 4);
     assert_eq!(site.run_until_idle(&[]).done, 250);
 
     let ended = site.command_with(&["--json", "submit", "--pack", "100", "-"], &lines[..30].join("\n"));
