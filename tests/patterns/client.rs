@@ -306,12 +306,13 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
     };
     assert_eq!(found_after().await, None, "there is nothing to be found");
     write("King").await;
-    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+    // A service tells its time in whole seconds, with answers that may take a second themselves: the first ones leave two seconds open.
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     let after = found_after().await.unwrap().as_secs_f64();
-    assert!((0.6..30.0).contains(&after), "{after} s, to half a second");
+    assert!((1.0..60.0).contains(&after), "{after} s after four");
     assert_eq!(found_after().await, None, "it was found before");
     write("Queen").await;
-    assert!(found_after().await.is_some_and(|again| again.as_secs_f64() < 30.0));
+    assert!(found_after().await.is_some_and(|again| again.as_secs_f64() < 60.0));
 }
 
 pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
