@@ -10,6 +10,6 @@ use super::scope::Scope;
 pub(super) fn found_after(scope: &Scope<'_>, seen: &Observation) -> Option<Duration> {
     let row = seen.row.as_ref().filter(|row| seen.footprint.settled.version() != Some(&row.etag))?;
     let clocks = &scope.engine.stores.account(&scope.source.account).ok()?.clocks;
-    let now = clocks.tables_now(scope.engine.clock.monotonic()).unwrap_or_else(|| scope.engine.clock.now());
+    let now = clocks.tables_now().unwrap_or_else(|| scope.engine.clock.now());
     Some(Duration::try_from(now.duration_since(row.timestamp?.timestamp())).unwrap_or_default())
 }

@@ -86,7 +86,7 @@ impl Transport {
     pub(super) fn new(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Self, reqwest::Error> {
         let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
         let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?.with_tokens(tokens);
-        Ok(Self { exchange: Arc::new(exchange), clocks: Arc::default() })
+        Ok(Self { exchange: Arc::new(exchange), clocks: Arc::new(ServiceClocks::timed_by(monotonic)) })
     }
 
     /// The services' clock offsets, as learnt from their answers.

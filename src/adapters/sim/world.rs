@@ -194,6 +194,12 @@ impl Inner {
     }
 }
 
+/// What a caller learns of the services' clocks, by this one.
+fn service_clocks(clock: &Arc<dyn Clock>) -> Arc<ServiceClocks> {
+    let clock = Arc::clone(clock);
+    Arc::new(ServiceClocks::timed_by(move || clock.monotonic()))
+}
+
 impl SimWorld {
     /// An empty account.
     pub fn new(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>) -> Self {
@@ -207,13 +213,14 @@ impl SimWorld {
 
     fn build(account: AccountName, clock: Arc<dyn Clock>, faults: Arc<dyn FaultPolicy>, witness: Option<Arc<dyn Witness>>) -> Self {
         let state = AccountState { changes: witness.as_ref().map(|_| Vec::new()), ..AccountState::default() };
-        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), faults, caller: 0, clocks: Arc::default() }
+        let clocks = service_clocks(&clock);
+        Self { inner: Arc::new(Inner { account, clock, witness, state: Mutex::new(state) }), faults, caller: 0, clocks }
     }
 
     /// The same account, as another caller sees it, under a fault policy of its own.
     #[must_use]
     pub fn seen_by(&self, caller: u32, faults: Arc<dyn FaultPolicy>) -> Self {
-        Self { inner: Arc::clone(&self.inner), faults, caller, clocks: Arc::default() }
+        Self { inner: Arc::clone(&self.inner), faults, caller, clocks: service_clocks(&self.inner.clock) }
     }
 
     /// The account as the program sees it.

@@ -11,6 +11,7 @@
 //!
 //! An answer that contradicts the earlier ones replaces them: the clock was set.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,10 +24,18 @@ const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
 /// The clocks of the services of one account, against this process's monotonic one. A store without services has one clock, and tells
 /// nothing.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ServiceClocks {
+    /// The monotonic clock that requests and answers are timed by; absent where none are.
+    monotonic: Option<Box<dyn Fn() -> Duration + Send + Sync>>,
     tables: Mutex<Option<Offset>>,
     queues: Mutex<Option<Offset>>,
+}
+
+impl fmt::Debug for ServiceClocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceClocks").field("tables", &self.tables).field("queues", &self.queues).finish_non_exhaustive()
+    }
 }
 
 /// How far a service's clock, counted from 1970, is ahead of the monotonic one.
@@ -63,6 +72,11 @@ impl Offset {
 }
 
 impl ServiceClocks {
+    /// Of requests and answers that are timed by this clock.
+    pub fn timed_by(monotonic: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { monotonic: Some(Box::new(monotonic)), ..Self::default() }
+    }
+
     /// Takes in the time that an answer told, between the sending of its request and its arrival (monotonic).
     pub fn told(&self, service: Service, time: Timestamp, (sent, arrived): (Duration, Duration)) {
         let clock = match service {
@@ -74,11 +88,12 @@ impl ServiceClocks {
         *clock = Some(Offset::of(time, (sent, arrived)).after(*clock));
     }
 
-    /// The time of the table service now (monotonic), in the middle of what its answers leave possible; `None` where it has told nothing.
-    pub fn tables_now(&self, now: Duration) -> Option<Timestamp> {
+    /// The time of the table service now, in the middle of what its answers leave possible; `None` where it has told nothing.
+    pub fn tables_now(&self) -> Option<Timestamp> {
+        let now = SignedDuration::try_from(self.monotonic.as_ref()?()).ok()?;
         let Offset { least, most } = (*self.tables.lock().unwrap_or_else(PoisonError::into_inner))?;
         let offset = least.saturating_add(most.saturating_sub(least) / 2);
-        Timestamp::from_duration(offset.saturating_add(SignedDuration::try_from(now).ok()?)).ok()
+        Timestamp::from_duration(offset.saturating_add(now)).ok()
     }
 }
 
@@ -144,11 +159,10 @@ mod tests {
 
     #[test]
     fn the_time_of_a_service_is_in_the_middle_of_what_its_answers_leave_possible() {
-        let clocks = ServiceClocks::default();
-        assert_eq!(clocks.tables_now(Duration::ZERO), None);
+        let clocks = ServiceClocks::timed_by(|| Duration::from_secs(10));
+        assert_eq!(clocks.tables_now(), None);
         clocks.told(Service::Table, at(40_000), (Duration::from_millis(100), Duration::from_millis(300)));
-        let told = clocks.tables_now(Duration::from_secs(10)).unwrap();
-        assert_eq!(told, at(50_300), "40 to 41 s when it was 0.1 to 0.3 s here");
+        assert_eq!(clocks.tables_now().unwrap(), at(50_300), "40 to 41 s when it was 0.1 to 0.3 s here");
     }
 
     #[test]
