@@ -8,13 +8,14 @@ use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::permanent;
+use super::key_list::ListWindow;
 use super::memory::MemoryShare;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
 use super::second_look;
-use crate::model::job::Primary;
-use crate::model::{ItemAddress, Job};
+use crate::model::job::{ListedBatch, Primary};
+use crate::model::{ETag, ItemAddress, Job};
 
 /// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
@@ -50,6 +51,14 @@ impl Execute for Engine {
             // One that never ends would be queued and given up again and again.
             Work::Recheck(_) => Ok(()),
         }
+    }
+
+    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
+        self.list_window(list, delivery).await
+    }
+
+    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
+        self.forget_list(list, version).await
     }
 }
 

@@ -5,12 +5,13 @@
 //! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
 //! counts for nothing: the job begins anew.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::{permanent, storage};
+use crate::model::cursor::JobCursor;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, EdmValue, Entity, EntityKey, Job, TableName};
 use crate::ports::{ErrorClass, Missing, StoreError, TableOperation, TableStore};
@@ -26,35 +27,76 @@ const STEP: &str = "reading the secret that cursors are sealed with";
 #[error("the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew")]
 struct UnreadableSecret;
 
+/// What a worker seals the cursors of one message with.
+#[derive(Clone)]
+pub struct CursorSeal {
+    secret: [u8; SECRET],
+    message_id: String,
+    op: &'static str,
+}
+
+impl CursorSeal {
+    /// Of no secret.
+    #[cfg(test)]
+    pub(crate) const fn for_tests() -> Self {
+        Self { secret: [0; SECRET], message_id: String::new(), op: "sync" }
+    }
+
+    fn of(&self, cursor: &Value) -> String {
+        hex::encode(hmac(&self.secret, &serde_json::json!([self.message_id, self.op, cursor]).to_string()))
+    }
+
+    /// Seals the cursor among the fields that a message is to carry from now on, where there is one.
+    pub fn seal(&self, fields: &mut Map<String, Value>) {
+        let Some(cursor) = fields.get_mut("cursor") else { return };
+        let seal = self.of(cursor);
+        if let Some(cursor) = cursor.as_object_mut() {
+            cursor.insert("seal".to_owned(), Value::String(seal));
+        }
+    }
+
+    /// Starts a cursor anew that no worker wrote into this message.
+    pub(super) fn believe(&self, cursor: &mut dyn JobCursor) {
+        let said = cursor.take_seal();
+        if cursor.has_begun() && said.as_deref() != Some(self.of(&cursor.to_json()).as_str()) {
+            let Self { op, message_id, .. } = self;
+            tracing::warn!(op, message_id, "cursor: no worker wrote it into this message; the job begins anew");
+            cursor.restart();
+        }
+    }
+}
+
+impl std::fmt::Debug for CursorSeal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CursorSeal of {} {}", self.op, self.message_id)
+    }
+}
+
 impl Engine {
     /// The job, with the trusted part of its cursor.
     pub(super) async fn believed(&self, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
         let mut job = job.clone();
         let op = job.op();
-        let Some(cursor) = job.operation_mut().cursor_mut().filter(|cursor| cursor.has_begun()) else { return Ok(job) };
-        let said = cursor.take_seal();
-        if said.as_deref() != Some(self.seal(op, &cursor.to_json(), delivery).await?.as_str()) {
-            tracing::warn!(op, message_id = delivery.stamp.message_id, "cursor: no worker wrote it into this message; the job begins anew");
-            cursor.restart();
+        if let Some(cursor) = job.operation_mut().cursor_mut().filter(|cursor| cursor.has_begun()) {
+            self.cursor_seal(op, delivery).await?.believe(cursor);
         }
         Ok(job)
     }
 
     /// An outcome with a sealed cursor.
-    pub(super) async fn sealed(&self, job: &Job, outcome: Outcome, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let Outcome::Advanced { mut fields, summary } = outcome else { return Ok(outcome) };
-        if let Some(cursor) = fields.get_mut("cursor") {
-            let seal = self.seal(job.op(), cursor, delivery).await?;
-            if let Some(cursor) = cursor.as_object_mut() {
-                cursor.insert("seal".to_owned(), Value::String(seal));
-            }
+    pub(super) async fn sealed(&self, job: &Job, mut outcome: Outcome, delivery: &Delivery) -> Result<Outcome, Failure> {
+        if let Outcome::Advanced { fields, .. } = &mut outcome
+            && fields.contains_key("cursor")
+        {
+            self.cursor_seal(job.op(), delivery).await?.seal(fields);
         }
-        Ok(Outcome::Advanced { fields, summary })
+        Ok(outcome)
     }
 
-    async fn seal(&self, op: &str, cursor: &Value, delivery: &Delivery) -> Result<String, Failure> {
-        let secret = self.secret.get_or_try_init(|| self.read_secret()).await?;
-        Ok(hex::encode(hmac(secret, &serde_json::json!([delivery.stamp.message_id, op, cursor]).to_string())))
+    /// The seal of a message's cursors.
+    pub(super) async fn cursor_seal(&self, op: &'static str, delivery: &Delivery) -> Result<CursorSeal, Failure> {
+        let secret = *self.secret.get_or_try_init(|| self.read_secret()).await?;
+        Ok(CursorSeal { secret, message_id: delivery.stamp.message_id.clone(), op })
     }
 
     async fn read_secret(&self) -> Result<[u8; SECRET], Failure> {

@@ -15,11 +15,11 @@ use async_trait::async_trait;
 use super::lease::{CatalogLease, Standing};
 use super::prepare::OnRecord;
 use crate::catalog::Catalog;
-use crate::model::job::{Effect, JobSubject, Looks, Primary, SyncJob};
-use crate::model::{Job, ViewName};
+use crate::model::job::{Effect, JobSubject, ListedBatch, Looks, Primary, SyncJob};
+use crate::model::{ETag, Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
-use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work};
+use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, ListWindow, Outcome, OutdatedCatalog, Work};
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
@@ -202,6 +202,24 @@ impl Execute for Current {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.engine().give_up(work, delivery).await
+    }
+
+    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
+        loop {
+            let read = self.in_force();
+            let ended = read.engine.window(list, delivery).await;
+            // A name that is unknown to an older catalog may be no mistake of the sender.
+            let Err(Failure { class: FailureClass::Permanent, .. }) = &ended else { return ended };
+            match self.lease.standing_now(read.generation).await {
+                Standing::Holds => return ended,
+                Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
+                Standing::Exchanged => {}
+            }
+        }
+    }
+
+    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
+        self.engine().forget(list, version).await
     }
 }
 

@@ -12,12 +12,19 @@
 //! A job that takes the process down would take its batch to the poison queue. So after a run that never ended half of the jobs are run, then
 //! a quarter, until one is alone; that one alone is given up, and the others go on as a whole. How many are run at once is noted in the
 //! message while it is less than all.
+//!
+//! A list in a blob is worked on in windows of lines: each delivery reads one, and it is a batch as any other. What is left of it and the
+//! place of the next one are in the message afterwards.
 
 mod decide;
 
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
-use super::decide::{End, Rejection, Settlement};
+use super::decide::{End, Interruption, Ran, Rejection, Settlement};
 use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
 use super::engine::Core;
 use super::examine::{Examined, STEP};
@@ -27,14 +34,24 @@ use super::running::{Assignment, execute, held, note, turn};
 use super::settle::{SettleOutcome, put_poison_of, settle};
 use super::source::Intake;
 use crate::model::cause;
-use crate::model::job::Batch;
+use crate::model::job::{BATCH_KEYS, Batch, ListedBatch};
 use crate::planted::{Bug, planted};
-use crate::reconcile::Work;
+use crate::ports::Message;
+use crate::reconcile::{CursorSeal, ListWindow, Outcome, Summary, Work};
 
 use self::decide::{BatchDecision, JobEnd, Tries};
 
 /// Jobs of one batch that run at once: as many rows as an entity group transaction has.
 const AT_ONCE: usize = 100;
+
+/// The jobs of one delivery.
+struct Jobs<'a> {
+    batch: &'a Batch,
+    /// The message as the jobs see it: its dequeue count is theirs.
+    message: &'a Message,
+    /// Seals the place in the list that they come from.
+    seal: Option<&'a CursorSeal>,
+}
 
 /// Works on a batch, of which a job may take the process down so many times, and settles its message.
 pub(super) async fn work_on(
@@ -45,8 +62,81 @@ pub(super) async fn work_on(
     (batch, most): (&Batch, u32),
     lease: &mut Lease,
 ) -> Concluded {
+    let jobs = Jobs { batch, message: received.message, seal: None };
+    work_on_jobs(engine, source, received, examined, (&jobs, most), lease).await
+}
+
+/// The same of the next jobs of a list in a blob. The list goes with its last job.
+pub(super) async fn work_on_list(
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    (list, most): (&ListedBatch, u32),
+    lease: &mut Lease,
+) -> Concluded {
+    let window = match next_window(engine, source, received, examined, (list, most), lease).await {
+        Ok(window) => window,
+        Err(end) => return conclude(engine, source, received, examined, end, lease).await,
+    };
+    let concluded = if let Some(batch) = &window.batch {
+        let message = Message { dequeue_count: window.dequeue_count, ..received.message.clone() };
+        let jobs = Jobs { batch, message: &message, seal: Some(&window.seal) };
+        work_on_jobs(engine, source, received, examined, (&jobs, most), lease).await
+    } else {
+        let nothing = Ran::Finished(Outcome::Done(Summary::default()));
+        conclude(engine, source, received, examined, End::Ran(Arc::new(nothing)), lease).await
+    };
+    let is_gone = matches!(concluded.settled, SettleOutcome::Deleted | SettleOutcome::Poisoned(_));
+    if is_gone
+        && matches!(concluded.settlement, Settlement::Delete)
+        && let Err(failure) = engine.execute.forget(list, &window.version).await
+    {
+        tracing::warn!(error = failure.chain(), "list of primaries: not deleted; its jobs have ended");
+    }
+    concluded
+}
+
+async fn next_window(
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    (list, most): (&ListedBatch, u32),
+    lease: &mut Lease,
+) -> Result<ListWindow, End> {
+    let deliveries = &examined.deliveries;
+    // More than the jobs of a window use up: the list itself takes the process down.
+    if deliveries.are_exhausted(most + usize::BITS - BATCH_KEYS.leading_zeros() + 1) {
+        return Err(End::Exhausted(deliveries.attempts().saturating_sub(1)));
+    }
+    note(engine, lease, deliveries).await?;
+    let delivery = source.delivery(received.message, None);
+    let read = async {
+        tokio::select! {
+            biased;
+            () = engine.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
+            read = AssertUnwindSafe(engine.execute.window(list, &delivery)).catch_unwind() => match read {
+                Ok(Ok(window)) => Ok(window),
+                Ok(Err(failure)) => Err(End::Ran(Arc::new(Ran::Failed(failure)))),
+                Err(payload) => Err(End::Panicked(cause::panic(&*payload))),
+            },
+        }
+    };
+    held(lease.hold(read).await)?
+}
+
+async fn work_on_jobs(
+    engine: &Core,
+    source: &Intake,
+    received: &Incoming<'_>,
+    examined: &Examined,
+    (jobs, most): (&Jobs<'_>, u32),
+    lease: &mut Lease,
+) -> Concluded {
+    let batch = jobs.batch;
     let tries = Tries::of(batch.len(), &examined.deliveries, most);
-    let ends = match run(engine, source, received, examined, (batch, tries), lease).await {
+    let ends = match run(engine, source, examined, (jobs, tries), lease).await {
         Ok(ends) => ends,
         Err(end) => return conclude(engine, source, received, examined, end, lease).await,
     };
@@ -60,7 +150,10 @@ pub(super) async fn work_on(
         return Concluded { end, ended, settlement: Settlement::Abandon, settled: SettleOutcome::Lost, jobs };
     };
     decision.come_again(&not_put, engine.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
-    let settlement = decision.settlement(batch);
+    let mut settlement = decision.settlement(batch);
+    if let (Settlement::Advance(progress), Some(seal)) = (&mut settlement, jobs.seal) {
+        seal.seal(&mut progress.fields);
+    }
     let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
     let settled = match decision.poisoned.first() {
         Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),
@@ -73,9 +166,8 @@ pub(super) async fn work_on(
 async fn run(
     engine: &Core,
     source: &Intake,
-    received: &Incoming<'_>,
     examined: &Examined,
-    (batch, tries): (&Batch, Tries),
+    (jobs, tries): (&Jobs<'_>, Tries),
     lease: &mut Lease,
 ) -> Result<Vec<JobEnd>, End> {
     if let Tries::UsedUp(runs) = tries {
@@ -84,25 +176,24 @@ async fn run(
     note(engine, lease, &examined.deliveries).await?;
     let until = engine.now() + engine.settings.job_timeout / 2;
     let confirmation = lease.confirmation();
-    let jobs = async {
+    let ends = async {
         let may_begin = |_: &usize| engine.now() < until && !engine.stop.receiving.is_cancelled();
-        let begun = stream::iter((0..tries.jobs(batch.len())).take_while(may_begin));
-        let running = begun.map(|at| run_one(engine, source, received, examined, (batch, at), &confirmation));
+        let begun = stream::iter((0..tries.jobs(jobs.batch.len())).take_while(may_begin));
+        let running = begun.map(|at| run_one(engine, source, examined, (jobs, at), &confirmation));
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
     };
-    held(lease.hold(jobs).await)
+    held(lease.hold(ends).await)
 }
 
 async fn run_one(
     engine: &Core,
     source: &Intake,
-    received: &Incoming<'_>,
     examined: &Examined,
-    (batch, at): (&Batch, usize),
+    (jobs, at): (&Jobs<'_>, usize),
     confirmation: &Confirmation,
 ) -> JobEnd {
     let _begun = source.slots.job_of_a_batch().await;
-    let envelope = match batch.job(at) {
+    let envelope = match jobs.batch.job(at) {
         Ok(envelope) => envelope,
         Err(error) => {
             let rejection = Rejection { reason: Reason::Permanent, step: STEP, error: cause::chain(&error) };
@@ -110,8 +201,7 @@ async fn run_one(
         }
     };
     let work = Work::Job(envelope.job);
-    let assignment =
-        Assignment { message: received.message, work: &work, digest: envelope.digest.as_ref(), deliveries: &examined.deliveries };
+    let assignment = Assignment { message: jobs.message, work: &work, digest: envelope.digest.as_ref(), deliveries: &examined.deliveries };
     let end = match turn(engine, source, &assignment, confirmation).await {
         Ok(lead) => execute(engine, source, &assignment, lead).await,
         Err(end) => end,

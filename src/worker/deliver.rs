@@ -29,7 +29,7 @@ use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
-use crate::reconcile::{FailureClass, MemoryShare, Outcome, Work};
+use crate::reconcile::{FailureClass, MemoryShare, Outcome, WINDOW_MEMORY, Work};
 use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping};
 
@@ -56,6 +56,16 @@ pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Mes
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
+    if let Ok(Assigned::Listed(_)) = examined.work {
+        // Given back first: whoever waits holds nothing of what it waits for.
+        drop(memory);
+        let window = weight::received(&message) + WINDOW_MEMORY;
+        let LeaseOutcome::Finished(granted) = lease.hold(engine.memory.take(MemoryShare::Messages, window)).await else {
+            WorkerTally::add(&engine.tally.lost);
+            return;
+        };
+        memory = granted;
+    }
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
@@ -104,12 +114,19 @@ pub(super) struct Concluded {
 
 /// How many jobs of a batch ended, by their ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct JobsEnded {
+pub(crate) struct JobsEnded {
     pub(super) done: usize,
     pub(super) skipped: usize,
     pub(super) poisoned: usize,
     /// Those that come again.
     pub(super) left: usize,
+}
+
+impl JobsEnded {
+    /// How many there are.
+    pub(super) const fn all(self) -> usize {
+        self.done + self.skipped + self.poisoned + self.left
+    }
 }
 
 async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, examined: &Examined, mut lease: Lease) {
@@ -120,6 +137,7 @@ async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, e
     let most = engine.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
     let concluded = match &examined.work {
         Ok(Assigned::Many(batch)) => batch::work_on(engine, source, received, examined, (batch, most), &mut lease).await,
+        Ok(Assigned::Listed(list)) => Box::pin(batch::work_on_list(engine, source, received, examined, (list, most), &mut lease)).await,
         Ok(Assigned::One(work)) => {
             let end = if examined.deliveries.are_exhausted(most) {
                 End::Exhausted(examined.deliveries.attempts().saturating_sub(1))
@@ -131,13 +149,17 @@ async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, e
         }
         Err(rejection) => conclude(engine, source, received, examined, End::Rejected(rejection.clone()), &mut lease).await,
     };
-    let Concluded { end, ended, settlement, settled, .. } = &concluded;
+    let Concluded { end, ended, settlement, settled, jobs } = &concluded;
     let now = engine.now();
     engine.tally.worked(sent, now);
     let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };
     let outcome = record(engine, source, examined, &concluded, &times);
     if let Some(observer) = &engine.observer {
-        observer.ended(delivered(engine, source, &EndedDelivery { message, examined, end, settled: *settled, outcome, times }));
+        observer.ended(delivered(
+            engine,
+            source,
+            &EndedDelivery { message, examined, end, settled: *settled, outcome, times, jobs: *jobs },
+        ));
     }
     if traces::on() {
         let failed = matches!(settled, SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost).then(|| describe(end).1);

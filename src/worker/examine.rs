@@ -10,7 +10,7 @@ use super::poison::Reason;
 use super::source::Carries;
 use crate::model::body::RawBody;
 use crate::model::cause;
-use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, OPS};
+use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, ListedBatch, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -41,6 +41,8 @@ pub(crate) enum Assigned {
     One(Work),
     /// A job for each of many primaries.
     Many(Batch),
+    /// The same, of a list in a blob.
+    Listed(ListedBatch),
 }
 
 /// The operation where none could be read.
@@ -115,6 +117,10 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
                     examined.unknown_fields = batch.job(0).map(|envelope| envelope.unknown_fields).unwrap_or_default();
                     Ok(Assigned::Many(batch))
                 }
+                Ok(JobRequest::Listed(list)) => {
+                    examined.unknown_fields = list.sample().map(|envelope| envelope.unknown_fields).unwrap_or_default();
+                    Ok(Assigned::Listed(list))
+                }
             };
         }
     }
@@ -127,6 +133,7 @@ fn may_carry(request: &JobRequest, allow: Option<&BTreeSet<String>>) -> bool {
     let (op, own) = match request {
         JobRequest::Job(envelope) => (envelope.job.op(), envelope.job.operation().is_sent_by_workers()),
         JobRequest::Batch(batch) => (batch.op(), false),
+        JobRequest::Listed(list) => (list.op(), false),
     };
     own || allow.is_none_or(|allow| allow.contains(op))
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::decide::{End, describe};
-use super::deliver::{Times, is_awaited};
+use super::deliver::{JobsEnded, Times, is_awaited};
 use super::engine::Core;
 use super::examine::{Assigned, Examined};
 use super::settle::SettleOutcome;
@@ -125,25 +125,20 @@ pub(crate) struct EndedDelivery<'a> {
     /// The outcome in metrics.
     pub(crate) outcome: &'static str,
     pub(crate) times: Times,
+    /// How its jobs ended, where they are many.
+    pub(crate) jobs: Option<JobsEnded>,
 }
 
 fn one(examined: &Examined) -> Option<&Work> {
     match &examined.work {
         Ok(Assigned::One(work)) => Some(work),
-        Ok(Assigned::Many(_)) | Err(_) => None,
-    }
-}
-
-fn jobs(examined: &Examined) -> usize {
-    match &examined.work {
-        Ok(Assigned::Many(batch)) => batch.len(),
-        Ok(Assigned::One(_)) | Err(_) => 1,
+        Ok(Assigned::Many(_) | Assigned::Listed(_)) | Err(_) => None,
     }
 }
 
 /// The report of an ended delivery to an observer.
 pub(crate) fn delivered(engine: &Core, source: &Intake, ended: &EndedDelivery<'_>) -> Delivered {
-    let EndedDelivery { message, examined, end, settled, outcome, ref times } = *ended;
+    let EndedDelivery { message, examined, end, settled, outcome, ref times, jobs } = *ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = match settled {
         SettleOutcome::Deleted if skipped => Ending::Skipped,
@@ -169,7 +164,7 @@ pub(crate) fn delivered(engine: &Core, source: &Intake, ended: &EndedDelivery<'_
         queue: source.queue.clone(),
         op: examined.op,
         primary: one(examined).and_then(|work| engine.key(work)),
-        jobs: jobs(examined),
+        jobs: jobs.map_or(1, JobsEnded::all),
         ending,
         outcome,
         deliveries: message.dequeue_count,

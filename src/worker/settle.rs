@@ -227,7 +227,7 @@ async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &
 async fn give_up(engine: &Core, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     match &examined.work {
         Ok(Assigned::One(work)) => give_up_one(engine, source, delivered, (work, examined.digest.clone()), verdict).await,
-        Ok(Assigned::Many(_)) | Err(_) => true,
+        Ok(Assigned::Many(_) | Assigned::Listed(_)) | Err(_) => true,
     }
 }
 

@@ -34,6 +34,6 @@ pub(crate) fn kept(message: &Message, work: Option<&Assigned>, examining: u64) -
         Some(Assigned::One(Work::Job(job))) if job.operation().holds_entity() => examining,
         // Each job of many is decoded once more.
         Some(Assigned::One(Work::Recheck(_)) | Assigned::Many(_)) => examining,
-        Some(Assigned::One(Work::Job(_))) | None => received(message),
+        Some(Assigned::One(Work::Job(_)) | Assigned::Listed(_)) | None => received(message),
     }
 }

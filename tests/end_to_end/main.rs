@@ -28,6 +28,7 @@ mod elsewhere;
 mod everything;
 mod forms;
 mod indexing;
+mod key_lists;
 mod outage;
 mod racing;
 mod staging;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
-use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject};
+use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject, ListedBatch};
+use evenkeel_model::model::large::STAGING;
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
@@ -95,6 +96,7 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     let (envelope, jobs) = match job::decode_request(object).map_err(|error| cause::chain(&error))? {
         JobRequest::Job(envelope) => (envelope, 1),
         JobRequest::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
+        JobRequest::Listed(list) => return prepare_listed(&list, message, queue, queues, catalog),
     };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
@@ -119,6 +121,30 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     })
 }
 
+/// The message of a list in a blob, which is not read: it belongs to no shard, and goes to the first.
+fn prepare_listed(
+    list: &ListedBatch,
+    text: String,
+    queue: Option<&QueueName>,
+    queues: &[QueueSettings],
+    catalog: &Catalog,
+) -> Result<Prepared, String> {
+    let sample = list.sample().map_err(|error| cause::chain(&error))?;
+    let table = table_of(&sample.job, catalog)?;
+    let queue = carrier(list.op(), queue, queues)?;
+    let name = queue.shard_names().into_iter().next().ok_or_else(|| format!("the queue {} has no shard", queue.name))?;
+    Ok(Prepared {
+        account: queue.account.clone(),
+        queue: name,
+        text,
+        op: list.op(),
+        jobs: 1,
+        about: format!("of the primaries of {table} that {STAGING}/{} lists", list.blob.name),
+        id: sample.id,
+        unknown_fields: sample.unknown_fields,
+    })
+}
+
 /// The first job of a batch, every job checked.
 fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     let said = |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
@@ -127,6 +153,13 @@ fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
         table_of(&envelope.job, catalog).map_err(|problem| said(at, problem))?;
     }
     batch.job(0).map_err(|error| said(0, cause::chain(&error)))
+}
+
+/// What a worker would find wrong with a line of a list, or with its job.
+pub(super) fn check_line(list: &ListedBatch, line: &[u8], catalog: &Catalog) -> Result<(), String> {
+    let Some(batch) = list.window(vec![(0, list.item(line)?)], 0, 0) else { return Ok(()) };
+    let envelope = batch.job(0).map_err(|error| cause::chain(&error))?;
+    table_of(&envelope.job, catalog).map(|_| ())
 }
 
 /// The message that carries a job.
@@ -143,7 +176,7 @@ fn packed(json: &str) -> Result<String, String> {
 
 /// The table of the primary that a job is about. It decides, with the key, which shard it goes to; for an archive
 /// or a restore it is the archive's source, so that all jobs of one primary meet.
-fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
+pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let derives = job.effect() == Effect::Derives;
     match job.operation().subject() {
         // Also an archived entity that has a document in the place of a row.

@@ -129,25 +129,24 @@ impl BatchDecision {
         if self.lost {
             return Settlement::Abandon;
         }
-        // Jobs that were not begun go before those that have failed: these must not keep the others waiting.
-        let mut again: Vec<usize> = (self.unbegun..batch.len()).chain(self.left.iter().map(|left| left.at)).collect();
-        if again.is_empty() || (planted(Bug::BatchDeletedWithAFailedJob) && self.done > 0) {
-            return Settlement::Delete;
-        }
-        if planted(Bug::JobDroppedFromTheRest) && again.len() > 1 {
+        let mut again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
+        let come_again = again.len() + batch.len() - self.unbegun;
+        if planted(Bug::JobDroppedFromTheRest) && come_again > 1 {
             again.pop();
         }
-        let delay = self.left.iter().map(|left| left.delay).min().unwrap_or_default();
+        let rest = batch.rest(self.unbegun, &again).filter(|_| self.done == 0 || !planted(Bug::BatchDeletedWithAFailedJob));
+        let Some(rest) = rest else { return Settlement::Delete };
         let unbegun = self.unbegun < batch.len();
+        let delay = self.left.iter().map(|left| left.delay).min().unwrap_or_default();
         let ended = self.done + self.skipped + self.poisoned.len();
         let worst = self.left.iter().map(|left| left.attempt).max_by_key(|attempt| weight(*attempt));
         // A run that panicked or hung counts, or it would come back for ever; and one that is given up stays so until its poison message is put.
         let may_turn = worst != Some(Attempt::Counts) && !matches!(self.tries, Tries::UsedUp(_));
         if ended > 0 || (unbegun && self.unbegun > 0 && may_turn) {
-            let delay = if unbegun { Duration::ZERO } else { delay };
-            let at_once = self.tries.next().filter(|next| (*next as usize) < again.len());
+            let delay = if unbegun || rest.is_unread { Duration::ZERO } else { delay };
+            let at_once = self.tries.next().filter(|next| (*next as usize) < come_again);
             let failing = self.left.iter().filter(|_| ended == 0).find_map(|left| left.attempt.failing());
-            return Settlement::Advance(JobProgress { fields: batch.only(again), delay, at_once, failing });
+            return Settlement::Advance(JobProgress { fields: rest.fields, delay, at_once, failing });
         }
         // One that was interrupted before any job of it was begun is no job's fault.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);

@@ -167,6 +167,90 @@ async fn drain_writes_back_what_is_left() {
     assert_eq!(world.until_idle().await.unwrap().done, 150);
 }
 
+/// A world with a list in a blob: so many lines, of which a window has so many.
+fn listed(lines: u64, at_once: u64) -> World {
+    let world = World::new();
+    *world.work.list.lock().unwrap() = (lines, at_once);
+    let blob = json!({"blob": "evenkeel-staging/list.jsonl"});
+    let message = json!({"op": "sync", "table": "Employees", "pk": "p", "keys_ref": blob, "id": "mine"});
+    world.queues.seed(JOBS, &body::encode(&message.to_string()), None);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_a_blob_is_worked_on_in_windows_and_goes_with_its_last_job() {
+    let world = listed(250, 100);
+    world.script(|_, _, delivery| {
+        assert_eq!(delivery.dequeue_count, 1, "lines that were never read are delivered for the first time");
+        async { done() }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.released, report.poisoned), (250, 2, 0));
+    assert_eq!((world.queues.calls(Op::Update, JOBS).len(), world.queues.calls(Op::Delete, JOBS).len()), (2, 1));
+    assert_eq!(*world.work.forgotten.lock().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_that_fail_keep_no_others_waiting_and_end_as_jobs_do() {
+    let world = listed(300, 100);
+    world.script(|number, work, _| {
+        let rk = rk(work);
+        async move {
+            match rk.as_str() {
+                "5" => permanent(),
+                "7" | "150" if number < 300 => transient(),
+                _ => done(),
+            }
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (299, 1));
+    assert_eq!(poisoned(&world).await, [("5".to_owned(), Reason::Permanent)]);
+    let runs: Vec<String> = world.work.runs().into_iter().map(|run| run.rk).collect();
+    assert_eq!((runs.len(), runs[300..].iter().filter(|rk| ["7", "150"].contains(&rk.as_str())).count()), (302, 2), "after all others");
+    assert_eq!(*world.work.forgotten.lock().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_takes_the_process_down_is_singled_out() {
+    let world = listed(256, 128);
+    world.script(|_, work, _| {
+        let bad = rk(work) == "200";
+        async move {
+            assert!(!bad, "the run goes down");
+            done()
+        }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (255, 1));
+    assert_eq!(poisoned(&world).await, [("200".to_owned(), Reason::Exhausted)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_cannot_be_read_is_the_message_s_mistake_and_stays() {
+    let world = listed(0, 1);
+    world.script(|_, _, _| async { done() });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (0, 1));
+    let entry = world.poisoned().await.remove(0).message;
+    assert_eq!((entry.reason, entry.op.as_deref()), (Reason::Permanent, Some("sync")));
+    assert!(entry.body.unwrap().contains("keys_ref"));
+    assert_eq!(*world.work.forgotten.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_leaves_the_place_of_the_first_line_that_was_not_begun() {
+    let world = listed(500, 250);
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        done()
+    });
+    let report = world.run_for(Duration::from_secs(5)).await;
+    assert_eq!((report.done, report.released), (100, 1));
+    assert_eq!(world.until_idle().await.unwrap().done, 400);
+    assert_eq!(world.work.runs().len(), 500);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_outlives_half_of_its_time_saves_its_progress_and_goes_on() {
     let world = World::new();

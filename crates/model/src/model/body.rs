@@ -139,6 +139,13 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Of a text.
+    pub fn of(text: &[u8]) -> Self {
+        let mut extent = Self::default();
+        extent.add(text);
+        extent
+    }
+
     fn add(&mut self, text: &[u8]) {
         self.bytes += text.len() as u64;
         for byte in text {

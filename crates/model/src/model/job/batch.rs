@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::listed::{KEYS_REF, LineWindow, ListedBatch, NextLines};
 use super::operations::{Described, described};
 use super::{Effect, JobEnvelope, JobError, decode_job};
 
@@ -40,7 +41,7 @@ pub(super) enum SubjectList {
 }
 
 impl SubjectList {
-    const ALL: [Self; 3] = [Self::RowKeys, Self::Keys, Self::Entities];
+    pub(super) const ALL: [Self; 3] = [Self::RowKeys, Self::Keys, Self::Entities];
 
     pub(super) const fn field(self) -> &'static str {
         match self {
@@ -85,7 +86,7 @@ impl SubjectList {
     }
 
     /// The fields of a single job, from an item of the list. `None` where the item is none.
-    fn fields(self, item: &Value) -> Option<Vec<(&'static str, Value)>> {
+    pub(super) fn fields(self, item: &Value) -> Option<Vec<(&'static str, Value)>> {
         match (self, item) {
             (Self::RowKeys, Value::String(_)) => Some(vec![("rk", item.clone())]),
             (Self::Keys, Value::Array(key)) => match key.as_slice() {
@@ -98,20 +99,20 @@ impl SubjectList {
     }
 
     /// Puts the fields of a single job, from an item of the list, beside those that all jobs share.
-    fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
+    pub(super) fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
         let fields = self.fields(item).unwrap_or_default();
         shared.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
 
     /// The part of an item that names its primary.
-    fn key(self, item: &Value) -> String {
+    pub(super) fn key(self, item: &Value) -> String {
         match self {
             Self::RowKeys | Self::Keys => item.to_string(),
             Self::Entities => Value::from(vec![item["PartitionKey"].clone(), item["RowKey"].clone()]).to_string(),
         }
     }
 
-    const fn shape(self) -> &'static str {
+    pub(super) const fn shape(self) -> &'static str {
         match self {
             Self::RowKeys => "a RowKey",
             Self::Keys => "[PartitionKey, RowKey]",
@@ -123,11 +124,13 @@ impl SubjectList {
 /// A message about many primaries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    op: &'static str,
+    pub(super) op: &'static str,
     /// The fields of every job.
-    shared: Map<String, Value>,
-    list: SubjectList,
-    items: Vec<Value>,
+    pub(super) shared: Map<String, Value>,
+    pub(super) list: SubjectList,
+    pub(super) items: Vec<Value>,
+    /// Where they come from, when they are a part of a list in a blob.
+    pub(super) window: Option<LineWindow>,
 }
 
 /// The request of a message.
@@ -137,10 +140,15 @@ pub enum JobRequest {
     Job(JobEnvelope),
     /// A job for each of many primaries.
     Batch(Batch),
+    /// The same, of a list in a blob.
+    Listed(ListedBatch),
 }
 
 /// Decodes a JSON object into a job, or into many.
 pub fn decode_request(object: Map<String, Value>) -> Result<JobRequest, JobError> {
+    if let Some(listed) = ListedBatch::of(&object)? {
+        return Ok(JobRequest::Listed(listed));
+    }
     match Batch::of(&object)? {
         Some(batch) => Ok(JobRequest::Batch(batch)),
         None => decode_job(object).map(JobRequest::Job),
@@ -189,7 +197,7 @@ impl Batch {
             }
         }
         shared.remove("ek");
-        Ok(Some(Self { op, shared, list, items: unique }))
+        Ok(Some(Self { op, shared, list, items: unique, window: None }))
     }
 
     /// The operation, as `op` spells it.
@@ -221,11 +229,29 @@ impl Batch {
         decode_job(self.single(at))
     }
 
-    /// The fields of the message with these of its jobs alone.
-    pub fn only(&self, jobs: impl IntoIterator<Item = usize>) -> Map<String, Value> {
-        let items = jobs.into_iter().filter_map(|at| self.items.get(at).cloned()).collect();
-        Map::from_iter([(self.list.field().to_owned(), Value::Array(items))])
+    /// What comes again after a delivery that did not begin the jobs from `unbegun` on, and of which these others come again; `None` where
+    /// every job has ended, those of lines that were not read included. Jobs that were not begun go before those that have failed: these
+    /// must not keep the others waiting.
+    pub fn rest(&self, unbegun: usize, again: &[usize]) -> Option<Rest> {
+        if let Some(window) = &self.window {
+            let cursor = window.after(unbegun, again)?;
+            let is_unread = matches!(cursor.reading(), NextLines::From(_));
+            return Some(Rest { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), is_unread });
+        }
+        let items = (unbegun..self.len()).chain(again.iter().copied()).filter_map(|at| self.items.get(at).cloned());
+        let items: Vec<Value> = items.collect();
+        let some = !items.is_empty();
+        some.then(|| Rest { fields: Map::from_iter([(self.list.field().to_owned(), Value::Array(items))]), is_unread: false })
     }
+}
+
+/// What comes again of a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rest {
+    /// The fields of the message from now on.
+    pub fields: Map<String, Value>,
+    /// Whether lines come next that were not read before.
+    pub is_unread: bool,
 }
 
 /// Joins consecutive messages about one primary each into messages about many, for senders.
@@ -307,7 +333,7 @@ impl Packer {
 /// A message about one primary: the fields that others may share, and the item of a list. `None` where it cannot be listed.
 fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
     let listing = described(message.get("op")?.as_str()?)?.listing?;
-    let alone = ["if_match", "entity_ref", "blobs"];
+    let alone = ["if_match", "entity_ref", "blobs", KEYS_REF];
     if alone.iter().any(|name| message.contains_key(*name)) || SubjectList::ALL.iter().any(|list| message.contains_key(list.field())) {
         return None;
     }
@@ -367,9 +393,10 @@ mod tests {
     #[test]
     fn what_is_left_is_a_message_of_the_same_form() {
         let mut message = object(json!({"op": "sync", "table": "Staff", "keys": [["p", "1"], ["p", "2"], ["p", "3"]]}));
-        let fields = batch(Value::Object(message.clone())).only([0, 2]);
-        message.extend(fields);
-        assert_eq!(keys(&batch(Value::Object(message))), ["(\"p\", \"1\")", "(\"p\", \"3\")"]);
+        let listed = batch(Value::Object(message.clone()));
+        message.extend(listed.rest(2, &[0]).unwrap().fields);
+        assert_eq!(keys(&batch(Value::Object(message))), ["(\"p\", \"3\")", "(\"p\", \"1\")"], "those that were not begun first");
+        assert_eq!(listed.rest(3, &[]), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
 use super::batch::{Listing, SubjectList};
+use super::listed::KEYS_REF;
 use super::{VERSION, operations};
 
 /// The JSON Schema of a message's body (draft 2020-12): one alternative per operation, and one for each of its lists of many primaries.
@@ -19,24 +20,32 @@ pub fn schema() -> Value {
 /// The schemas of an operation: of one job, and of lists of many.
 pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
     let one = single::<T>(op);
-    let many = listing.into_iter().flat_map(SubjectList::of).map(|list| many(one.clone(), list));
-    std::iter::once(one.clone()).chain(many).collect()
+    let lists = || listing.into_iter().flat_map(SubjectList::of);
+    let many = lists().map(|list| many(one.clone(), list, list.field(), list.schema()));
+    let listed = lists().map(|list| many_of_a_blob(one.clone(), list));
+    std::iter::once(one.clone()).chain(many).chain(listed).collect()
+}
+
+/// The schema of an operation, with a list in a blob in the place of the fields that a line of it stands for.
+fn many_of_a_blob(schema: Value, list: SubjectList) -> Value {
+    let description = format!("A staged blob that lists the primaries: JSON lines, each as an item of `{}`.", list.field());
+    many(schema, list, KEYS_REF, operations::staged_schema(&description))
 }
 
 /// The schema of an operation, with a list in the place of the fields that it stands for.
-fn many(mut schema: Value, list: SubjectList) -> Value {
+fn many(mut schema: Value, list: SubjectList, field: &str, items: Value) -> Value {
     let Some(object) = schema.as_object_mut() else { return schema };
-    object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), list.field())));
+    object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), field)));
     let replaced = || list.instead_of().iter().copied().chain(["if_match"]);
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         for field in replaced() {
             properties.remove(field);
         }
-        properties.insert(list.field().to_owned(), list.schema());
+        properties.insert(field.to_owned(), items);
     }
     if let Some(Value::Array(required)) = object.get_mut("required") {
         required.retain(|name| !replaced().any(|field| name == field));
-        required.push(Value::String(list.field().to_owned()));
+        required.push(Value::String(field.to_owned()));
     }
     schema
 }

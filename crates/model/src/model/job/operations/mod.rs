@@ -10,14 +10,18 @@ mod drop_table;
 mod moving;
 mod put;
 mod restore;
+mod staged;
 mod sync;
 
 pub use archive::ArchiveJob;
 pub use delete::DeleteJob;
 pub use moving::MoveJob;
-pub use put::{Put, PutCondition, PutMode, StagedBlob, put_entity};
+pub use put::{Put, PutCondition, PutMode, put_entity};
 pub use restore::RestoreJob;
+pub use staged::StagedBlob;
 pub use sync::{Looks, SyncJob};
+
+pub(super) use staged::{staged, staged_schema};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

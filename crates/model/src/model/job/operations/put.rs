@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::staged::{StagedBlob, StagedFields, staged_blob};
 use super::{Effect, JobFields, JobSubject, Operation, etag, key, table};
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::job::{JobError, Listing};
-use crate::model::{BlobName, ETag, Entity, TableName, large, odata};
+use crate::model::{ETag, Entity, TableName, odata};
 
 /// A `put` job.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,15 +27,6 @@ pub struct Put {
     pub staged_entity: Option<StagedBlob>,
     /// Where the values of further properties are.
     pub staged_values: BTreeMap<String, StagedBlob>,
-}
-
-/// A blob in the container [`STAGING`](crate::model::large::STAGING) that a sender has put there for a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedBlob {
-    /// Its name.
-    pub name: BlobName,
-    /// The SHA-256 that its content is to have, in lower-case hex digits; not checked where absent.
-    pub sha256: Option<String>,
 }
 
 /// How a `put` writes.
@@ -94,17 +86,6 @@ pub(super) struct PutFields {
     newer_by: Option<String>,
 }
 
-/// A staged blob.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StagedFields {
-    /// Where it is: "evenkeel-staging/NAME". The job deletes it when it is done.
-    blob: String,
-    /// The SHA-256 of its content, in lower-case hex digits; checked where it is given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sha256: Option<String>,
-}
-
 impl JobFields for PutFields {
     const OP: &'static str = "put";
     const EFFECT: Effect = Effect::Writes;
@@ -117,7 +98,7 @@ impl JobFields for PutFields {
         if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
             return Err(wrong("\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned()));
         }
-        let staged_entity = self.entity_ref.map(|staged| staged_blob("entity_ref", staged)).transpose()?;
+        let staged_entity = self.entity_ref.map(|staged| staged_blob(Self::OP, "entity_ref", staged)).transpose()?;
         let entity = match (self.entity, &staged_entity, self.pk, self.rk) {
             (Some(entity), None, ..) => put_entity(entity, &condition)?,
             (None, Some(_), Some(pk), Some(rk)) => Entity::new(key(Self::OP, pk, rk)?),
@@ -132,7 +113,7 @@ impl JobFields for PutFields {
             if entity.properties.contains_key(&property) {
                 return Err(wrong(format!("{property:?} is both in \"entity\" and in \"blobs\"")));
             }
-            staged_values.insert(property, staged_blob("blobs", staged)?);
+            staged_values.insert(property, staged_blob(Self::OP, "blobs", staged)?);
         }
         Ok(Put { table: table(Self::OP, self.table)?, entity, mode: self.mode, condition, staged_entity, staged_values })
     }
@@ -159,24 +140,6 @@ pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<
         return Err(JobError::Field { op, problem: format!("\"newer_by\" names {property:?}, which \"entity\" does not have") });
     }
     Ok(entity)
-}
-
-/// A staged blob. A sender with the right to put jobs on a queue may have it read and deleted, so it lies in one
-/// container only.
-fn staged_blob(field: &str, fields: StagedFields) -> Result<StagedBlob, JobError> {
-    let op = PutFields::OP;
-    let wrong = |problem: String| JobError::Field { op, problem };
-    let Some((container, name)) = large::place(&fields.blob) else {
-        return Err(wrong(format!("{field:?}: {:?} is not \"{}/NAME\"", fields.blob, large::STAGING)));
-    };
-    if container.as_str() != large::STAGING {
-        return Err(wrong(format!("{field:?}: staged blobs lie in the container {}, not in {container}", large::STAGING)));
-    }
-    let is_hash = |text: &String| text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if fields.sha256.as_ref().is_some_and(|sha256| !is_hash(sha256)) {
-        return Err(wrong(format!("{field:?}: \"sha256\" is not 64 hex digits in lower case")));
-    }
-    Ok(StagedBlob { name, sha256: fields.sha256 })
 }
 
 impl Operation for Put {

@@ -1,0 +1,309 @@
+//! Lists of primaries in staged blobs: checked as a whole once, then read in windows of lines.
+//!
+//! Every read is of the version that was checked. A list is deleted when its last job has ended, and stays where its message fails
+//! for good.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use bytes::Bytes;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::engine::Engine;
+use super::execute::{Delivery, Failure};
+use super::failure::{permanent, storage};
+use super::memory::MemoryShare;
+use super::seal::CursorSeal;
+use crate::catalog::TableRef;
+use crate::model::body::Extent;
+use crate::model::job::{BATCH_KEYS, Batch, JobSubject, ListCursor, ListedBatch, NextLines};
+use crate::model::large::STAGING;
+use crate::model::{BlobName, ContainerName, ETag};
+use crate::ports::{BlobStore, ErrorClass, StoreError};
+
+/// Bytes of a list that are checked at a time.
+const CHECKED_BYTES: u64 = 512 << 10;
+/// Bytes of a list that a window is read from; a line has 48 KiB at most.
+const WINDOW_BYTES: u64 = 128 << 10;
+/// Most lines where no primary may be named twice: their hashes are in memory while they are compared.
+const MOST_UNLIKE: u64 = 1_000_000;
+/// Memory of the hash of one line, where the set of them has just doubled.
+const HASH_BYTES: u64 = 36;
+/// Fewest bytes of a line.
+const LINE_BYTES: u64 = 3;
+
+/// Memory of a window's jobs at most.
+pub(crate) const WINDOW_MEMORY: u64 = 4 << 20;
+
+/// What a delivery does of a list.
+#[derive(Debug)]
+pub struct ListWindow {
+    /// Its jobs; `None` where the list has none left.
+    pub batch: Option<Batch>,
+    /// The dequeue count of these jobs: one that was never begun is delivered for the first time.
+    pub dequeue_count: u32,
+    /// The version of the list.
+    pub version: ETag,
+    /// Seals the message's cursor.
+    pub seal: CursorSeal,
+}
+
+/// A list that cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum ListError {
+    #[error(
+        "it does not exist: stage it before the message is sent, and under a name of its own, since it is deleted when its jobs are done"
+    )]
+    Gone,
+    #[error("it was changed or deleted after its jobs had begun: stage it under a name of its own")]
+    Changed,
+    #[error("it has the SHA-256 {found}, and the message says {said}: it was changed, or damaged on its way")]
+    Hash { found: String, said: String },
+    #[error("it names no primary")]
+    Empty,
+    #[error("line {number}: {problem}")]
+    Line { number: u64, problem: String },
+    #[error("line {number} names a primary for the second time")]
+    Twice { number: u64 },
+    #[error("it has more than {MOST_UNLIKE} lines, which is the most of an operation other than `sync`: send it in parts")]
+    TooLong,
+}
+
+/// One version of a list.
+struct ListVersion<'e> {
+    blobs: &'e dyn BlobStore,
+    container: ContainerName,
+    name: &'e BlobName,
+    etag: ETag,
+    bytes: u64,
+}
+
+/// A line, and where it begins.
+type Line<'p> = (u64, &'p [u8]);
+
+impl Engine {
+    /// The next jobs of a list, which is checked first where none of them was begun.
+    pub(super) async fn list_window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
+        let seal = self.cursor_seal(list.op(), delivery).await?;
+        let mut list = list.clone();
+        seal.believe(&mut list.cursor);
+        let (blobs, container) = self.staging_of(&list)?;
+        let name = list.blob.name.clone();
+        if list.cursor == ListCursor::default() {
+            let found = blobs.properties(&container, &name).await.map_err(|error| unread(&name, error))?;
+            let found = found.ok_or_else(|| unusable(&name, ListError::Gone))?;
+            let checked = ListVersion { blobs, container: container.clone(), name: &name, etag: found.etag, bytes: found.length };
+            let lines = self.check(&list, &checked).await?;
+            tracing::info!(op = list.op(), list = %name, lines, "list checked: its jobs begin");
+            list.cursor = ListCursor::checked(checked.etag.to_string(), checked.bytes);
+        }
+        let etag = ETag::new(list.cursor.etag.clone()).map_err(|error| permanent(reading(&name), error))?;
+        let version = ListVersion { blobs, container, name: &name, etag, bytes: list.cursor.bytes };
+        let (lines, next) = loop {
+            match list.cursor.reading() {
+                NextLines::At(places) => break (version.at(&list, &places).await?, list.cursor.next),
+                NextLines::From(place) => match version.from(&list, place).await? {
+                    (lines, next) if lines.is_empty() => list.cursor.next = next,
+                    found => break found,
+                },
+            }
+        };
+        let dequeue_count = list.cursor.deliveries(delivery.dequeue_count);
+        let version = version.etag;
+        Ok(ListWindow { batch: list.window(lines, next, delivery.dequeue_count), dequeue_count, version, seal })
+    }
+
+    /// Deletes a list that is done. One that was staged under its name meanwhile is left alone.
+    pub(super) async fn forget_list(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
+        let (blobs, container) = self.staging_of(list)?;
+        match blobs.delete(&container, &list.blob.name, Some(version)).await {
+            Err(error) if !matches!(error.class, ErrorClass::Precondition | ErrorClass::NotFound(_)) => {
+                Err(storage(format!("deleting the list {STAGING}/{}, which is done", list.blob.name), error))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Where lists of such jobs are staged: in the account of their table.
+    fn staging_of(&self, list: &ListedBatch) -> Result<(&dyn BlobStore, ContainerName), Failure> {
+        const STEP: &str = "finding the list of primaries";
+        let sample = list.sample().map_err(|error| permanent(STEP, error))?;
+        let table: &TableRef = match sample.job.operation().subject() {
+            JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) => &self.archive(archive)?.source,
+            JobSubject::Primary(table, _) => self.table(table)?,
+            JobSubject::Moved(..) | JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Range(_) | JobSubject::DatedTable(_) => {
+                return Err(permanent(STEP, ListError::Empty));
+            }
+        };
+        let container = ContainerName::new(STAGING).map_err(|error| permanent(STEP, error))?;
+        Ok((self.account(table)?.blobs.as_ref(), container))
+    }
+
+    /// Reads a list from one end to the other: how many lines it has, each of them an item, and all of it what the message says.
+    async fn check(&self, list: &ListedBatch, version: &ListVersion<'_>) -> Result<u64, Failure> {
+        let compared = if list.may_repeat() { 0 } else { (version.bytes / LINE_BYTES).min(MOST_UNLIKE) * HASH_BYTES };
+        let _hashes = self.memory.take_aside(MemoryShare::Values, compared).await;
+        let (mut hash, mut hashed) = (Sha256::new(), 0);
+        let (mut seen, hasher) = (HashSet::new(), RandomState::new());
+        let (mut at, mut number, mut lines) = (0, 0, 0);
+        while at < version.bytes {
+            let part = version.read(at, CHECKED_BYTES).await?;
+            hash.update(part.get(usize::try_from(hashed - at).unwrap_or(usize::MAX)..).unwrap_or_default());
+            hashed = at + part.len() as u64;
+            let (found, next) = lines_of(&part, at, hashed >= version.bytes);
+            if next == at {
+                return Err(version.unusable(ListError::Line { number: number + 1, problem: "it has more than 48 KiB".to_owned() }));
+            }
+            for (_, line) in found {
+                number += 1;
+                if line.is_empty() {
+                    continue;
+                }
+                let item = list.item(line).map_err(|problem| version.unusable(ListError::Line { number, problem }))?;
+                lines += 1;
+                if !list.may_repeat() && !seen.insert(hasher.hash_one(list.key_of(&item))) {
+                    return Err(version.unusable(ListError::Twice { number }));
+                }
+                if !list.may_repeat() && lines > MOST_UNLIKE {
+                    return Err(version.unusable(ListError::TooLong));
+                }
+            }
+            at = next;
+        }
+        let found = hex::encode(hash.finalize());
+        match &list.blob.sha256 {
+            Some(said) if *said != found => Err(version.unusable(ListError::Hash { found, said: said.clone() })),
+            _ if lines == 0 => Err(version.unusable(ListError::Empty)),
+            _ => Ok(lines),
+        }
+    }
+}
+
+impl ListVersion<'_> {
+    /// Bytes from here on, cut at the end.
+    async fn read(&self, from: u64, bytes: u64) -> Result<Bytes, Failure> {
+        let range = from..(from + bytes).min(self.bytes);
+        self.blobs.get_at(&self.container, self.name, range, &self.etag).await.map_err(|error| match error.class {
+            ErrorClass::Precondition => self.unusable(ListError::Changed),
+            _ => unread(self.name, error),
+        })
+    }
+
+    /// The lines of a window from here on, and where the next one begins.
+    async fn from(&self, list: &ListedBatch, from: u64) -> Result<(Vec<(u64, Value)>, u64), Failure> {
+        let part = self.read(from, WINDOW_BYTES).await?;
+        let (lines, mut next) = lines_of(&part, from, from + part.len() as u64 >= self.bytes);
+        let (mut window, mut memory) = (Vec::new(), 0);
+        for (place, line) in lines.into_iter().filter(|(_, line)| !line.is_empty()) {
+            memory += memory_of(line);
+            if window.len() == BATCH_KEYS || memory > WINDOW_MEMORY && !window.is_empty() {
+                next = place;
+                break;
+            }
+            window.push((place, self.item(list, line)?));
+        }
+        if next == from { Err(self.unusable(ListError::Changed)) } else { Ok((window, next)) }
+    }
+
+    /// The lines at these places, as many as a window has.
+    async fn at(&self, list: &ListedBatch, places: &[u64]) -> Result<Vec<(u64, Value)>, Failure> {
+        let (mut part, mut from) = (Bytes::new(), 0);
+        let (mut window, mut memory) = (Vec::new(), 0);
+        for place in places {
+            let mut line = line_at(&part, from, *place, self.bytes);
+            if line.is_none() {
+                (part, from) = (self.read(*place, WINDOW_BYTES).await?, *place);
+                line = line_at(&part, from, *place, self.bytes);
+            }
+            let line = line.ok_or_else(|| self.unusable(ListError::Changed))?;
+            memory += memory_of(line);
+            if memory > WINDOW_MEMORY && !window.is_empty() {
+                break;
+            }
+            window.push((*place, self.item(list, line)?));
+        }
+        Ok(window)
+    }
+
+    fn item(&self, list: &ListedBatch, line: &[u8]) -> Result<Value, Failure> {
+        // It was checked, in this version.
+        list.item(line).map_err(|problem| self.unusable(ListError::Line { number: 0, problem }))
+    }
+
+    fn unusable(&self, error: ListError) -> Failure {
+        unusable(self.name, error)
+    }
+}
+
+fn reading(name: &BlobName) -> String {
+    format!("reading {STAGING}/{name}, which lists primaries")
+}
+
+fn unusable(name: &BlobName, error: ListError) -> Failure {
+    permanent(reading(name), error)
+}
+
+/// A list that could not be read.
+fn unread(name: &BlobName, error: StoreError) -> Failure {
+    match error.class {
+        ErrorClass::NotFound(_) => unusable(name, ListError::Gone),
+        _ => storage(reading(name), error),
+    }
+}
+
+/// Memory of a line once it is decoded.
+fn memory_of(line: &[u8]) -> u64 {
+    let Extent { bytes, values, names } = Extent::of(line);
+    3 * bytes + 64 * values + 128 * names
+}
+
+/// The whole lines of a part that begins at `from`, empty ones too, and where the next line begins.
+fn lines_of(part: &[u8], from: u64, is_end: bool) -> (Vec<Line<'_>>, u64) {
+    let (mut lines, mut begins) = (Vec::new(), 0);
+    for piece in part.split_inclusive(|byte| *byte == b'\n') {
+        if !piece.ends_with(b"\n") && !is_end {
+            break;
+        }
+        lines.push((from + begins as u64, trimmed(piece, from + begins as u64)));
+        begins += piece.len();
+    }
+    (lines, from + begins as u64)
+}
+
+/// The line that begins at a place, where it is wholly in the part.
+fn line_at(part: &[u8], from: u64, place: u64, bytes: u64) -> Option<&[u8]> {
+    let rest = part.get(usize::try_from(place.checked_sub(from)?).ok()?..).filter(|rest| !rest.is_empty())?;
+    let (lines, _) = lines_of(rest.split_inclusive(|byte| *byte == b'\n').next()?, place, from + part.len() as u64 >= bytes);
+    lines.first().map(|(_, line)| *line)
+}
+
+/// A line without white space around it, and without the byte order mark that a list may begin with.
+fn trimmed(line: &[u8], place: u64) -> &[u8] {
+    let line = if place == 0 { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line };
+    line.trim_ascii()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_with_their_places() {
+        let list = "\u{feff}\"1\"\r\n\n\"2\"\n\"3".as_bytes();
+        let (lines, next) = lines_of(list, 0, false);
+        assert_eq!(lines, [(0, &b"\"1\""[..]), (8, b""), (9, b"\"2\"")]);
+        assert_eq!(next, 13, "the last one may go on");
+        let (lines, next) = lines_of(list, 0, true);
+        assert_eq!((lines.len(), next), (4, 15));
+    }
+
+    #[test]
+    fn a_line_is_read_again_by_its_place() {
+        let list = b"\"1\"\n\"2\"\n\"3\"";
+        assert_eq!(line_at(list, 0, 4, 11), Some(&b"\"2\""[..]));
+        assert_eq!(line_at(&list[4..], 4, 8, 11), Some(&b"\"3\""[..]));
+        assert_eq!(line_at(&list[4..10], 4, 8, 11), None, "it is not all there");
+        assert_eq!(line_at(&list[4..], 4, 0, 11), None);
+    }
+}
