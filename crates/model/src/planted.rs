@@ -148,6 +148,10 @@ bugs! {
     FailedJobOfABatchNotPoisoned,
     /// A worker records its catalog even where that retires or replaces views.
     WorkersRetire,
+    /// An entity under way is looked for once in either place.
+    FindLooksOnce,
+    /// A reader who waits takes any settled footprint for an answer.
+    WaitTrustsAnOldFootprint,
 }
 
 /// Whether this bug is planted.

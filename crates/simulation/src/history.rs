@@ -32,6 +32,8 @@ pub(super) struct History {
     primaries: BTreeMap<Address, KnownPrimary>,
     /// Further rows of wide entities.
     further: BTreeMap<Address, Properties>,
+    /// Since when each entity was in its table and in its archive, or not.
+    places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
     /// What each job has written, by message.
     brought: BTreeMap<String, Vec<Brought>>,
     /// Jobs that have brought an entity elsewhere, and deleted it where it was.
@@ -210,9 +212,43 @@ impl History {
         known.version = event.row.as_ref().and_then(|(row, _)| version(&row.entity));
         known.etag = event.row.as_ref().map(|(row, _)| row.etag.to_string());
         known.content = event.row.as_ref().map(|(_, content)| Arc::clone(content)).unwrap_or_default();
+        if known.present != present {
+            let places = self.places.entry((*key).clone()).or_default();
+            let mut now = places.last().map(|(_, places)| *places).unwrap_or_default();
+            now[usize::from(*table == TARGET)] = present;
+            places.push((tick, now));
+        }
         (known.present, known.by, known.written) = (present, by, (tick, execution.at));
         self.primaries.insert(address, known);
         Ok(())
+    }
+
+    /// An entity that is in the archive alone, the one that has been there for the shortest time.
+    pub(super) fn archived(&self) -> Option<EntityKey> {
+        let archived = self.places.iter().filter_map(|(key, places)| match places.last() {
+            Some((since, [false, true])) => Some((*since, key)),
+            _ => None,
+        });
+        archived.max().map(|(_, key)| key.clone())
+    }
+
+    /// Whether three looks after a tick and up to another, in the table, in the archive and in the table again, can all have missed an
+    /// entity.
+    pub(super) fn may_be_missed(&self, key: &EntityKey, after: u64, until: u64) -> bool {
+        let places = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
+        let at = |tick: u64| places.iter().rev().find(|(since, _)| *since <= tick).map(|(_, places)| *places).unwrap_or_default();
+        let mut missed = 0;
+        for tick in after + 1..=until {
+            let [source, archive] = at(tick);
+            // One tick may stand for more than one look: nothing happened between them.
+            for look in 0..3 {
+                let there = if look == 1 { archive } else { source };
+                if missed == look && !there {
+                    missed += 1;
+                }
+            }
+        }
+        missed == 3
     }
 
     /// Notes who wants what only one can have.
@@ -361,5 +397,28 @@ fn version(entity: &Entity) -> Option<i64> {
     match entity.get(VERSION) {
         Some(EdmValue::Int64(version)) => Some(*version),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_looks_miss_an_entity_that_was_away_or_went_both_ways_between_them() {
+        let key = EntityKey::new("Sales", "7").unwrap();
+        let missed = |places: &[(u64, [bool; 2])]| {
+            let history = History { places: [(key.clone(), places.to_vec())].into(), ..History::default() };
+            history.may_be_missed(&key, 10, 20)
+        };
+        let (gone, source, archive, both) = ([false, false], [true, false], [false, true], [true, true]);
+        assert!(missed(&[]) && missed(&[(5, source), (15, gone)]) && missed(&[(15, source)]));
+        for there in [source, archive, both] {
+            assert!(!missed(&[(5, there)]), "it was there all the time: {there:?}");
+            assert!(!missed(&[(5, there), (10, gone), (11, there)]), "it came back before the first look");
+        }
+        assert!(!missed(&[(5, source), (13, both), (15, archive)]), "into the archive");
+        assert!(!missed(&[(5, archive), (13, both), (15, source)]), "out of it: the third look finds it");
+        assert!(missed(&[(5, archive), (12, both), (13, source), (15, both), (16, archive)]), "out of it and back");
     }
 }

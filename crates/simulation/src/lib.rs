@@ -10,6 +10,7 @@
 //!                                  mirror   every derived item is listed or queued, after every operation
 //!                                  history  nothing is lost or changed without warrant, deletes stay deleted
 //!                                  ledger   every message is done or poisoned for a reason
+//!                                 readers  what they are told is so, while everything fails
 //!                                 oracle: in the end, derived data is what a second implementation derives
 //! ```
 //!
@@ -72,6 +73,7 @@ mod ledger;
 mod mirror;
 pub mod oracle;
 mod patterns;
+mod readers;
 mod releases;
 mod run;
 mod scene;

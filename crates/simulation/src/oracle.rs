@@ -48,7 +48,7 @@ fn own(row: &Row) -> Properties {
 }
 
 /// What should exist because of a row, by the rules of the company.
-fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityKey>) -> Vec<(Item, Properties)> {
+pub(super) fn expected(table: &str, row: &Row, shape: Shape, departments: &BTreeSet<EntityKey>) -> Vec<(Item, Properties)> {
     let (pk, rk) = (row.entity.key.pk.as_str(), row.entity.key.rk.as_str());
     let own = own(row);
     let only =

@@ -26,9 +26,10 @@ use super::items::Address;
 use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
+use super::readers::{self, Readers, Sluggish};
 use super::scene::Scenes;
 use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
-use super::stage::{Allowed, OPERATOR, Stage, StageClock};
+use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
 use super::tally::Together;
 use super::world::{FinalState, Setting, World};
 use evenkeel::adapters::sim::{FaultPolicy, REFUSED, ROW_REFUSED, SimWorld};
@@ -178,6 +179,8 @@ pub(super) struct Play {
     pub(super) fleet: WorkerFleet,
     pub(super) client: SimulatedClient,
     operator: SimulatedClient,
+    /// Whoever reads, where anybody does.
+    readers: Option<Readers>,
     /// The client's script.
     steps: Vec<ClientStep>,
     /// When the first worker starts.
@@ -262,10 +265,17 @@ impl Play {
         let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(Arc::clone(&stage), &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
+        let readers = match setting {
+            Setting::Company(shape) if readers::there_are(seed) => {
+                let seen = sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::of(seed))));
+                Some(Readers::new((seed, fault_plan.storm), Arc::clone(&stage), seen, request.world.employees(seed), shape))
+            }
+            _ => None,
+        };
         let fleet =
             WorkerFleet::new(seed, Arc::clone(&stage), (Arc::clone(&fault_plan), abroad), sim_accounts, (Arc::clone(&catalog), releases));
         fleet.found(&FaultPolicies::same(breeze(54))).await;
-        Self { stage, fault_plan, world, setting, catalog, fleet, client, operator, steps, opens }
+        Self { stage, fault_plan, world, setting, catalog, fleet, client, operator, readers, steps, opens }
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
@@ -280,7 +290,7 @@ impl Play {
                 tokio::join!(self.client.play(&self.steps), self.mischief(), self.clocks(), self.releases(), sleep(self.fault_plan.storm));
                 over.cancel();
             };
-            tokio::join!(storm, self.client.recreates(&over));
+            tokio::join!(storm, self.client.recreates(&over), self.reads(&over));
             self.stage.calm_down();
             let calm = self.stage.elapsed();
             self.drained(|| self.stage.pills()).await;
@@ -298,6 +308,12 @@ impl Play {
         let now = self.last_tables().await;
         if let Err(wrong) = self.judge(now).await {
             self.stage.violated(wrong);
+        }
+    }
+
+    async fn reads(&self, over: &CancellationToken) {
+        if let Some(readers) = &self.readers {
+            readers.read(over).await;
         }
     }
 

@@ -26,6 +26,8 @@ use evenkeel::reconcile::Outcome;
 
 /// The caller that looks after everything when the storm is over.
 pub(super) const OPERATOR: u32 = 1;
+/// Whoever reads.
+pub(super) const READER: u32 = u32::MAX;
 /// The first worker; the others follow.
 pub(super) const WORKERS: u32 = 2;
 
@@ -120,6 +122,11 @@ impl Stage {
 
     pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has happened so far.
+    pub(super) fn tick(&self) -> u64 {
+        self.books().tick
     }
 
     /// Virtual time since the start.
@@ -351,6 +358,10 @@ impl Stage {
 }
 
 impl Books {
+    pub(super) const fn tick(&self) -> u64 {
+        self.tick
+    }
+
     fn tell(&mut self, elapsed: Duration, line: &str) {
         let seconds = elapsed.as_secs();
         self.story.push(format!(
@@ -438,6 +449,7 @@ pub(super) fn name(caller: u32) -> String {
     match caller {
         CLIENT => "client".to_owned(),
         OPERATOR => "operator".to_owned(),
+        READER => "reader".to_owned(),
         worker => format!("worker {}", worker - OPERATOR),
     }
 }

@@ -1,0 +1,156 @@
+//! Readers: applications that find entities and wait for what they wrote, while everything fails.
+//!
+//! They read by the client of applications, and do not write. What they are told is compared with what is known at that moment:
+//!
+//! | asked | told | wrong where |
+//! |---|---|---|
+//! | `find` | an entity | it did not say that since the question, in either place |
+//! | | none | none of three looks, in source, archive and source, can have missed it |
+//! | `settled` | yes | the primary was not written since the question, and one of its rows is missing or says something else |
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::company::{self, ARCHIVE, Shape, table, view_name};
+use super::content;
+use super::fault_plan::{Draw, chance, seconds};
+use super::fleet::stores;
+use super::history::{SOURCE, TARGET};
+use super::items::{ItemPlace, Properties};
+use super::oracle::expected;
+use super::sim_accounts::SimulatedAccounts;
+use super::stage::Stage;
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::client::{Client, Found};
+use evenkeel::model::{ETag, EntityKey};
+use evenkeel::ports::Chance as _;
+
+/// The part of a seed that readers are drawn from.
+const PART: u64 = 70;
+/// How often readers ask: enough to meet an entity under way, too seldom to take much of a run.
+const MOST: u32 = 80;
+/// The pause before one is looked for that is archived.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// The readers of one run.
+pub(super) struct Readers {
+    seed: u64,
+    storm: Duration,
+    stage: Arc<Stage>,
+    accounts: SimulatedAccounts,
+    client: Client,
+    employees: Vec<EntityKey>,
+    shape: Shape,
+}
+
+impl Readers {
+    /// Of these employees, in the accounts as readers see them.
+    pub(super) fn new(
+        (seed, storm): (u64, Duration),
+        stage: Arc<Stage>,
+        seen: SimulatedAccounts,
+        employees: Vec<EntityKey>,
+        shape: Shape,
+    ) -> Self {
+        let stores = stores(&seen, seen.accounts(), seen.main.sink());
+        let client = Client::new(stores, Arc::new(company::catalog(shape)), Vec::new());
+        Self { seed, storm, stage, accounts: seen, client, employees, shape }
+    }
+
+    /// Asks until the storm is over.
+    pub(super) async fn read(&self, over: &CancellationToken) {
+        let chance = chance(self.seed, PART);
+        let draw = Draw(&chance);
+        // Throughout the storm, as far as there are so many.
+        let pace = self.storm * 2 / MOST;
+        for _ in 0..MOST {
+            // One that has left may come back at any moment: whoever looks for it is to be met on the way.
+            let archived = self.stage.books().history.archived().filter(|_| draw.happens(0.8));
+            let pause = draw.moment(if archived.is_some() { pace.min(AT_ONCE) } else { pace });
+            if over.run_until_cancelled(sleep(pause)).await.is_none() {
+                return;
+            }
+            let key = archived.as_ref().unwrap_or_else(|| draw.of(&self.employees));
+            let finds = archived.is_some() || draw.happens(0.5);
+            let asked = if finds { self.find(key).await } else { self.settled(key, draw.happens(0.5)).await };
+            if let Err(wrong) = asked {
+                self.stage.violated(wrong);
+                return;
+            }
+        }
+    }
+
+    async fn find(&self, key: &EntityKey) -> Result<(), String> {
+        let asked = self.stage.tick();
+        let found = self.client.find(&view_name(ARCHIVE), key).await.map_err(|error| fair(&error))?;
+        let books = self.stage.books();
+        match found {
+            Some(Found { row, .. }) => {
+                let content = content::own(&row.entity.properties).collect::<Properties>();
+                let content = Arc::new(content);
+                let said = [SOURCE, TARGET].iter().any(|table| books.history.said_since(table, key, &content, asked));
+                if said { Ok(()) } else { Err(format!("a reader found {key} with what it has not said since it asked: {content:?}")) }
+            }
+            None if books.history.may_be_missed(key, asked, books.tick()) => Ok(()),
+            None => Err(format!("a reader did not find {key}, which was in its table or in its archive all the time")),
+        }
+    }
+
+    async fn settled(&self, key: &EntityKey, at_its_etag: bool) -> Result<(), String> {
+        let asked = self.stage.tick();
+        let etag = self.stage.books().history.known(SOURCE, key).and_then(|known| known.etag.clone()).filter(|_| at_its_etag);
+        let etag = etag.and_then(|etag| ETag::new(etag).ok());
+        let told = self.client.settled(&table(SOURCE), key, etag.as_ref()).await.map_err(|error| fair(&error))?;
+        let unchanged = self.stage.books().history.known(SOURCE, key).is_some_and(|known| known.present && known.written.0 <= asked);
+        let Some(row) = self.accounts.rows(SOURCE).into_iter().find(|row| row.entity.key == *key) else { return Ok(()) };
+        if !told.in_step || !unchanged {
+            return Ok(());
+        }
+        for ((place, part), says) in expected(SOURCE, &row, self.shape, &BTreeSet::new()) {
+            let ItemPlace::Row(name, address) = &place else { continue };
+            // The last of two who want one address has it; parts of rows that several share are judged in the end.
+            if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
+                continue;
+            }
+            let found = self.accounts.rows(name).into_iter().find(|row| row.entity.key == *address);
+            let found: Option<Properties> = found.map(|row| content::own(&row.entity.properties).collect());
+            if found.as_ref() != Some(&says) {
+                return Err(format!("a reader was told that {key} is in step, and {place} is {found:?} in the place of {says:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing fails that readers ask for.
+fn fair(error: &dyn std::error::Error) -> String {
+    format!("a reader met an error in fair weather: {error}")
+}
+
+/// Whether there are readers in a seed, in addition to whoever else is there: in every second one.
+pub(super) fn there_are(seed: u64) -> bool {
+    Draw(&chance(seed, PART + 1)).happens(0.5)
+}
+
+/// Fair weather, in which answers take their time: an entity moves between two looks.
+pub(super) struct Sluggish(SeededChance);
+
+impl Sluggish {
+    pub(super) fn of(seed: u64) -> Self {
+        Self(chance(seed, PART + 2))
+    }
+}
+
+#[async_trait]
+impl FaultPolicy for Sluggish {
+    async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
+        sleep(seconds(self.0.between(0.01, 1.5))).await;
+        FaultDecision::Execute
+    }
+}
