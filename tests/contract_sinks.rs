@@ -11,8 +11,9 @@ use evenkeel::adapters::stack::decorate_sink;
 use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::model::{AccountName, CollectionName, DocumentKey, SinkDocument};
 use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink};
-use evenkeel::settings::{Backoff, RetryPolicy, SinkAuth};
+use evenkeel::settings::{Backoff, ConfiguredSecret, RetryPolicy, SecretPair, SinkAuth};
 use futures::future::join_all;
+use secrecy::SecretString;
 use serde_json::json;
 
 mod support;
@@ -119,11 +120,25 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
 async fn a_wrong_key_is_refused_and_told_to_nobody() {
     let stub = stub();
     let mut service = stub.service(&name());
-    service.auth = SinkAuth::Key("not-the-key".into());
+    service.auth = SinkAuth::Key(SecretString::from("not-the-key").into());
     assert!(!format!("{service:?}").contains("not-the-key"));
     let (class, text) = ends(search::connect(service).unwrap().as_ref(), write("a", "Ada")).await.unwrap_err();
     assert_eq!(class, ErrorClass::Unauthorised);
     assert!(text.contains("admin key") && !text.contains("not-the-key"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refused_admin_key_gives_way_to_the_second_one_which_stays_in_use() {
+    let stub = stub();
+    let mut service = stub.service(&name());
+    let SinkAuth::Key(right) = &service.auth else { unreachable!() };
+    let first = ConfiguredSecret::fixed("key", SecretString::from("a-regenerated-key"));
+    service.auth = SinkAuth::Key(SecretPair { first, second: Some(Box::new(right.first.clone())) });
+    let sink = search::connect(service).unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    assert_eq!(ends(sink.as_ref(), write("a", "Byron")).await, Ok(()));
+    let keys = stub.requests().iter().map(|request| request.header("api-key") == Some("a-regenerated-key")).collect::<Vec<_>>();
+    assert_eq!(keys, [true, false, false]);
 }
 
 #[tokio::test]

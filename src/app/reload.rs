@@ -1,9 +1,9 @@
 //! Reading the configuration again while the program runs (SIGHUP).
 //!
-//! Taken over: the log level; the polling, the retries and the timeouts of the worker; the retries of storage requests;
-//! tables, views and archives that were added. All other changes are named, and wait for a restart: queues and
-//! accounts are opened at the start, and a view that changed or went is a migration that every worker has to follow.
-//! A configuration with a mistake changes nothing.
+//! Taken over: the content of secret files; the log level; the polling, the retries and the timeouts of the worker; the
+//! retries of storage requests; tables, views and archives that were added. All other changes are named, and wait for a
+//! restart: queues and accounts are opened at the start, and a view that changed or went is a migration that every worker
+//! has to follow. A configuration with a mistake changes nothing but secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub(super) struct Reload<'a> {
 impl Reload<'_> {
     /// Reads the configuration again and takes over the settings that can change.
     pub(super) async fn reload(&self) {
+        self.parts.opened.read_secrets_again().await;
         let loaded = match config::load(self.request) {
             Ok(loaded) => loaded,
             Err(errors) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, AzureConnectError, SettingsError};
+use crate::adapters::azure::{self, AzureAccount, AzureConnectError, Keyring, SettingsError};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
@@ -34,6 +34,8 @@ pub(super) struct OpenedStores {
     metered: Vec<Metered>,
     /// How each tries requests again.
     retries: Vec<Arc<ArcSwap<RetryPolicy>>>,
+    /// The secrets of those that have any.
+    keyrings: Vec<Arc<Keyring>>,
     /// Where each stores, for people and without secrets.
     pub(super) places: BTreeMap<AccountName, String>,
 }
@@ -49,6 +51,11 @@ impl OpenedStores {
         for retry in &self.retries {
             retry.store(Arc::new(policy));
         }
+    }
+
+    /// Reads the files of all secrets again.
+    pub(super) async fn read_secrets_again(&self) {
+        futures::future::join_all(self.keyrings.iter().map(Keyring::read_again)).await;
     }
 
     /// Storage requests sent so far, to all accounts.
@@ -99,9 +106,10 @@ pub(super) enum StoreOpenError {
 pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<OpenedStores, StoreOpenError> {
     let mut accounts = BTreeMap::new();
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let mut retries = Vec::new();
+    let (mut retries, mut keyrings) = (Vec::new(), Vec::new());
     for account in &settings.accounts {
-        let (bare, place) = bare(account, clock)?;
+        let Bare { account: bare, place, keyring } = bare(account, clock)?;
+        keyrings.extend(keyring);
         let grouping = match account.kind {
             AccountKind::Embedded { .. } => Grouping::Apart,
             AccountKind::Azure(_) => Grouping::Together,
@@ -117,8 +125,9 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
     let mut sinks = BTreeMap::new();
     for sink in settings.sinks.clone() {
         let name = sink.name.clone();
-        let bare = search::connect(sink.into()).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
-        let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
+        let opened = search::open(sink.into()).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
+        keyrings.extend(opened.keyring);
+        let decorated = decorate_sink(&name, opened.sink, settings.worker.storage_retry, clock, chance);
         retries.push(decorated.retry);
         metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
         sinks.insert(name, decorated.sink);
@@ -128,23 +137,34 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         circuits: Arc::new(Circuits::new(circuits)),
         metered,
         retries,
+        keyrings,
         places,
     })
 }
 
-fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<(Account, String), StoreOpenError> {
+/// An account without decorators.
+struct Bare {
+    account: Account,
+    /// Where it stores, for people.
+    place: String,
+    keyring: Option<Arc<Keyring>>,
+}
+
+fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, StoreOpenError> {
     let name = || account.name.clone();
     match &account.kind {
         AccountKind::Embedded { path } => {
             let store = EmbeddedStore::open(path, name(), Arc::clone(clock))
                 .map_err(|source| StoreOpenError::Embedded { account: name(), source })?;
             let shown = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
-            Ok((store, format!("the embedded store {}", shown.display())))
+            Ok(Bare { account: store, place: format!("the embedded store {}", shown.display()), keyring: None })
         }
         AccountKind::Azure(auth) => {
             let azure = AzureAccount::of(name(), auth).map_err(|source| StoreOpenError::Settings { account: name(), source })?;
             let place = format!("the storage account {} at {}", azure.name, azure.endpoints.table.host_str().unwrap_or_default());
-            Ok((azure::connect(azure).map_err(|source| StoreOpenError::Connect { account: name(), source })?, place))
+            let keyring = azure.keyring();
+            let account = azure::connect(&azure).map_err(|source| StoreOpenError::Connect { account: name(), source })?;
+            Ok(Bare { account, place, keyring })
         }
     }
 }

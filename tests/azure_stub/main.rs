@@ -8,6 +8,7 @@ mod messages;
 mod networks;
 mod refusals;
 mod requests;
+mod rotation;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,7 +4,7 @@ use super::*;
 
 fn hasty(stub: &Stub) -> Account {
     let timeouts = Timeouts { connect: Duration::from_secs(5), request: Duration::from_millis(100) };
-    azure::connect(Ports::same(stub.port()).settings().with_timeouts(timeouts)).unwrap()
+    azure::connect(&Ports::same(stub.port()).settings().with_timeouts(timeouts)).unwrap()
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn an_unknown_host_means_nothing_was_sent() {
     let endpoint = |service: &str| Some(format!("http://{service}.invalid/devstoreaccount1"));
     let overrides = EndpointOverrides { table: endpoint("table"), queue: endpoint("queue"), blob: endpoint("blob"), suffix: None };
     let account = AzureAccount::with_key(AccountName::main(), "devstoreaccount1", &SecretString::from("a2V5"), &overrides).unwrap();
-    let account = azure::connect(account).unwrap();
+    let account = azure::connect(&account).unwrap();
     assert_eq!(account.tables.apply(&table(), &insert()).await.unwrap_err().class, ErrorClass::Refused);
 }
 
@@ -78,5 +78,5 @@ async fn a_restarted_service_is_found_again() {
 async fn an_account_of_the_public_cloud_needs_no_more_than_a_name_and_a_key() {
     let account =
         AzureAccount::with_key(AccountName::main(), "contoso", &SecretString::from("a2V5"), &EndpointOverrides::default()).unwrap();
-    assert!(azure::connect(account).is_ok(), "the certificates of this machine are found");
+    assert!(azure::connect(&account).is_ok(), "the certificates of this machine are found");
 }

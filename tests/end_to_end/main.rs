@@ -31,6 +31,7 @@ mod indexing;
 mod key_lists;
 mod outage;
 mod racing;
+mod rotating;
 mod staging;
 mod submitting;
 mod throttling;

@@ -108,6 +108,17 @@ impl Site {
         fs::write(self.folder.path().join("config/default.toml"), format!("[accounts.main]\n{account}{WORKER}{catalog}")).unwrap();
     }
 
+    /// From now on the configuration has this catalog, and an account of Azure with these settings.
+    pub(crate) fn declare_account(&self, account: &str, catalog: &str) {
+        let text = format!("[accounts.main]\nkind = \"azure\"\n{account}{WORKER}{catalog}");
+        fs::write(self.folder.path().join("config/default.toml"), text).unwrap();
+    }
+
+    /// A file beside the configuration.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Lets the program find its store elsewhere than the test does: behind a stub.
     pub(crate) fn send_program_by(&mut self, ports: Ports) {
         self.detour = Some(ports);

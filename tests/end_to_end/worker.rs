@@ -37,6 +37,12 @@ impl Worker {
         assert!(asked.success());
     }
 
+    /// Asks it to read its configuration again.
+    pub(crate) fn reload(&self) {
+        let asked = Command::new("sh").args(["-c", &format!("kill -HUP {}", self.process.id())]).status().unwrap();
+        assert!(asked.success());
+    }
+
     /// Whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()

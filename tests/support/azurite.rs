@@ -56,7 +56,7 @@ impl Ports {
 
     /// The stores of an account on them. Make one per test: a pooled connection belongs to its test's runtime.
     pub fn connect(self) -> Account {
-        azure::connect(self.settings()).expect("connect")
+        azure::connect(&self.settings()).expect("connect")
     }
 }
 
@@ -71,6 +71,8 @@ pub struct Azurite {
     /// Where it listens.
     pub ports: Ports,
     location: Option<PathBuf>,
+    /// A key of the account beside the emulator's own.
+    key: Option<String>,
     process: Option<(Child, ChildStdin)>,
 }
 
@@ -86,10 +88,22 @@ impl Azurite {
         Self::start(Some(location.into()))
     }
 
+    /// As [`persistent`](Self::persistent), with one more key of the account, in Base64.
+    pub fn with_key(location: impl Into<PathBuf>, key: &str) -> Self {
+        Self::try_start(Some(location.into()), None, Some(key), &[]).expect("Azurite did not start with a second key")
+    }
+
+    /// From now on the account has this key in place of the one beside the emulator's own. What it was asked meanwhile is refused.
+    pub fn rotate(&mut self, key: &str) {
+        self.stop();
+        self.key = Some(key.to_owned());
+        self.restart();
+    }
+
     /// One in memory that speaks TLS with a certificate and its key, and takes tokens of Entra ID.
     pub fn over_tls(certificate: &Path, key: &Path) -> Self {
         let tls = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
-        Self::try_start(None, None, &tls).expect("Azurite did not start over TLS")
+        Self::try_start(None, None, None, &tls).expect("Azurite did not start over TLS")
     }
 
     /// Its process, while it runs.
@@ -111,7 +125,7 @@ impl Azurite {
             // Somebody else may have been given one of them meanwhile, for a moment.
             let started = (0..RESTARTS).find_map(|tries| {
                 std::thread::sleep(Duration::from_millis(500).saturating_mul(tries));
-                Self::try_start(self.location.clone(), Some(self.ports), &[])
+                Self::try_start(self.location.clone(), Some(self.ports), self.key.as_deref(), &[])
             });
             self.process = started.expect("Azurite did not start again").process.take();
         }
@@ -134,11 +148,11 @@ impl Azurite {
     }
 
     fn start(location: Option<PathBuf>) -> Self {
-        Self::try_start(location, None, &[])
+        Self::try_start(location, None, None, &[])
             .unwrap_or_else(|| panic!("Azurite did not start; try `node run.mjs` in {}", install().display()))
     }
 
-    fn try_start(location: Option<PathBuf>, ports: Option<Ports>, more: &[&OsStr]) -> Option<Self> {
+    fn try_start(location: Option<PathBuf>, ports: Option<Ports>, key: Option<&str>, more: &[&OsStr]) -> Option<Self> {
         let folder = install();
         let mut command = Command::new("node");
         command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -147,6 +161,9 @@ impl Azurite {
         }
         for (name, port) in ports.iter().flat_map(|p| [("--blob", p.blob), ("--queue", p.queue), ("--table", p.table)]) {
             command.arg(name).arg(port.to_string());
+        }
+        if let Some(key) = key {
+            command.env("AZURITE_ACCOUNTS", format!("{ACCOUNT}:{KEY}:{key}"));
         }
         command.args(more);
         let mut child = command.spawn().expect("Node.js is needed for the tests against Azurite");
@@ -157,7 +174,7 @@ impl Azurite {
             let _ = child.wait();
             return None;
         };
-        Some(Self { ports, location, process: Some((child, input)) })
+        Some(Self { ports, location, key: key.map(str::to_owned), process: Some((child, input)) })
     }
 }
 

@@ -104,7 +104,7 @@ impl SearchStub {
         SearchService {
             sink: sink.clone(),
             endpoint: self.endpoint().parse().unwrap(),
-            auth: SinkAuth::Key(SecretString::from(KEY)),
+            auth: SinkAuth::Key(SecretString::from(KEY).into()),
             key_field: KEY_FIELD.to_owned(),
         }
     }

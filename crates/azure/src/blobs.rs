@@ -11,7 +11,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
 use md5::{Digest as _, Md5};
-use secrecy::ExposeSecret as _;
 
 use super::amend::Amendment;
 use super::blob_copy::{COPY, Copying, copy_of};
@@ -20,7 +19,6 @@ use super::block_list;
 use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
 use super::listing;
-use super::settings::Credential;
 use super::transport::{self, HttpAnswer};
 use evenkeel_model::model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_model::ports::{
@@ -53,7 +51,6 @@ const READ_ATTEMPTS: usize = 4;
 pub(super) struct AzureBlobs {
     pub(super) caller: Caller,
     service: BlobServiceClient,
-    credential: Credential,
 }
 
 /// A blob's address.
@@ -73,8 +70,8 @@ enum Chunk {
 
 impl AzureBlobs {
     /// Over a client of the library.
-    pub(super) const fn new(caller: Caller, service: BlobServiceClient, credential: Credential) -> Self {
-        Self { caller, service, credential }
+    pub(super) const fn new(caller: Caller, service: BlobServiceClient) -> Self {
+        Self { caller, service }
     }
 
     pub(super) fn blob(&self, (container, name): Address<'_>) -> BlobClient {
@@ -457,12 +454,7 @@ impl BlobStore for AzureBlobs {
             BlobCondition::Matches(etag) => Amendment::default().header("if-match", etag.as_str()),
         };
         let call = async {
-            let mut source = self.blob(from).url()?;
-            if let Credential::Sas(sas) = &self.credential {
-                // A key opens the source as well; a signature must be shown twice.
-                source.set_query(Some(sas.expose_secret()));
-            }
-            let call = self.blob(to).copy(source).context(amendment.context());
+            let call = self.blob(to).copy(self.blob(from).url()?).context(amendment.context());
             if metadata.is_empty() { call.await } else { call.metadata(headers_of(&metadata)).await }
         };
         let answer = match self.caller.run(COPY, what, call).await {

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use azure_core::auth::Secret;
 use azure_core::{ClientOptions, HttpClient, Policy, RetryOptions, TelemetryOptions, TransportOptions};
 use azure_data_tables::clients::TableServiceClientBuilder;
 use azure_storage::{CloudLocation, StorageCredentials};
 use azure_storage_blobs::prelude::ClientBuilder;
 use azure_storage_queues::QueueServiceClientBuilder;
-use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::amend::Amend;
@@ -43,15 +41,12 @@ pub enum AzureConnectError {
     /// The HTTP client could not be set up, because of this machine's certificates.
     #[error("the HTTP client could not be set up")]
     Client(#[source] reqwest::Error),
-    /// The shared access signature cannot be taken apart.
-    #[error("the shared access signature cannot be read")]
-    Sas,
 }
 
 /// The stores of an account. Nothing is sent yet, so that a wrong key shows at the first request.
-pub fn connect(account: AzureAccount) -> Result<Account, AzureConnectError> {
+pub fn connect(account: &AzureAccount) -> Result<Account, AzureConnectError> {
     let tokens = match &account.credential {
-        Credential::Key(_) | Credential::Sas(_) => None,
+        Credential::Secrets(_) => None,
         Credential::Entra(identity) => {
             let cloud = Cloud::or_public(&account.endpoints.table);
             let tokens = TokenCache::of(identity, cloud, STORAGE_SCOPE, format!("[accounts.{}]", account.account));
@@ -62,8 +57,8 @@ pub fn connect(account: AzureAccount) -> Result<Account, AzureConnectError> {
 }
 
 /// As [`connect`], with tokens from elsewhere.
-pub(crate) fn connect_with(account: AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Account, AzureConnectError> {
-    let transport = Transport::new(&account, tokens).map_err(AzureConnectError::Client)?;
+pub(crate) fn connect_with(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Account, AzureConnectError> {
+    let transport = Transport::new(account, tokens).map_err(AzureConnectError::Client)?;
     let options = |service| {
         let amend: Vec<Arc<dyn Policy>> = vec![Arc::new(Amend)];
         ClientOptions::default()
@@ -72,14 +67,15 @@ pub(crate) fn connect_with(account: AzureAccount, tokens: Option<Arc<TokenCache>
             .retry(RetryOptions::none())
             .per_call_policies(amend)
     };
-    let credentials = credentials(&account)?;
+    // The transport signs, with the secret or token that is good at that moment.
+    let credentials = StorageCredentials::anonymous();
     let location = |endpoint: &Url| CloudLocation::Custom {
         account: account.name.clone(),
         // `Url` writes a slash behind a bare host; the library would make an empty segment of it.
         uri: endpoint.as_str().trim_end_matches('/').to_owned(),
     };
     let wire = if account.endpoints.are_azure() { Encoding::Utf8 } else { Encoding::Ascii };
-    let caller = Caller::new(&account);
+    let caller = Caller::new(account);
     let tables = TableServiceClientBuilder::with_location(location(&account.endpoints.table), credentials.clone())
         .client_options(options(Service::Table))
         .build();
@@ -92,16 +88,7 @@ pub(crate) fn connect_with(account: AzureAccount, tokens: Option<Arc<TokenCache>
     Ok(Account {
         tables: Arc::new(AzureTables::new(caller.clone(), tables, wire)),
         queues: Arc::new(AzureQueues::new(caller.clone(), queues, wire)),
-        blobs: Arc::new(AzureBlobs::new(caller, blobs, account.credential)),
+        blobs: Arc::new(AzureBlobs::new(caller, blobs)),
         clocks: transport.clocks(),
     })
-}
-
-fn credentials(account: &AzureAccount) -> Result<StorageCredentials, AzureConnectError> {
-    match &account.credential {
-        Credential::Key(key) => Ok(StorageCredentials::access_key(account.name.clone(), Secret::new(key.expose_secret().to_owned()))),
-        Credential::Sas(sas) => StorageCredentials::sas_token(sas.expose_secret()).map_err(|_| AzureConnectError::Sas),
-        // The transport adds the token, and replaces one that is refused.
-        Credential::Entra(_) => Ok(StorageCredentials::anonymous()),
-    }
 }

@@ -101,8 +101,8 @@ impl<'a> Parts<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Credential;
     use super::*;
+    use crate::keyring::Signer;
 
     const KEY: &str = "c2VjcmV0LWtleS1vZi10aGUtYWNjb3VudA==";
 
@@ -115,7 +115,7 @@ mod tests {
         let account =
             read(&format!("DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey={KEY};EndpointSuffix=core.windows.net")).unwrap();
         assert_eq!(account.endpoints.table.as_str(), "https://contoso.table.core.windows.net/");
-        assert!(matches!(&account.credential, Credential::Key(key) if key.expose_secret() == KEY));
+        assert!(matches!(&*account.keyring().unwrap().in_use(), Signer::SharedKey { key, .. } if key.expose_secret() == KEY));
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
     fn a_signature_needs_a_name_or_endpoints() {
         let sas = "sv=2022-11-02&ss=tqb&sig=a%2Bb%3D";
         let account = read(&format!("AccountName=contoso;SharedAccessSignature={sas}")).unwrap();
-        assert!(matches!(&account.credential, Credential::Sas(found) if found.expose_secret() == sas));
+        assert!(matches!(&*account.keyring().unwrap().in_use(), Signer::Sas(found) if found.expose_secret() == sas));
         let account =
             read(&format!("TableEndpoint=https://a/;QueueEndpoint=https://b/;BlobEndpoint=https://c/;SharedAccessSignature=?{sas}"))
                 .unwrap();

@@ -10,6 +10,8 @@ use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Url};
 
 use crate::identity::{BearerToken, TokenCache, TokenError};
+use crate::keyring::{Keyring, Outgoing, PresentSigner};
+use evenkeel_model::ports::Service;
 
 /// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
 /// 5,000 blobs about 10 MiB; blobs are read in ranges smaller than this.
@@ -90,12 +92,26 @@ impl HttpFault {
     }
 }
 
-/// A pooled client.
-#[derive(Debug)]
+/// How many times a request is sent again with another secret: the one that its file has by now, and the alternate.
+const RESENDS: usize = 2;
+
+/// The credential that requests carry.
+#[derive(Debug, Clone)]
+pub(crate) enum Authentication {
+    /// None.
+    Anonymous,
+    /// Tokens of Entra ID.
+    Tokens(Arc<TokenCache>),
+    /// Keys and signatures, with the service that they are signed for.
+    Secrets(Arc<Keyring>, Service),
+}
+
+/// A pooled client. Clones share its connections.
+#[derive(Debug, Clone)]
 pub struct Exchange {
     client: reqwest::Client,
     timeout: Duration,
-    tokens: Option<Arc<TokenCache>>,
+    authentication: Authentication,
 }
 
 impl Exchange {
@@ -113,22 +129,30 @@ impl Exchange {
             Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
             Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
         };
-        Ok(Self { client: builder.build()?, timeout, tokens: None })
+        Ok(Self { client: builder.build()?, timeout, authentication: Authentication::Anonymous })
     }
 
-    /// One whose requests carry a token.
+    /// One whose requests carry a credential.
     #[must_use]
-    pub fn with_tokens(self, tokens: Option<Arc<TokenCache>>) -> Self {
-        Self { tokens, ..self }
+    pub(crate) fn with(self, authentication: Authentication) -> Self {
+        Self { authentication, ..self }
     }
 
-    /// Sends one request: once, or once more with another token where the service refused the first, and so executed nothing.
+    /// Sends one request: once, or again with another token or secret where the service refused the first, and so executed nothing.
     pub async fn send(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<HttpAnswer, HttpFault> {
-        let Some(tokens) = &self.tokens else { return self.send_once(method, url, headers, body).await };
+        let request = Outgoing { method, url, headers, body };
+        match &self.authentication {
+            Authentication::Anonymous => self.send_once(request).await,
+            Authentication::Tokens(tokens) => self.send_with_token(tokens, request).await,
+            Authentication::Secrets(keyring, service) => self.send_signed(keyring, *service, request).await,
+        }
+    }
+
+    async fn send_with_token(&self, tokens: &TokenCache, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
         let with = |token: &BearerToken| {
-            let mut headers = headers.clone();
-            headers.insert(AUTHORIZATION, token.header());
-            self.send_once(method.clone(), url.clone(), headers, body.clone())
+            let mut request = request.clone();
+            request.headers.insert(AUTHORIZATION, token.header());
+            self.send_once(request)
         };
         let token = tokens.token().await.map_err(HttpFault::NoToken)?;
         let answer = with(&token).await?;
@@ -138,7 +162,24 @@ impl Exchange {
         }
     }
 
-    async fn send_once(&self, method: Method, url: Url, headers: HeaderMap, body: Bytes) -> Result<HttpAnswer, HttpFault> {
+    async fn send_signed(&self, keyring: &Arc<Keyring>, service: Service, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
+        let mut present = keyring.signer().await;
+        let mut answer = self.send_once(present.signer.sign(service, request.clone())?).await?;
+        let mut refused: Vec<PresentSigner> = Vec::new();
+        while present.signer.is_refused(&answer) && refused.len() < RESENDS {
+            refused.push(present);
+            let Some(other) = keyring.in_place_of(&refused).await else { return Ok(answer) };
+            answer = self.send_once(other.signer.sign(service, request.clone())?).await?;
+            present = other;
+        }
+        if !refused.is_empty() && present.signer.is_accepted(&answer) {
+            keyring.accepted(&present);
+        }
+        Ok(answer)
+    }
+
+    async fn send_once(&self, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
+        let Outgoing { method, url, headers, body } = request;
         let extra = u64::try_from(body.len() / UPLOAD_BYTES_PER_SECOND).unwrap_or(u64::MAX);
         let timeout = self.timeout.saturating_add(Duration::from_secs(extra));
         let composed = self.client.request(method, url).headers(headers).timeout(timeout).body(body);

@@ -1,13 +1,13 @@
 //! Azure Storage: tables, queues and blobs over `azure_data_tables`, `azure_storage_queues` and
 //! `azure_storage_blobs` 0.21. No type of theirs leaves this crate.
 //!
-//! The client library composes, signs and sends every request. Answers are read here, because its own
+//! The client library composes every request; the transport signs and sends it. Answers are read here, because its own
 //! reading is too strict in some places and too coarse in others: one message it cannot parse fails a whole
 //! page of messages, an unneeded header turns a committed write into an error, and Retry-After, error codes
 //! and the index of a failed operation are lost.
 //!
 //! ```text
-//!  port call ── check ── client library: builder ── amend ── sign ── transport ─── HTTP
+//!  port call ── check ── client library: builder ── amend ── transport ── sign ── HTTP
 //!                                                                       │
 //!  StoreError ◀── classify ◀── refusal (code, message, index) ◀─────────┤ 4xx, 5xx, or a fault
 //!  value      ◀── read the answer ◀─────────────────────────────────────┘ 2xx
@@ -15,7 +15,7 @@
 //!
 //! - [`settings`]: an account, its credential and its endpoints; [`connection_string`] reads one.
 //! - `transport`: one pooled HTTP client for the three services; passes the answer around the library.
-//! - `amend`: amendments to requests beyond the library's means, made before they are signed; `ascii`: bodies
+//! - `keyring`: keys and signatures, and the one in use; `amend`: amendments to requests beyond the library's means; `ascii`: bodies
 //!   that an emulator does not destroy.
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_model::ports::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
@@ -23,7 +23,7 @@
 //! Beside them: [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`layer`], what every decorator of a port is made of;
 //! [`retry`], the one that repeats requests; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
 //!
-//! Invariants: nothing is sent twice (retries are a decorator's task), but for a request whose token the service refused (401); nothing that breaks a limit is
+//! Invariants: nothing is sent twice (retries are a decorator's task), but for a request whose token or secret the service refused (401, 403); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
 //! into an error, a `Debug` text or a log line of this crate. The libraries below log more than that at DEBUG:
 //! a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
@@ -45,6 +45,7 @@ pub mod files;
 pub mod http;
 mod http_date;
 pub mod identity;
+mod keyring;
 pub mod layer;
 mod listing;
 mod messages;
@@ -62,4 +63,5 @@ mod transport;
 mod xml;
 
 pub use connect::{AzureConnectError, CHATTY_LOG_TARGETS, connect};
+pub use keyring::Keyring;
 pub use settings::{AzureAccount, Credential, EndpointOverrides, ServiceEndpoints, SettingsError, Timeouts};

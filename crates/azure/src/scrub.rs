@@ -1,43 +1,43 @@
 //! Takes secrets out of texts that go into errors.
 
+use std::sync::Arc;
+
 use secrecy::{ExposeSecret, SecretString};
 
-use super::settings::{AzureAccount, Credential};
+use super::settings::AzureAccount;
+use crate::keyring::Keyring;
 
 /// Replacement for a secret.
 const MASK: &str = "(secret)";
 
 /// Knows an account's secrets and hides them, and every signature of a shared access signature.
 pub(super) struct Scrubber {
-    secrets: Vec<SecretString>,
+    /// Tokens are hidden by their mark below; the secrets of an identity never reach a storage service.
+    keyring: Option<Arc<Keyring>>,
 }
 
 impl Scrubber {
     /// For the secrets of `account`.
     pub(super) fn new(account: &AzureAccount) -> Self {
-        let secrets = match &account.credential {
-            Credential::Key(key) => vec![key.clone()],
-            Credential::Sas(sas) => {
-                let decoded = url::form_urlencoded::parse(sas.expose_secret().as_bytes());
-                let signatures = decoded.filter(|(name, _)| name == "sig").map(|(_, value)| SecretString::from(value.into_owned()));
-                std::iter::once(sas.clone()).chain(signatures).collect()
-            }
-            // Tokens are hidden by their mark below; what they are requested with never reaches a storage service.
-            Credential::Entra(_) => Vec::new(),
-        };
-        Self { secrets }
+        Self { keyring: account.keyring() }
     }
 
     /// The text without the account's secrets and without signatures.
     pub(super) fn clean(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
-            if text.contains(secret) {
-                text = text.replace(secret, MASK);
-            }
-        }
-        ["sig=", "SharedKey ", "Bearer "].into_iter().fold(text, |text, mark| hide_after(&text, mark))
+        let secrets = self.keyring.as_ref().map(|keyring| keyring.secrets()).unwrap_or_default();
+        hide(text, &secrets)
     }
+}
+
+/// The text without these secrets and without signatures.
+fn hide(text: &str, secrets: &[SecretString]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
+        if text.contains(secret) {
+            text = text.replace(secret, MASK);
+        }
+    }
+    ["sig=", "SharedKey ", "Bearer "].into_iter().fold(text, |text, mark| hide_after(&text, mark))
 }
 
 /// Hides the word behind every occurrence of `mark`.
@@ -60,13 +60,13 @@ mod tests {
 
     #[test]
     fn secrets_and_signatures_are_hidden() {
-        let scrubber = Scrubber { secrets: vec![SecretString::from("S3cret=="), SecretString::from("")] };
+        let secrets = [SecretString::from("S3cret=="), SecretString::from("")];
         let text = "key S3cret== in https://h/q?sv=1&sig=abc%2B&se=2 and sig='x' Authorization: SharedKey a:b c or Bearer ey.J d";
-        let clean = scrubber.clean(text);
+        let clean = hide(text, &secrets);
         assert_eq!(
             clean,
             "key (secret) in https://h/q?sv=1&sig=(secret)&se=2 and sig=(secret)'x' Authorization: SharedKey (secret) c or Bearer (secret) d"
         );
-        assert_eq!(scrubber.clean("nothing to hide"), "nothing to hide");
+        assert_eq!(hide("nothing to hide", &secrets), "nothing to hide");
     }
 }

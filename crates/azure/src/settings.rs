@@ -9,9 +9,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::{Host, Url};
 
 use crate::cloud::Cloud;
+use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::Service;
-use evenkeel_model::settings::{self, AzureAuth, Identity};
+use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, Identity, SecretPair};
 
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]
@@ -32,10 +33,8 @@ pub struct AzureAccount {
 /// Credential of an account.
 #[derive(Debug, Clone)]
 pub enum Credential {
-    /// An account key, Base64. It can do everything, so prefer a signature.
-    Key(SecretString),
-    /// A shared access signature: the query string, without the question mark.
-    Sas(SecretString),
+    /// Account keys or shared access signatures. A key can do everything, so prefer a signature.
+    Secrets(Arc<Keyring>),
     /// An identity of Entra ID, with tokens for requests.
     Entra(Arc<Identity>),
 }
@@ -115,6 +114,12 @@ pub enum SettingsError {
     /// A token that would go over the network unencrypted.
     #[error("the {} endpoint is asked over http: everybody on the way would read the token; expected https", .0.name())]
     Unencrypted(Service),
+    /// A secret of another account than the first one.
+    #[error("it is of another account or other endpoints than the first secret: that takes a restart")]
+    OtherAccount,
+    /// A mistake in the alternate.
+    #[error("in {0}: {1}")]
+    Alternate(&'static str, Box<Self>),
     /// A protocol other than http and https.
     #[error("DefaultEndpointsProtocol is neither http nor https")]
     Protocol,
@@ -129,12 +134,49 @@ impl AzureAccount {
     /// An account by the settings of `[accounts.NAME]`.
     pub fn of(account: AccountName, auth: &AzureAuth) -> Result<Self, SettingsError> {
         match auth {
-            AzureAuth::ConnectionString(text) => Self::from_connection_string(account, text),
-            AzureAuth::Key { account: name, key, endpoints } => Self::with_key(account, name, key, &endpoints.into()),
-            AzureAuth::Sas { account: name, token, endpoints } => Self::with_sas(account, name, token, &endpoints.into()),
+            AzureAuth::ConnectionString(pair) => {
+                Self::rotated(pair, Arc::new(move |text| Self::from_connection_string(account.clone(), text)))
+            }
+            AzureAuth::Key { account: name, key, endpoints } => {
+                let (name, endpoints) = (name.clone(), endpoints.into());
+                Self::rotated(key, Arc::new(move |key| Self::with_key(account.clone(), &name, key, &endpoints)))
+            }
+            AzureAuth::Sas { account: name, token, endpoints } => {
+                let (name, endpoints) = (name.clone(), endpoints.into());
+                Self::rotated(token, Arc::new(move |token| Self::with_sas(account.clone(), &name, token, &endpoints)))
+            }
             AzureAuth::Entra { account: name, identity, endpoints } => {
                 Self::with_identity(account, name, Arc::clone(identity), &endpoints.into())
             }
+        }
+    }
+
+    /// An account by secrets that may be rotated, each of which makes an account of its own.
+    fn rotated(pair: &SecretPair, read: Arc<ReadAccount>) -> Result<Self, SettingsError> {
+        let account = read(&pair.first.text)?;
+        let (name, endpoints) = (account.name.clone(), account.endpoints.clone());
+        let signer = move |text: &SecretString| {
+            let other = read(text)?;
+            if other.name != name || other.endpoints != endpoints {
+                return Err(SettingsError::OtherAccount);
+            }
+            other.keyring().map(|keyring| keyring.in_use()).ok_or(SettingsError::Key)
+        };
+        let make: MakeSigner<SettingsError> = Arc::new(signer);
+        let slot = |secret: &ConfiguredSecret| KeySlot::new(secret, Arc::clone(&make));
+        let mut slots = vec![slot(&pair.first)?];
+        if let Some(second) = pair.second.as_deref() {
+            slots.push(slot(second).map_err(|error| SettingsError::Alternate(second.setting, Box::new(error)))?);
+        }
+        let keyring = Keyring::new(format!("[accounts.{}]", account.account), slots);
+        Ok(Self { credential: Credential::Secrets(keyring), ..account })
+    }
+
+    /// The secrets that its requests are signed with. `None` where an identity signs in.
+    pub fn keyring(&self) -> Option<Arc<Keyring>> {
+        match &self.credential {
+            Credential::Secrets(keyring) => Some(Arc::clone(keyring)),
+            Credential::Entra(_) => None,
         }
     }
 
@@ -148,7 +190,7 @@ impl AzureAccount {
         if name.is_empty() {
             return Err(SettingsError::Missing("the account name"));
         }
-        Self::new(account, name, Credential::Key(key), overrides, "https")
+        Self::new(account, name, key_credential(name, key), overrides, "https")
     }
 
     /// An account by its name and a shared access signature, with or without its question mark.
@@ -190,11 +232,19 @@ impl AzureAccount {
     }
 }
 
+/// Makes an account of a secret.
+type ReadAccount = dyn Fn(&SecretString) -> Result<AzureAccount, SettingsError> + Send + Sync;
+
+fn key_credential(account: &str, key: SecretString) -> Credential {
+    Credential::Secrets(Keyring::fixed(Signer::SharedKey { account: account.to_owned(), key }))
+}
+
 /// Checks a shared access signature and takes its question mark off.
 pub(super) fn sas_credential(sas: &str) -> Result<Credential, SettingsError> {
     let sas = sas.trim().trim_start_matches('?');
     let signed = url::form_urlencoded::parse(sas.as_bytes()).any(|(name, value)| name == "sig" && !value.is_empty());
-    if signed { Ok(Credential::Sas(SecretString::from(sas.to_owned()))) } else { Err(SettingsError::Sas) }
+    let signer = || Signer::Sas(SecretString::from(sas.to_owned()));
+    if signed { Ok(Credential::Secrets(Keyring::fixed(signer()))) } else { Err(SettingsError::Sas) }
 }
 
 impl ServiceEndpoints {

@@ -15,9 +15,10 @@ use tokio::time::Instant;
 
 use super::http_date;
 use super::settings::AzureAccount;
-use crate::http::{Exchange, Far};
+use crate::http::{Authentication, Exchange, Far};
 pub(super) use crate::http::{HttpAnswer, HttpFault};
 use crate::identity::TokenCache;
+use crate::keyring::Keyring;
 use evenkeel_model::ports::{Service, ServiceClocks};
 
 /// Monotonic time, the same for all accounts of the process.
@@ -69,24 +70,26 @@ const fn kind_name(kind: &ErrorKind) -> &'static str {
 /// One pooled client for the three services of an account.
 #[derive(Debug)]
 pub(super) struct Transport {
-    exchange: Arc<Exchange>,
+    exchange: Exchange,
+    keyring: Option<Arc<Keyring>>,
     clocks: Arc<ServiceClocks>,
 }
 
 /// The same, for requests to one of them.
 #[derive(Debug)]
 pub(super) struct ServiceTransport {
-    exchange: Arc<Exchange>,
+    exchange: Exchange,
     service: Service,
     clocks: Arc<ServiceClocks>,
 }
 
 impl Transport {
-    /// A client for the endpoints of `account`, whose requests carry `tokens` where there are any.
+    /// A client for the endpoints of `account`. Its requests carry `tokens` where there are any, else the account's secrets.
     pub(super) fn new(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Self, reqwest::Error> {
         let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
-        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?.with_tokens(tokens);
-        Ok(Self { exchange: Arc::new(exchange), clocks: Arc::new(ServiceClocks::timed_by(monotonic)) })
+        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?;
+        let exchange = exchange.with(tokens.map_or(Authentication::Anonymous, Authentication::Tokens));
+        Ok(Self { exchange, keyring: account.keyring(), clocks: Arc::new(ServiceClocks::timed_by(monotonic)) })
     }
 
     /// The services' clock offsets, as learnt from their answers.
@@ -96,7 +99,12 @@ impl Transport {
 
     /// For requests to one service.
     pub(super) fn to(&self, service: Service) -> ServiceTransport {
-        ServiceTransport { exchange: Arc::clone(&self.exchange), service, clocks: self.clocks() }
+        let exchange = self.exchange.clone();
+        let exchange = match self.keyring.clone() {
+            Some(keyring) => exchange.with(Authentication::Secrets(keyring, service)),
+            None => exchange,
+        };
+        ServiceTransport { exchange, service, clocks: self.clocks() }
     }
 }
 

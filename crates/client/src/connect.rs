@@ -76,7 +76,7 @@ fn open(account: &AccountSettings, retries: RetryPolicy, chance: &Arc<dyn Chance
     let name = || account.name.clone();
     let AccountKind::Azure(auth) = &account.kind else { return Err(ConnectError::Embedded(name())) };
     let azure = AzureAccount::of(name(), auth).map_err(|source| ConnectError::Settings { account: name(), source })?;
-    let bare = evenkeel_azure::connect(azure).map_err(|source| ConnectError::Connect { account: name(), source })?;
+    let bare = evenkeel_azure::connect(&azure).map_err(|source| ConnectError::Connect { account: name(), source })?;
     Ok(retry::around(&bare, retries, chance))
 }
 

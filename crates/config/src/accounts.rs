@@ -8,24 +8,33 @@ use url::{Host, Url};
 
 use super::identity;
 use super::request::AccountCheck;
-use super::secret::SecretKeys;
+use super::secret::{PairKeys, SecretKeys};
 use super::section::{Reported, Section};
 use evenkeel_model::model::AccountName;
-use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, Endpoints};
+use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, Endpoints};
 
-const CONNECTION_STRING: SecretKeys =
-    SecretKeys { inline: "connection_string", env: "connection_string_env", file: "connection_string_file" };
-const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
-const SAS: SecretKeys = SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" };
+const CONNECTION_STRING: PairKeys = PairKeys {
+    first: SecretKeys { inline: "connection_string", env: "connection_string_env", file: "connection_string_file" },
+    second: SecretKeys { inline: "second_connection_string", env: "second_connection_string_env", file: "second_connection_string_file" },
+};
+/// Of a storage account, or of a search service.
+pub(super) const KEY: PairKeys = PairKeys {
+    first: SecretKeys { inline: "key", env: "key_env", file: "key_file" },
+    second: SecretKeys { inline: "second_key", env: "second_key_env", file: "second_key_file" },
+};
+const SAS: PairKeys = PairKeys {
+    first: SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" },
+    second: SecretKeys { inline: "second_sas", env: "second_sas_env", file: "second_sas_file" },
+};
 
 const COSMOS: &str = "the Cosmos DB Table endpoint is not supported: it does not sort rows by key, on which range lookups and backfills rest; expected a storage account";
 
 /// Which keys go with which kind and auth.
 const EMBEDDED_KEYS: [&str; 1] = ["path"];
-const CONNECTION_STRING_KEYS: [&str; 3] = ["connection_string", "connection_string_env", "connection_string_file"];
+const CONNECTION_STRING_KEYS: [&str; 6] = CONNECTION_STRING.all();
 const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
-const KEY_KEYS: [&str; 3] = ["key", "key_env", "key_file"];
-const SAS_KEYS: [&str; 3] = ["sas", "sas_env", "sas_file"];
+pub(super) const KEY_KEYS: [&str; 6] = KEY.all();
+const SAS_KEYS: [&str; 6] = SAS.all();
 
 #[derive(Clone, Copy, PartialEq)]
 enum Backend {
@@ -102,13 +111,14 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     match auth {
         Auth::ConnectionString => {
             section.refuse("auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS]);
-            let secret = CONNECTION_STRING.required(section, "a connection string")?;
-            let key = given(section, &CONNECTION_STRING_KEYS);
-            let parts = ConnectionString::parse(secret.expose_secret()).map_err(|problem| section.error(key, problem)).ok()?;
-            if let Some(host) = parts.plain_host() {
-                section.warning(key, unencrypted(&host));
+            let pair = CONNECTION_STRING.required(section, "a connection string")?;
+            for ConfiguredSecret { text, setting, .. } in pair.iter() {
+                let parts = ConnectionString::parse(text.expose_secret()).map_err(|problem| section.error(setting, problem)).ok()?;
+                if let Some(host) = parts.plain_host() {
+                    section.warning(setting, unencrypted(&host));
+                }
             }
-            Some(AzureAuth::ConnectionString(secret))
+            Some(AzureAuth::ConnectionString(pair))
         }
         Auth::Key => {
             section.refuse("auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS, &identity::KEYS]);

@@ -1,9 +1,12 @@
 //! Secrets: from the environment, a file, or (with a warning) the configuration itself.
 
+use std::path::{Path, PathBuf};
+
 use secrecy::SecretString;
 
 use super::origin::Layer;
 use super::section::Section;
+use evenkeel_model::settings::{ConfiguredSecret, SecretFile, SecretPair};
 
 /// Whether a text is the connection string of the local emulator, which is public knowledge and no secret.
 pub(super) fn is_development_storage(text: &str) -> bool {
@@ -43,7 +46,7 @@ impl SecretKeys {
         let value = if key == self.env {
             section.cx.environment.get(text).map(|value| value.trim().to_owned()).unwrap_or_default()
         } else if key == self.file {
-            read_file(text).map_err(|problem| section.error(key, problem)).ok()?
+            read_text(Path::new(text)).map_err(|problem| section.error(key, problem)).ok()?
         } else {
             self.warn_if_written(section, text);
             text.trim().to_owned()
@@ -65,9 +68,9 @@ impl SecretKeys {
         }
     }
 
-    /// As [`read`](Self::read), of a secret that must be there.
-    pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<SecretString> {
-        let secret = self.read(section);
+    /// A secret that must be there.
+    fn required(&self, section: &Section<'_>, what: &str) -> Option<ConfiguredSecret> {
+        let secret = self.configured(section);
         // Problems of a file have been reported.
         if secret.is_none() && !section.has(self.file) {
             match section.text(self.env) {
@@ -82,12 +85,45 @@ impl SecretKeys {
     }
 }
 
-fn read_file(path: &str) -> Result<String, String> {
-    let size = std::fs::metadata(path).map_err(|error| format!("the file {path:?} cannot be read: {error}"))?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(format!("the file {path:?} has {size} bytes; a secret has at most {MAX_FILE_BYTES}"));
+/// The keys of a secret that may be rotated, and of its alternate.
+pub(super) struct PairKeys {
+    pub(super) first: SecretKeys,
+    pub(super) second: SecretKeys,
+}
+
+impl PairKeys {
+    /// All of them; those of the alternate stand first.
+    pub(super) const fn all(&self) -> [&'static str; 6] {
+        let Self { first, second } = self;
+        [second.inline, second.env, second.file, first.inline, first.env, first.file]
     }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("the file {path:?} cannot be read: {error}"))?;
+
+    /// Reads both secrets, of which the first must be there.
+    pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<SecretPair> {
+        let (first, second) = (self.first.required(section, what), self.second.configured(section));
+        Some(SecretPair { first: first?, second: second.map(Box::new) })
+    }
+}
+
+impl SecretKeys {
+    fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
+        let (setting, text) = self.find(section)?;
+        let path = section.text(setting).filter(|_| setting == self.file).map(PathBuf::from);
+        Some(ConfiguredSecret { text, setting, file: path.map(|path| SecretFile { path, read: read_file }) })
+    }
+}
+
+fn read_file(path: &Path) -> Result<SecretString, String> {
+    read_text(path).map(SecretString::from)
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let shown = path.display().to_string();
+    let size = std::fs::metadata(path).map_err(|error| format!("the file {shown:?} cannot be read: {error}"))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("the file {shown:?} has {size} bytes; a secret has at most {MAX_FILE_BYTES}"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| format!("the file {shown:?} cannot be read: {error}"))?;
     let text = text.trim();
-    if text.is_empty() { Err(format!("the file {path:?} is empty; expected a secret")) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err(format!("the file {shown:?} is empty; expected a secret")) } else { Ok(text.to_owned()) }
 }

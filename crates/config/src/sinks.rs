@@ -2,14 +2,12 @@
 
 use url::Url;
 
+use super::accounts::{KEY, KEY_KEYS};
 use super::identity;
-use super::secret::SecretKeys;
 use super::section::Section;
 use evenkeel_model::model::{AccountName, limits};
 use evenkeel_model::settings::{SinkAuth, SinkSettings};
 
-const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
-const KEY_KEYS: [&str; 3] = [KEY.inline, KEY.env, KEY.file];
 /// The field of an index that is its key, where nothing is said.
 const KEY_FIELD: &str = "id";
 

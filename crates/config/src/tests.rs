@@ -124,7 +124,7 @@ fn the_azurite_profile_uses_the_emulator_unless_the_environment_names_another_ac
         let loaded = load(&with_environment(request, variables)).unwrap();
         assert_eq!(loaded.warnings, []);
         match &loaded.settings.accounts[0].kind {
-            AccountKind::Azure(AzureAuth::ConnectionString(secret)) => secret.expose_secret().to_owned(),
+            AccountKind::Azure(AzureAuth::ConnectionString(secret)) => secret.first.text.expose_secret().to_owned(),
             other => panic!("{other:?}"),
         }
     };
@@ -231,7 +231,7 @@ fn whole_accounts_come_from_the_environment_and_names_keep_their_case() {
         match &account.kind {
             AccountKind::Embedded { path } => assert_eq!((account.name.as_str(), path.as_path()), ("Second", Path::new("y.db"))),
             AccountKind::Azure(AzureAuth::Key { account, key, endpoints }) => {
-                assert_eq!((account.as_str(), key.expose_secret()), ("contoso", "a2V5"));
+                assert_eq!((account.as_str(), key.first.text.expose_secret()), ("contoso", "a2V5"));
                 assert_eq!(endpoints.table.as_deref(), Some("http://127.0.0.1:10002/contoso"));
             }
             AccountKind::Azure(other) => panic!("{other:?}"),
@@ -496,7 +496,7 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
     let text = azure(&format!("auth = \"sas\"\nname = \"contoso\"\nsas_file = {:?}", path.display().to_string()));
     let loaded = load_text(&text).unwrap();
     assert!(
-        matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Sas { token, .. }) if token.expose_secret() == "?sv=2024&sig=topsecret")
+        matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Sas { token, .. }) if token.first.text.expose_secret() == "?sv=2024&sig=topsecret")
     );
     let inline = load_text(&azure("connection_string = \"AccountName=contoso;AccountKey=topsecret\"")).unwrap();
     assert_eq!(inline.warnings.len(), 1);
@@ -535,6 +535,36 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         let errors = mistakes(&azure(rest)).join("\n");
         assert!(errors.contains(expected), "{errors}");
         assert!(!errors.replace("/nonexistent/topsecret", "").contains("topsecret"), "{errors}");
+    }
+}
+
+#[test]
+fn a_secret_may_have_an_alternate_and_its_file_is_remembered() {
+    let folder = folder(&[("key", "Zmlyc3Q=\n"), ("second", "topsecret\n")]);
+    let path = |name: &str| format!("{:?}", folder.path().join(name).display().to_string());
+    let azure = |rest: &str| format!("[accounts.main]\nkind = \"azure\"\nname = \"contoso\"\nauth = \"key\"\n{rest}");
+    let loaded = load_text(&azure(&format!("key_file = {}\nsecond_key_file = {}", path("key"), path("second")))).unwrap();
+    let AccountKind::Azure(AzureAuth::Key { key, .. }) = &loaded.settings.accounts[0].kind else { panic!("{loaded:?}") };
+    let second = key.second.as_ref().unwrap();
+    assert_eq!((key.first.setting, second.setting, second.text.expose_secret()), ("key_file", "second_key_file", "topsecret"));
+    let file = second.file.as_ref().unwrap();
+    std::fs::write(&file.path, " rotated\n").unwrap();
+    assert_eq!((file.read)(&file.path).unwrap().expose_secret(), "rotated");
+    std::fs::write(&file.path, "\n").unwrap();
+    assert!((file.read)(&file.path).unwrap_err().ends_with("is empty; expected a secret"));
+    std::fs::remove_file(&file.path).unwrap();
+    assert!((file.read)(&file.path).unwrap_err().contains("cannot be read"));
+
+    let inline = load_text(&azure("key = \"a2V5\"\nsecond_key = \"topsecret\"\n[http]\nread_token = \"topsecret-topsecret\"")).unwrap();
+    assert!(!format!("{inline:?} {} {}", show_text(&inline), show_json(&inline)).contains("topsecret"), "{}", show_text(&inline));
+    assert_eq!(inline.warnings.len(), 3, "{:?}", inline.warnings);
+    for (rest, expected) in [
+        ("second_key = \"topsecret\"", "accounts.main.key: missing"),
+        ("key = \"a2V5\"\nsecond_key_file = \"/nonexistent/topsecret\"", "accounts.main.second_key_file: the file"),
+        ("key = \"a2V5\"\nsecond_sas = \"topsecret\"", "accounts.main.second_sas: has no meaning with auth = \"key\""),
+    ] {
+        let errors = mistakes(&azure(rest)).join("\n");
+        assert!(errors.contains(expected), "{errors}");
     }
 }
 

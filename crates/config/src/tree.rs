@@ -94,7 +94,18 @@ pub struct Effective {
 }
 
 /// Keys of secrets, wherever they stand.
-const SECRETS: [&str; 5] = ["client_secret", "connection_string", "key", "sas", "token"];
+const SECRETS: [&str; 10] = [
+    "client_secret",
+    "connection_string",
+    "headers",
+    "key",
+    "read_token",
+    "sas",
+    "second_connection_string",
+    "second_key",
+    "second_sas",
+    "token",
+];
 
 /// The leaves of a configuration, in the order of their keys.
 pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
@@ -125,7 +136,8 @@ fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
             }
         }
         Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
-            let secret = SECRETS.contains(&name) && ["accounts.", "http.", "sinks."].iter().any(|section| path.starts_with(section));
+            let secret =
+                SECRETS.contains(&name) && ["accounts.", "http.", "sinks.", "traces."].iter().any(|section| path.starts_with(section));
             let hidden = match &node.kind {
                 Toml::Text(text) => secret && !super::secret::is_development_storage(text),
                 _ => secret,

@@ -25,7 +25,7 @@ use super::TokenCache;
 use super::transport::passed_on;
 use crate::cloud::{Cloud, STORAGE_SCOPE};
 use crate::connect::connect_with;
-use crate::http::{HttpAnswer, HttpFault};
+use crate::http::{Authentication, HttpAnswer, HttpFault};
 use crate::search::{self, SearchService};
 use crate::settings::{AzureAccount, EndpointOverrides};
 use crate::system::{SeededChance, SystemClock};
@@ -183,7 +183,7 @@ impl World {
         let overrides = EndpointOverrides { table: endpoint.clone(), queue: endpoint.clone(), blob: endpoint, suffix: None };
         let settings = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &overrides).unwrap();
         let clock = Arc::clone(&authority.clock);
-        Self { account: connect_with(settings, Some(tokens)).unwrap(), authority, clock, storage }
+        Self { account: connect_with(&settings, Some(tokens)).unwrap(), authority, clock, storage }
     }
 
     /// Reads an entity, which is not there.
@@ -405,7 +405,7 @@ async fn a_search_sink_sends_tokens_of_its_own_audience_and_names_its_roles() {
     let (identity, authority, tokens) = signed_in(by_secret(), 0, Arc::default(), "https://search.azure.com/.default");
     let service =
         SearchService { sink: AccountName::new("catalog").unwrap(), endpoint, auth: SinkAuth::Entra(identity), key_field: "id".to_owned() };
-    let sink = search::service::connect_with(service, Some(tokens)).unwrap();
+    let sink = search::service::connect_with(service, Authentication::Tokens(tokens)).unwrap();
     let index = CollectionName::new("people").unwrap();
     for (error, role) in [
         (sink.get(&index, &DocumentKey::new("a").unwrap()).await.unwrap_err(), "Search Index Data Contributor"),

@@ -1,12 +1,12 @@
 //! The indexes of one service, as a sink.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
-use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -14,6 +14,7 @@ use super::answer::{self, DocumentResult, SearchEffect};
 use super::service::SearchService;
 use crate::http::{Exchange, HttpAnswer};
 use crate::identity::roles;
+use crate::keyring::Keyring;
 use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument, limits};
 use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Service, Sink, StoreError, Subject, What, Written};
 use evenkeel_model::settings::SinkAuth;
@@ -30,6 +31,7 @@ pub(super) struct Indexes {
     pub(super) service: SearchService,
     pub(super) headers: HeaderMap,
     pub(super) exchange: Exchange,
+    pub(super) keyring: Option<Arc<Keyring>>,
 }
 
 /// One request, as far as its failures go.
@@ -56,10 +58,8 @@ impl Indexes {
     }
 
     fn error(&self, call: &Call, class: ErrorClass, message: &str) -> StoreError {
-        let message = match &self.service.auth {
-            SinkAuth::Key(key) if message.contains(key.expose_secret()) => "its message holds the key, and is not shown",
-            SinkAuth::Key(_) | SinkAuth::Entra(_) => message,
-        };
+        let tells = self.keyring.as_ref().is_some_and(|keyring| keyring.is_told_by(message));
+        let message = if tells { "its message holds the key, and is not shown" } else { message };
         StoreError::new(class, call.operation, Subject { account: self.service.sink.clone(), what: call.what.clone() }, message)
     }
 

@@ -16,4 +16,4 @@ mod answer;
 mod index;
 pub mod service;
 
-pub use service::{SearchError, SearchService, connect};
+pub use service::{OpenedSearch, SearchError, SearchService, connect, open};

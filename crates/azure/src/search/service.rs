@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderValue};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::index::Indexes;
 use crate::cloud::Cloud;
-use crate::http::{Exchange, Far};
+use crate::http::{Authentication, Exchange, Far};
 use crate::identity::TokenCache;
+use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
-use evenkeel_model::ports::Sink;
-use evenkeel_model::settings::{SinkAuth, SinkSettings};
+use evenkeel_model::ports::{Service, Sink};
+use evenkeel_model::settings::{SecretPair, SinkAuth, SinkSettings};
 
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -53,28 +54,56 @@ pub enum SearchError {
 
 /// The indexes of a service. Nothing is sent yet, so that a wrong key shows at the first request.
 pub fn connect(service: SearchService) -> Result<Arc<dyn Sink>, SearchError> {
-    let tokens = match &service.auth {
-        SinkAuth::Key(_) => None,
-        SinkAuth::Entra(identity) => {
-            let cloud = Cloud::or_public(&service.endpoint);
-            Some(TokenCache::of(identity, cloud, cloud.search_scope, format!("[sinks.{}]", service.sink)).map_err(SearchError::Client)?)
-        }
-    };
-    connect_with(service, tokens)
+    open(service).map(|opened| opened.sink)
 }
 
-/// As [`connect`], with tokens from elsewhere.
-pub(crate) fn connect_with(service: SearchService, tokens: Option<Arc<TokenCache>>) -> Result<Arc<dyn Sink>, SearchError> {
+/// The indexes of a service, with a handle on the keys.
+pub struct OpenedSearch {
+    /// The indexes.
+    pub sink: Arc<dyn Sink>,
+    /// The admin keys that requests carry. `None` where an identity signs in.
+    pub keyring: Option<Arc<Keyring>>,
+}
+
+/// As [`connect`], with a handle on the keys.
+pub fn open(service: SearchService) -> Result<OpenedSearch, SearchError> {
+    let name = format!("[sinks.{}]", service.sink);
+    let (authentication, keyring) = match &service.auth {
+        SinkAuth::Key(pair) => {
+            let keyring = keyring(name, pair)?;
+            (Authentication::Secrets(Arc::clone(&keyring), Service::Search), Some(keyring))
+        }
+        SinkAuth::Entra(identity) => {
+            let cloud = Cloud::or_public(&service.endpoint);
+            let tokens = TokenCache::of(identity, cloud, cloud.search_scope, name).map_err(SearchError::Client)?;
+            (Authentication::Tokens(tokens), None)
+        }
+    };
+    Ok(OpenedSearch { sink: connect_with(service, authentication)?, keyring })
+}
+
+fn keyring(name: String, pair: &SecretPair) -> Result<Arc<Keyring>, SearchError> {
+    let signer = |key: &SecretString| {
+        let key = key.expose_secret().trim();
+        HeaderValue::from_str(key).map_err(|_| SearchError::Key)?;
+        Ok(Arc::new(Signer::ApiKey(SecretString::from(key.to_owned()))))
+    };
+    let make: MakeSigner<SearchError> = Arc::new(signer);
+    let slots = pair.iter().map(|secret| KeySlot::new(secret, Arc::clone(&make)));
+    Ok(Keyring::new(name, slots.collect::<Result<_, _>>()?))
+}
+
+/// As [`connect`], with a credential from elsewhere.
+pub(crate) fn connect_with(service: SearchService, authentication: Authentication) -> Result<Arc<dyn Sink>, SearchError> {
     let far = if Cloud::of(&service.endpoint).is_some() { Far::Azure } else { Far::Local };
+    let keyring = match &authentication {
+        Authentication::Secrets(keyring, _) => Some(Arc::clone(keyring)),
+        Authentication::Tokens(_) | Authentication::Anonymous => None,
+    };
     let mut headers = HeaderMap::new();
-    if let SinkAuth::Key(key) = &service.auth {
-        let mut key = HeaderValue::from_str(key.expose_secret().trim()).map_err(|_| SearchError::Key)?;
-        key.set_sensitive(true);
-        headers.insert("api-key", key);
-    }
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     headers.insert("accept", HeaderValue::from_static("application/json"));
     headers.insert("user-agent", HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))));
-    let exchange = Exchange::new(far, CONNECT, REQUEST).map_err(SearchError::Client)?.with_tokens(tokens);
-    Ok(Arc::new(Indexes { service, headers, exchange }))
+    let exchange = Exchange::new(far, CONNECT, REQUEST).map_err(SearchError::Client)?.with(authentication);
+    Ok(Arc::new(Indexes { service, headers, exchange, keyring }))
 }

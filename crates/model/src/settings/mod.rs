@@ -5,6 +5,7 @@
 
 mod backoff;
 mod identity;
+mod secret;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use crate::model::{AccountName, CatalogOwner, QueueName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
 pub use identity::{Application, EntraCredential, Identity};
+pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
 
 /// All settings beside the catalog.
 #[derive(Debug, Clone)]
@@ -66,8 +68,8 @@ pub struct SinkSettings {
 /// How to sign in to a search service.
 #[derive(Debug, Clone)]
 pub enum SinkAuth {
-    /// One of its admin keys.
-    Key(SecretString),
+    /// Its admin keys, or one of them.
+    Key(SecretPair),
     /// By an identity of Entra ID.
     Entra(Arc<Identity>),
 }
@@ -88,13 +90,13 @@ pub enum AccountKind {
 #[derive(Debug, Clone)]
 pub enum AzureAuth {
     /// A connection string (`UseDevelopmentStorage=true` works).
-    ConnectionString(SecretString),
-    /// The account's name and one of its keys.
+    ConnectionString(SecretPair),
+    /// The account's name and its keys, or one of them.
     Key {
         /// The storage account's own name.
         account: String,
-        /// The key, in Base64.
-        key: SecretString,
+        /// The keys, in Base64.
+        key: SecretPair,
         /// Endpoints other than Azure's public ones.
         endpoints: Endpoints,
     },
@@ -103,7 +105,7 @@ pub enum AzureAuth {
         /// The storage account's own name.
         account: String,
         /// The token, with or without a leading `?`.
-        token: SecretString,
+        token: SecretPair,
         /// Endpoints other than Azure's public ones.
         endpoints: Endpoints,
     },

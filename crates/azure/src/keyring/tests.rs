@@ -1,0 +1,146 @@
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use tempfile::TempDir;
+
+use super::{KeySlot, Keyring, MakeSigner, PresentSigner, Signer};
+use evenkeel_model::ports::Clock;
+use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
+
+#[derive(Default)]
+struct TestClock(Mutex<Duration>);
+
+impl TestClock {
+    fn pass(&self, time: Duration) {
+        *self.0.lock().unwrap() += time;
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn monotonic(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+}
+
+/// Two keys in files, read by a keyring.
+struct Keys {
+    folder: TempDir,
+    clock: Arc<TestClock>,
+    ring: Arc<Keyring>,
+}
+
+fn read(path: &Path) -> Result<SecretString, String> {
+    let text = fs::read_to_string(path).map_err(|_| "the file cannot be read".to_owned())?;
+    if text.is_empty() { Err("the file is empty".to_owned()) } else { Ok(text.into()) }
+}
+
+/// A key with a blank is none.
+fn make(text: &SecretString) -> Result<Arc<Signer>, String> {
+    let text = text.expose_secret();
+    if text.contains(' ') { Err("it is no key".to_owned()) } else { Ok(Arc::new(Signer::ApiKey(text.into()))) }
+}
+
+impl Keys {
+    /// `key_file` with `first-1`, `second_key_file` with `second-1`.
+    fn new(names: &[&'static str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(TestClock::default());
+        let slot = |name: &&'static str| {
+            let path = folder.path().join(name);
+            fs::write(&path, format!("{name}-1")).unwrap();
+            let secret = ConfiguredSecret { text: read(&path).unwrap(), setting: name, file: Some(SecretFile { path, read }) };
+            KeySlot::new(&secret, Arc::new(make) as MakeSigner).unwrap()
+        };
+        let ring = Keyring::by("[accounts.main]".to_owned(), names.iter().map(slot).collect(), clock.clone());
+        Self { folder, clock, ring }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    /// The secret in use.
+    async fn in_use(&self) -> String {
+        secret(&self.ring.signer().await)
+    }
+}
+
+fn secret(present: &PresentSigner) -> String {
+    present.signer.secrets()[0].expose_secret().to_owned()
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_over_within_ten_seconds() {
+    let keys = Keys::new(&["first"]);
+    keys.write("first", "first-2, which is longer".replace([',', ' '], "").as_str());
+    assert_eq!(keys.in_use().await, "first-1", "it is not looked at for every request");
+    keys.clock.pass(Duration::from_secs(10));
+    assert_eq!(keys.in_use().await, "first-2whichislonger");
+    assert!(keys.ring.is_told_by("a text with first-1 in it"), "requests under way may still carry it");
+    keys.write("first", "first-3");
+    keys.clock.pass(Duration::from_secs(10));
+    assert_eq!(keys.in_use().await, "first-3");
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_empty_or_no_key_keeps_the_last_secret() {
+    let keys = Keys::new(&["first"]);
+    for bad in [Some(""), Some("no key"), None] {
+        match bad {
+            Some(text) => keys.write("first", text),
+            None => fs::remove_file(keys.folder.path().join("first")).unwrap(),
+        }
+        keys.clock.pass(Duration::from_secs(10));
+        assert_eq!(keys.in_use().await, "first-1", "{bad:?}");
+        keys.ring.read_again().await;
+        assert_eq!(keys.in_use().await, "first-1", "{bad:?}");
+    }
+    keys.write("first", "first-2");
+    keys.clock.pass(Duration::from_secs(10));
+    assert_eq!(keys.in_use().await, "first-2");
+}
+
+#[tokio::test]
+async fn a_refusal_reads_the_files_at_once_and_offers_each_secret_once() {
+    let keys = Keys::new(&["first", "second"]);
+    let old = keys.ring.signer().await;
+    keys.write("first", "first-2");
+    keys.clock.pass(Duration::from_secs(1));
+    let new = keys.ring.in_place_of(std::slice::from_ref(&old)).await.unwrap();
+    assert_eq!(secret(&new), "first-2");
+    let other = keys.ring.in_place_of(&[old.clone(), new.clone()]).await.unwrap();
+    assert_eq!(secret(&other), "second-1");
+    assert!(keys.ring.in_place_of(&[old, new, other.clone()]).await.is_none());
+    assert_eq!(keys.in_use().await, "first-2", "nothing is given up before the service has accepted another");
+    keys.ring.accepted(&other);
+    assert_eq!(keys.in_use().await, "second-1");
+}
+
+#[tokio::test]
+async fn a_storm_of_refusals_reads_the_files_once_a_second() {
+    let keys = Keys::new(&["first"]);
+    let old = keys.ring.signer().await;
+    keys.write("first", "first-2");
+    assert!(keys.ring.in_place_of(std::slice::from_ref(&old)).await.is_none());
+    keys.clock.pass(Duration::from_secs(1));
+    assert_eq!(secret(&keys.ring.in_place_of(&[old]).await.unwrap()), "first-2");
+}
+
+#[tokio::test]
+async fn a_signal_reads_the_files_whatever_they_look_like() {
+    let keys = Keys::new(&["first", "second"]);
+    keys.write("second", "second-2");
+    keys.write("first", "first-2");
+    keys.ring.read_again().await;
+    assert_eq!(keys.in_use().await, "first-2");
+    assert!(keys.ring.is_told_by("second-2"));
+    assert!(!format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("first-"), "no text for people has a secret");
+}

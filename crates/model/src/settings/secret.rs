@@ -1,0 +1,58 @@
+//! Secrets that may be rotated while the program runs.
+
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+
+/// Reads the secret in a file, without surrounding blanks. The error names the file and the reason, never the content.
+pub type ReadSecret = fn(&Path) -> Result<SecretString, String>;
+
+/// A secret as the configuration gave it. `Debug` prints no secret.
+#[derive(Debug, Clone)]
+pub struct ConfiguredSecret {
+    /// The value at the start.
+    pub text: SecretString,
+    /// The key of the configuration, such as `key_file`, for logs.
+    pub setting: &'static str,
+    /// The file that it comes from, if any.
+    pub file: Option<SecretFile>,
+}
+
+/// A file with a secret.
+#[derive(Debug, Clone)]
+pub struct SecretFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// The rules by which it is read, at the start and again.
+    pub read: ReadSecret,
+}
+
+/// A secret and its alternate, of which a service accepts one at least while keys are rotated.
+#[derive(Debug, Clone)]
+pub struct SecretPair {
+    /// In use at the start.
+    pub first: ConfiguredSecret,
+    /// In use once the service refuses the first one.
+    pub second: Option<Box<ConfiguredSecret>>,
+}
+
+impl ConfiguredSecret {
+    /// A secret of no file, by the key of its setting.
+    pub const fn fixed(setting: &'static str, text: SecretString) -> Self {
+        Self { text, setting, file: None }
+    }
+}
+
+impl SecretPair {
+    /// The first secret, then its alternate.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfiguredSecret> {
+        std::iter::once(&self.first).chain(self.second.as_deref())
+    }
+}
+
+impl From<SecretString> for SecretPair {
+    /// A secret of no file, without an alternate.
+    fn from(text: SecretString) -> Self {
+        Self { first: ConfiguredSecret::fixed("the secret", text), second: None }
+    }
+}
