@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, AzureConnectError, Keyring, SettingsError};
+use crate::adapters::azure::{self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
@@ -17,7 +18,7 @@ use crate::cli::{AbsentStore, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, RetryPolicy, Settings};
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, IssuedSas, RetryPolicy, SasGrant, Settings};
 use crate::telemetry::announce_account;
 
 /// The service of a sink.
@@ -190,6 +191,20 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
         return Err(AbsentStore { account: name.clone(), path: path.to_string() }.into());
     }
     Ok(())
+}
+
+/// Signs a shared access signature by the key of its account.
+pub(super) fn issue(settings: &Settings, grant: &SasGrant, expires: Timestamp) -> anyhow::Result<IssuedSas> {
+    let account = settings.accounts.iter().find(|account| account.name == grant.account);
+    let Some(AccountSettings { name, kind: AccountKind::Azure(auth) }) = account else {
+        let account = &grant.account;
+        return Err(UsageError::new(format!(
+            "[accounts.{account}] is an embedded store, which knows no signatures: name an account of Azure Storage"
+        ))
+        .into());
+    };
+    let account = AzureAccount::of(name.clone(), auth).map_err(|source| StoreOpenError::Settings { account: name.clone(), source })?;
+    sas::issue(&account, grant, expires).map_err(|error| UsageError::new(format!("[sas.{}]: {error}", grant.name)).into())
 }
 
 /// Whether an account can be opened, as far as can be said without asking the service.

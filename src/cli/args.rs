@@ -6,7 +6,9 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
-use super::{audit, backfill, completions, config, demo, docs, find, get, logs, lookup, migrate, plan, poison, run, schema, submit, wait};
+use super::{
+    audit, backfill, completions, config, demo, docs, find, get, logs, lookup, migrate, plan, poison, run, sas, schema, submit, wait,
+};
 use crate::model::Key;
 
 /// Keeps derived data in Azure Storage eventually consistent.
@@ -81,6 +83,8 @@ pub enum Command {
     Poison(poison::PoisonArgs),
     /// Create missing tables, queues and containers, and record the catalog
     Migrate(migrate::MigrateArgs),
+    /// Sign a shared access signature for an application
+    Sas(sas::SasArgs),
     /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
     /// Print the JSON Schema of a job

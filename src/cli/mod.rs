@@ -30,6 +30,7 @@ pub mod poison;
 mod progress;
 mod row;
 pub mod run;
+pub mod sas;
 pub mod schema;
 pub mod submit;
 pub mod wait;

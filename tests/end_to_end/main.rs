@@ -14,6 +14,7 @@ mod support;
 mod oracle;
 mod retention;
 mod sdk;
+mod signatures;
 mod signing_in;
 mod site;
 mod worker;

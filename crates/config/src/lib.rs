@@ -37,6 +37,7 @@ mod queues;
 mod report;
 mod request;
 mod retention;
+mod sas;
 mod secret;
 mod section;
 mod settings;

@@ -9,7 +9,7 @@ use super::request::Request;
 use super::section::{ReaderContext, Section};
 use super::source::LayerMap;
 use super::tree::{Effective, Node, Toml, effective};
-use super::{accounts, catalog, queues, settings, sinks};
+use super::{accounts, catalog, queues, sas, settings, sinks};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::AccountName;
 use evenkeel_model::settings::{HttpSettings, QueueSettings, Settings};
@@ -84,6 +84,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let http = settings::http(&root);
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));
+    let sas = sas::read(&root, &names);
     let catalog = catalog::read(&root, &names, &sinks);
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
@@ -94,7 +95,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     sort(&mut warnings);
     match (accounts.zip(sinks), worker, http, migrate, log.zip(traces)) {
         (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
-            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces },
+            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, sas },
             catalog,
             origins: effective(tree),
             warnings,

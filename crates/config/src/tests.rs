@@ -569,6 +569,32 @@ fn a_secret_may_have_an_alternate_and_its_file_is_remembered() {
 }
 
 #[test]
+fn signatures_for_applications_are_declared_and_their_mistakes_found() {
+    let text = "[sas.sales]\ntable = \"Employees\"\npk = \"Sales\"\nrk_from = \"a\"\npermissions = \"ur\"\nvalid = \"2h\"\n[sas.stager]\ncontainer = \"evenkeel-staging\"\npermissions = \"c\"\n[sas.sender]\nqueue = \"evenkeel-jobs\"";
+    let loaded = load_text(text).unwrap();
+    let found: Vec<(&str, &str)> = loaded.settings.sas.iter().map(|grant| (grant.name.as_str(), grant.permissions.as_str())).collect();
+    assert_eq!(found, [("sales", "ru"), ("sender", "a"), ("stager", "c")]);
+    for (declared, expected) in [
+        ("", "sas.s.table: expected one of table, container and queue"),
+        ("table = \"A1b\"\nqueue = \"jobs\"", "expected one of table, container and queue"),
+        ("table = \"Employees\"\npermissions = \"rx\"", "sas.s.permissions: expected letters of \"raud\", found \"rx\""),
+        ("queue = \"jobs\"\npk = \"Sales\"", "sas.s.pk: has no meaning with queue"),
+        ("table = \"Employees\"\npk = \"\"", "sas.s.pk: expected a key that is not empty"),
+        ("table = \"Employees\"\npk = \"p\"\nrk_from = \"b\"\nrk_to = \"a\"", "sas.s.rk_to: the range of rows ends before it begins"),
+        ("table = \"EvenkeelFootprints\"", "holds evenkeel's own records"),
+        ("queue = \"evenkeel-jobs-poison\"", "holds evenkeel's own records"),
+        ("container = \"evenkeel-poison\"", "holds evenkeel's own records"),
+        ("container = \"evenkeel-staging\"", "expected permissions = \"c\""),
+        ("table = \"Employees\"\naccount = \"man\"", "did you mean \"main\"?"),
+        ("table = \"Employees\"\nvalid = \"8d\"", "sas.s.valid"),
+        ("table = \"Employees\"\nvlaid = \"8d\"", "did you mean \"valid\"?"),
+    ] {
+        let errors = mistakes(&format!("[sas.s]\n{declared}")).join("\n");
+        assert!(errors.contains(expected), "{declared}: {errors}");
+    }
+}
+
+#[test]
 fn an_account_needs_a_kind_it_knows() {
     assert!(mistakes("[accounts.second]\npath = \"x\"")[0].contains("accounts.second.kind: missing; expected \"embedded\" or \"azure\""));
     assert!(mistakes("[accounts.second]\nkind = \"azur\"")[0].contains("did you mean \"azure\"?"));

@@ -38,10 +38,15 @@ pub(super) fn authorization(
         Service::Table => text_of_table(account, method, url, headers),
         Service::Queue | Service::Blob | Service::Search => text(account, method, url, headers),
     };
-    let signature = hmac_sha256(&text, &Secret::new(key.expose_secret().to_owned())).ok()?;
+    let signature = signature(key, &text)?;
     let mut value = HeaderValue::from_str(&format!("SharedKey {account}:{signature}")).ok()?;
     value.set_sensitive(true);
     Some(value)
+}
+
+/// A text's signature by a key, in Base64. `None` for a key that is not Base64.
+pub(crate) fn signature(key: &SecretString, text: &str) -> Option<String> {
+    hmac_sha256(text, &Secret::new(key.expose_secret().to_owned())).ok()
 }
 
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {

@@ -5,6 +5,7 @@
 
 mod backoff;
 mod identity;
+mod sas;
 mod secret;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::model::{AccountName, CatalogOwner, QueueName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
 pub use identity::{Application, EntraCredential, Identity};
+pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget};
 pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
 
 /// All settings beside the catalog.
@@ -41,6 +43,8 @@ pub struct Settings {
     pub log: LogSettings,
     /// `[traces]`
     pub traces: TraceSettings,
+    /// `[sas.*]`
+    pub sas: Vec<SasGrant>,
 }
 
 /// `[accounts.NAME]`

@@ -1,0 +1,232 @@
+//! Shared access signatures for applications: what may be asked for, and how a request narrows it.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
+
+/// `[sas.NAME]`: what a shared access signature of this name may open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SasGrant {
+    /// Its name.
+    pub name: ViewName,
+    /// The account whose key signs.
+    pub account: AccountName,
+    /// What it opens.
+    pub target: SasTarget,
+    /// Letters of the service, in the order in which it wants them: `raud`.
+    pub permissions: String,
+    /// Longest validity.
+    pub valid: Duration,
+}
+
+/// What a signature opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SasTarget {
+    /// A table, or a range of its rows.
+    Table(TableName, SasRows),
+    /// A container, or one blob of it.
+    Blob(ContainerName, Option<BlobName>),
+    /// A queue.
+    Queue(QueueName),
+}
+
+/// Rows that a signature opens, both ends included. Without any, the whole table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SasRows {
+    /// The only PartitionKey.
+    pub pk: Option<Key>,
+    /// The first RowKey.
+    pub rk_from: Option<Key>,
+    /// The last RowKey.
+    pub rk_to: Option<Key>,
+}
+
+/// What a caller wants of a grant.
+#[derive(Debug, Clone, Default)]
+pub struct SasRequest {
+    /// Rows of the table.
+    pub rows: SasRows,
+    /// One blob of the container.
+    pub blob: Option<BlobName>,
+    /// The validity, where shorter.
+    pub valid: Option<Duration>,
+}
+
+/// A signature.
+#[derive(Debug, Clone)]
+pub struct IssuedSas {
+    /// The address of what it opens.
+    pub url: String,
+    /// The query string, without the question mark.
+    pub token: SecretString,
+}
+
+/// Why a grant does not give what a caller wants.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SasRefusal {
+    /// More than is declared.
+    #[error("{0} is beyond what [sas.{1}] opens")]
+    Beyond(&'static str, ViewName),
+    /// A part that the target does not have.
+    #[error("{0} has no meaning for what [sas.{1}] opens")]
+    Meaningless(&'static str, ViewName),
+    /// Rows without a partition.
+    #[error("a range of rows is one of a partition: name it with --pk")]
+    Partition,
+    /// A range that holds no row.
+    #[error("the range of rows ends before it begins")]
+    Empty,
+}
+
+impl SasGrant {
+    /// What the caller wants, where that is no more than is declared.
+    pub fn narrowed(&self, request: &SasRequest) -> Result<Self, SasRefusal> {
+        let beyond = |part| SasRefusal::Beyond(part, self.name.clone());
+        let meaningless = |part| Err(SasRefusal::Meaningless(part, self.name.clone()));
+        let asks_for_rows = request.rows != SasRows::default();
+        let target = match &self.target {
+            SasTarget::Blob(..) | SasTarget::Queue(_) if asks_for_rows => return meaningless("--pk"),
+            SasTarget::Table(..) | SasTarget::Queue(_) if request.blob.is_some() => return meaningless("--blob"),
+            SasTarget::Table(table, rows) => {
+                SasTarget::Table(table.clone(), rows.narrowed(&request.rows).map_err(|refusal| refusal.of(self))?)
+            }
+            SasTarget::Blob(container, blob) => {
+                let blob = only(blob.as_ref(), request.blob.as_ref()).map_err(|Differs| beyond("--blob"))?;
+                SasTarget::Blob(container.clone(), blob)
+            }
+            SasTarget::Queue(queue) => SasTarget::Queue(queue.clone()),
+        };
+        let valid = request.valid.unwrap_or(self.valid);
+        if valid > self.valid {
+            return Err(beyond("--valid"));
+        }
+        Ok(Self { target, valid, ..self.clone() })
+    }
+}
+
+/// Why rows are not opened.
+enum RowsRefusal {
+    Beyond(&'static str),
+    Other(SasRefusal),
+}
+
+impl RowsRefusal {
+    fn of(self, grant: &SasGrant) -> SasRefusal {
+        match self {
+            Self::Beyond(part) => SasRefusal::Beyond(part, grant.name.clone()),
+            Self::Other(refusal) => refusal,
+        }
+    }
+}
+
+impl SasRows {
+    fn narrowed(&self, wanted: &Self) -> Result<Self, RowsRefusal> {
+        let pk = only(self.pk.as_ref(), wanted.pk.as_ref()).map_err(|Differs| RowsRefusal::Beyond("--pk"))?;
+        let below =
+            |from: &Key| self.rk_from.as_ref().is_some_and(|first| from < first) || self.rk_to.as_ref().is_some_and(|last| from > last);
+        let above = |to: &Key| self.rk_to.as_ref().is_some_and(|last| to > last) || self.rk_from.as_ref().is_some_and(|first| to < first);
+        if wanted.rk_from.as_ref().is_some_and(below) {
+            return Err(RowsRefusal::Beyond("--rk-from"));
+        }
+        if wanted.rk_to.as_ref().is_some_and(above) {
+            return Err(RowsRefusal::Beyond("--rk-to"));
+        }
+        let rows = Self {
+            pk,
+            rk_from: wanted.rk_from.clone().or_else(|| self.rk_from.clone()),
+            rk_to: wanted.rk_to.clone().or_else(|| self.rk_to.clone()),
+        };
+        rows.check().map_err(RowsRefusal::Other)?;
+        Ok(rows)
+    }
+
+    /// Checks that the range is one of a partition, and holds a row.
+    fn check(&self) -> Result<(), SasRefusal> {
+        let Self { pk, rk_from, rk_to } = self;
+        match (rk_from, rk_to) {
+            (None, None) => Ok(()),
+            _ if pk.is_none() => Err(SasRefusal::Partition),
+            (Some(from), Some(to)) if from > to => Err(SasRefusal::Empty),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The wanted part is not the declared one.
+struct Differs;
+
+/// The declared part, or the wanted one where none is declared.
+fn only<T: Clone + PartialEq>(declared: Option<&T>, wanted: Option<&T>) -> Result<Option<T>, Differs> {
+    match (declared, wanted) {
+        (Some(declared), Some(wanted)) if declared != wanted => Err(Differs),
+        (declared, wanted) => Ok(declared.or(wanted).cloned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn key(text: &str) -> Option<Key> {
+        (!text.is_empty()).then(|| Key::new(text).unwrap())
+    }
+
+    fn rows((pk, from, to): (&str, &str, &str)) -> SasRows {
+        SasRows { pk: key(pk), rk_from: key(from), rk_to: key(to) }
+    }
+
+    fn grant(target: SasTarget) -> SasGrant {
+        SasGrant { name: ViewName::new("g").unwrap(), account: AccountName::main(), target, permissions: "r".to_owned(), valid: HOUR }
+    }
+
+    fn narrowed(declared: (&str, &str, &str), wanted: (&str, &str, &str)) -> Result<SasRows, SasRefusal> {
+        let grant = grant(SasTarget::Table(TableName::new("Employees").unwrap(), rows(declared)));
+        match grant.narrowed(&SasRequest { rows: rows(wanted), ..SasRequest::default() })?.target {
+            SasTarget::Table(_, rows) => Ok(rows),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rows_are_narrowed_and_never_widened() {
+        let beyond = |part| Err(SasRefusal::Beyond(part, ViewName::new("g").unwrap()));
+        for (declared, wanted, expected) in [
+            (("", "", ""), ("", "", ""), Ok(("", "", ""))),
+            (("", "", ""), ("Sales", "b", "d"), Ok(("Sales", "b", "d"))),
+            (("Sales", "b", "d"), ("", "", ""), Ok(("Sales", "b", "d"))),
+            (("Sales", "b", "d"), ("Sales", "c", ""), Ok(("Sales", "c", "d"))),
+            (("Sales", "b", ""), ("", "", "x"), Ok(("Sales", "b", "x"))),
+            (("", "b", "d"), ("Sales", "", ""), Ok(("Sales", "b", "d"))),
+            (("Sales", "", ""), ("Marketing", "", ""), beyond("--pk")),
+            (("Sales", "b", "d"), ("", "a", ""), beyond("--rk-from")),
+            (("Sales", "b", "d"), ("", "e", ""), beyond("--rk-from")),
+            (("Sales", "b", "d"), ("", "", "e"), beyond("--rk-to")),
+            (("Sales", "b", "d"), ("", "", "a"), beyond("--rk-to")),
+            (("Sales", "", ""), ("", "d", "b"), Err(SasRefusal::Empty)),
+            (("", "b", "d"), ("", "", ""), Err(SasRefusal::Partition)),
+        ] {
+            assert_eq!(narrowed(declared, wanted), expected.map(rows), "{declared:?} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_blob_a_time_and_parts_that_the_target_lacks() {
+        let blob = |name: &str| Some(BlobName::new(name).unwrap());
+        let container = |name| grant(SasTarget::Blob(ContainerName::new("large").unwrap(), name));
+        let ask = |blob| SasRequest { blob, ..SasRequest::default() };
+        assert!(matches!(container(None).narrowed(&ask(blob("a"))).unwrap().target, SasTarget::Blob(_, Some(_))));
+        assert!(container(blob("a")).narrowed(&ask(blob("a"))).is_ok());
+        assert!(matches!(container(blob("a")).narrowed(&ask(blob("b"))), Err(SasRefusal::Beyond("--blob", _))));
+        let queue = grant(SasTarget::Queue(QueueName::new("jobs").unwrap()));
+        assert!(matches!(queue.narrowed(&ask(blob("a"))), Err(SasRefusal::Meaningless("--blob", _))));
+        let by_row = SasRequest { rows: rows(("p", "", "")), ..SasRequest::default() };
+        assert!(matches!(queue.narrowed(&by_row), Err(SasRefusal::Meaningless("--pk", _))));
+        let valid = |valid| SasRequest { valid: Some(valid), ..SasRequest::default() };
+        assert_eq!(queue.narrowed(&valid(HOUR / 2)).unwrap().valid, HOUR / 2);
+        assert!(matches!(queue.narrowed(&valid(HOUR * 2)), Err(SasRefusal::Beyond("--valid", _))));
+    }
+}

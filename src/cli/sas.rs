@@ -1,0 +1,114 @@
+//! `evenkeel sas`
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+
+use super::{Context, Exit, Format, Output, UsageError, args, help};
+use crate::model::nearest::nearest;
+use crate::model::units::parse_duration;
+use crate::model::{BlobName, Key, ViewName};
+use crate::settings::{IssuedSas, SasGrant, SasRequest, SasRows, SasTarget};
+use crate::telemetry::AUDIT;
+
+/// Arguments of `sas`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel sas sales_staff", "what [sas.sales_staff] opens, for as long as it allows"),
+    ("evenkeel sas employees --pk Sales --valid 15m", "one partition of it, for a quarter of an hour"),
+    ("evenkeel sas upload --blob 7f3c.png --json", "one blob of a container; address and token apart"),
+]))]
+pub struct SasArgs {
+    /// The signature, as `[sas.NAME]` declares it
+    #[arg(value_name = "NAME")]
+    pub name: ViewName,
+    /// Only this PartitionKey
+    #[arg(long, value_name = "PK", value_parser = filled, allow_hyphen_values = true)]
+    pub pk: Option<Key>,
+    /// Only RowKeys from this one on
+    #[arg(long, value_name = "RK", value_parser = filled, allow_hyphen_values = true)]
+    pub rk_from: Option<Key>,
+    /// Only RowKeys up to this one
+    #[arg(long, value_name = "RK", value_parser = filled, allow_hyphen_values = true)]
+    pub rk_to: Option<Key>,
+    /// Only this blob
+    #[arg(long, value_name = "BLOB", value_parser = |text: &str| BlobName::new(text))]
+    pub blob: Option<BlobName>,
+    /// How long it is valid; where absent, as long as declared
+    #[arg(long, value_name = "DURATION", value_parser = valid)]
+    pub valid: Option<Duration>,
+}
+
+/// A key that is not empty: the services read an empty end of a range as none.
+fn filled(text: &str) -> Result<Key, String> {
+    if text.is_empty() { Err("a key that is not empty is expected".to_owned()) } else { args::key(text) }
+}
+
+fn valid(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    if duration < Duration::from_mins(1) { Err("a minute at least is expected".to_owned()) } else { Ok(duration) }
+}
+
+/// The signature, as `--json` tells it.
+#[derive(Serialize)]
+struct SasAnswer<'a> {
+    name: &'a ViewName,
+    url: &'a str,
+    token: &'a str,
+    permissions: &'a str,
+    expires: String,
+}
+
+/// Prints a signature for what a grant opens. `issue` signs; nothing is sent.
+pub fn sas(
+    args: &SasArgs,
+    context: &Context,
+    issue: impl FnOnce(&SasGrant, Timestamp) -> anyhow::Result<IssuedSas>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let grant = declared(&args.name, &context.settings.sas)?;
+    let rows = SasRows { pk: args.pk.clone(), rk_from: args.rk_from.clone(), rk_to: args.rk_to.clone() };
+    let request = SasRequest { rows, blob: args.blob.clone(), valid: args.valid };
+    let grant = grant.narrowed(&request).map_err(|refusal| UsageError::new(refusal.to_string()))?;
+    let valid = SignedDuration::try_from(grant.valid).context("the validity is too long")?;
+    let expires = context.clock.now().checked_add(valid).context("the validity is too long")?;
+    let issued = issue(&grant, expires)?;
+    let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
+    // To the second, as the token says it.
+    let expires = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    tracing::warn!(target: AUDIT, name = %grant.name, account = %grant.account, %opens, permissions, %expires, "audit: shared access signature issued");
+    let token = issued.token.expose_secret();
+    match out.format() {
+        Format::Json => out.value(&SasAnswer { name: &grant.name, url: &issued.url, token, permissions, expires })?,
+        Format::Text => out.line(format_args!("{}?{token}", issued.url))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn declared<'a>(name: &ViewName, grants: &'a [SasGrant]) -> Result<&'a SasGrant, UsageError> {
+    grants.iter().find(|grant| grant.name == *name).ok_or_else(|| {
+        let hint = match nearest(name.as_str(), grants.iter().map(|grant| grant.name.as_str())) {
+            Some(known) => format!("did you mean {known:?}?"),
+            None => format!("known are {}", grants.iter().map(|grant| grant.name.as_str()).collect::<Vec<_>>().join(", ")),
+        };
+        let hint = if grants.is_empty() { "none is declared".to_owned() } else { hint };
+        UsageError::new(format!("there is no [sas.{name}]; {hint}"))
+    })
+}
+
+/// What a signature opens, for the log.
+fn described(target: &SasTarget) -> String {
+    match target {
+        SasTarget::Table(table, SasRows { pk, rk_from, rk_to }) => {
+            let part = |label: &str, key: &Option<Key>| key.as_ref().map(|key| format!(", {label} {key}")).unwrap_or_default();
+            format!("table {table}{}{}{}", part("PartitionKey", pk), part("RowKeys from", rk_from), part("up to", rk_to))
+        }
+        SasTarget::Blob(container, None) => format!("container {container}"),
+        SasTarget::Blob(container, Some(blob)) => format!("blob {container}/{blob}"),
+        SasTarget::Queue(queue) => format!("queue {queue}"),
+    }
+}
