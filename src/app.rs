@@ -24,7 +24,7 @@ use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Global, Output};
 use crate::config::{self, Loaded, Request};
 use crate::migrations::Migrator;
-use crate::ops::api::{self, ApiParts};
+use crate::ops::api::{self, ApiParts, GatheredJobs};
 use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
@@ -302,6 +302,7 @@ impl AppParts {
             config: Arc::clone(&self.config),
             log: self.log.clone(),
             changes: self.changes.clone(),
+            gathered: GatheredJobs::default(),
         };
         Server::bind(settings, routes, {
             let api = Arc::new(api);

@@ -266,7 +266,7 @@ impl Submission<'_> {
                             tally.last = number;
                             let ready = match text {
                                 Ok(text) => packing.add(number, &text),
-                                Err(problem) => vec![ReadyMessage { first: number, message: Err(ClientError::Job(problem)) }],
+                                Err(problem) => vec![ReadyMessage { first: number, jobs: 1, message: Err(ClientError::Job(problem)) }],
                             };
                             on_their_way.extend(ready.into_iter().map(|ready| self.send(ready)));
                         }

@@ -174,6 +174,39 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
         says(&refused.body, &[words]);
     }
     assert_eq!(api.ask("POST", "/api/v1/submit?pack=0", TOKEN, "[{}]").status, 400);
+
+    let two = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["1", "2"]});
+    let sent = api.post("/api/v1/submit", &json!([two, put("30", "z@b.c")])).json();
+    let of: Vec<_> = sent["sent"].as_array().unwrap().iter().map(|sent| (sent["first"].clone(), sent["jobs"].clone())).collect();
+    assert_eq!(of, [(json!(0), json!(1)), (json!(1), json!(1))], "an index is of the array, whatever its element asks for");
+}
+
+#[test]
+fn jobs_of_concurrent_callers_have_an_answer_each() {
+    const CALLERS: usize = 64;
+    let api = Api::start();
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let ask = |caller: usize| match caller % 16 {
+            15 => api.ask("POST", "/api/v1/submit", TOKEN, r#"{"op":"sync","table":"Nowhere","pk":"a","rk":"b"}"#),
+            _ => api.post("/api/v1/submit", &put(&caller.to_string(), &format!("{caller}@b.c"))),
+        };
+        let asking: Vec<_> = (0..CALLERS).map(|caller| scope.spawn(move || ask(caller))).collect();
+        asking.into_iter().map(|asking| asking.join().unwrap()).collect()
+    });
+    for (caller, answer) in answers.iter().enumerate() {
+        if caller % 16 == 15 {
+            assert_eq!(answer.status, 400, "{}", answer.body);
+            says(&answer.body, &["Nowhere"]);
+        } else {
+            assert_eq!(
+                (answer.status, &answer.json()["op"], &answer.json()["id"]),
+                (202, &json!("put"), &json!("mine")),
+                "{}",
+                answer.body
+            );
+            assert_eq!(api.get(&format!("/api/v1/entities/Employees/Sales/{caller}/settled?wait=20s")).json()["in_step"], true, "{caller}");
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Packing<'a> {
 pub struct ReadyMessage {
     /// The number of its first job.
     pub first: u64,
+    /// How many of the jobs that were added it has, of that one and those after it.
+    pub jobs: usize,
     /// The message.
     pub message: Result<Prepared, ClientError>,
 }
@@ -84,8 +86,7 @@ impl Client {
         sent
     }
 
-    async fn send_ready(&self, ReadyMessage { first, message }: ReadyMessage) -> SentJobs {
-        let jobs = message.as_ref().map_or(1, |message| message.jobs);
+    async fn send_ready(&self, ReadyMessage { first, jobs, message }: ReadyMessage) -> SentJobs {
         let sent = match message {
             Ok(message) => self.send(&message).await,
             Err(error) => Err(error),
@@ -104,7 +105,7 @@ impl Packing<'_> {
     pub fn add(&mut self, number: u64, job: &str) -> Vec<ReadyMessage> {
         let message = self.client.prepare(job, self.queue);
         let object = message.as_ref().ok().filter(|_| self.most > 1).and_then(|message| job::decode_object(&message.text).ok());
-        let alone = ReadyMessage { first: number, message };
+        let alone = ReadyMessage { first: number, jobs: 1, message };
         let Some(object) = object else { return self.flush().into_iter().chain([alone]).collect() };
         let mut added = self.packer.add(&object);
         let mut ready = Vec::new();
@@ -127,7 +128,8 @@ impl Packing<'_> {
 
     /// The message of the jobs that wait.
     pub fn flush(&mut self) -> Option<ReadyMessage> {
+        let jobs = self.packer.len();
         let message = self.packer.take()?;
-        Some(ReadyMessage { first: self.first, message: self.client.prepare(&Value::Object(message).to_string(), self.queue) })
+        Some(ReadyMessage { first: self.first, jobs, message: self.client.prepare(&Value::Object(message).to_string(), self.queue) })
     }
 }

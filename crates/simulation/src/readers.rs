@@ -39,7 +39,7 @@ const MOST: u32 = 80;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// The readers of one run.
-pub(super) struct Readers {
+pub(super) struct SimulatedReaders {
     seed: u64,
     storm: Duration,
     stage: Arc<Stage>,
@@ -49,7 +49,7 @@ pub(super) struct Readers {
     shape: Shape,
 }
 
-impl Readers {
+impl SimulatedReaders {
     /// Of these employees, in the accounts as readers see them.
     pub(super) fn new(
         (seed, storm): (u64, Duration),

@@ -26,7 +26,7 @@ use super::items::Address;
 use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
-use super::readers::{self, Readers, Sluggish};
+use super::readers::{self, SimulatedReaders, Sluggish};
 use super::scene::Scenes;
 use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
 use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
@@ -180,7 +180,7 @@ pub(super) struct Play {
     pub(super) client: SimulatedClient,
     operator: SimulatedClient,
     /// Whoever reads, where anybody does.
-    readers: Option<Readers>,
+    readers: Option<SimulatedReaders>,
     /// The client's script.
     steps: Vec<ClientStep>,
     /// When the first worker starts.
@@ -268,7 +268,7 @@ impl Play {
         let readers = match setting {
             Setting::Company(shape) if readers::there_are(seed) => {
                 let seen = sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::of(seed))));
-                Some(Readers::new((seed, fault_plan.storm), Arc::clone(&stage), seen, request.world.employees(seed), shape))
+                Some(SimulatedReaders::new((seed, fault_plan.storm), Arc::clone(&stage), seen, request.world.employees(seed), shape))
             }
             _ => None,
         };

@@ -6,6 +6,7 @@
 
 mod config;
 mod entity;
+mod gather;
 mod jobs;
 mod log;
 pub mod openapi;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use entity::{EntityReport, look};
+pub use gather::GatheredJobs;
 pub(crate) use jobs::ending;
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
@@ -49,6 +51,8 @@ pub struct ApiParts {
     pub log: LogControl,
     /// Changes under way: waited for when the program ends.
     pub changes: TaskTracker,
+    /// Jobs of concurrent callers that wait to be sent together.
+    pub gathered: GatheredJobs,
 }
 
 impl ApiParts {

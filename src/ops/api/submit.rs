@@ -90,7 +90,7 @@ pub(super) struct To {
 }
 
 /// Jobs of a message where nothing is said: they fill a transaction.
-const PACK: usize = 100;
+pub(super) const PACK: usize = 100;
 /// Most jobs of a message.
 const MOST: usize = 1_000;
 
@@ -107,6 +107,7 @@ pub(super) async fn submit(
         return Err(Problem::unusable(format!("pack: expected 1 to {MOST}, found {pack}")));
     }
     let sent = match many(&body)? {
+        None if pack > 1 => Submitted::One(api.gathered.send(&api, &body, queue.as_ref(), actor).await?),
         None => Submitted::One(send(&api, &body, queue.as_ref(), &actor).await?),
         Some(jobs) => Submitted::Many(send_many(&api, &jobs, queue.as_ref(), pack, &actor).await?),
     };
@@ -179,7 +180,7 @@ async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: us
 }
 
 /// Tells the log and the queue's receiver of a message that was sent.
-fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
+pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
     let Sent { queue, message_id, op, id, unknown_fields } = sent;
     tracing::info!(
         target: AUDIT, %queue, message_id, op, about, peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
