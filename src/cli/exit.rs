@@ -58,7 +58,9 @@ impl Exit {
             }
             match cause.downcast_ref() {
                 Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) => return Self::Usage,
-                Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. }) => return Self::Outdated,
+                Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. } | MigrationError::NewerMessages { .. }) => {
+                    return Self::Outdated;
+                }
                 Some(_) | None => {}
             }
             if let Some(WorkerError::OutdatedCatalog) = cause.downcast_ref() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::ViewChange;
 use crate::catalog::Source;
 use crate::model::ViewName;
+use crate::model::job::FORMS;
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{ErrorClass, StoreError};
 
@@ -64,6 +65,15 @@ pub enum MigrationError {
         /// The generation that is recorded.
         recorded: u32,
     },
+    /// Messages may be sent that this program does not read.
+    #[error(
+        "messages of form {recorded} may be sent by now, and this program reads forms up to {FORMS}: upgrade it, or run `evenkeel migrate up --retire` \
+         to go back to it, which poisons messages of newer forms"
+    )]
+    NewerMessages {
+        /// The form that is recorded.
+        recorded: u32,
+    },
     /// Other processes kept changing the record.
     #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
     Contended(u32),
@@ -119,6 +129,7 @@ impl MigrationError {
             | Self::SourceChanged(_)
             | Self::NeedsConsent(_)
             | Self::Outdated { .. }
+            | Self::NewerMessages { .. }
             | Self::SourceRespelled(_) => None,
         }
     }
@@ -139,6 +150,7 @@ impl MigrationError {
             | Self::SourceChanged(_)
             | Self::SourceRespelled(_)
             | Self::Outdated { .. }
+            | Self::NewerMessages { .. }
             | Self::NeedsConsent(_) => false,
         }
     }

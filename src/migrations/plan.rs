@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::{SourceChanged, SourceRespelled};
 use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
 use crate::catalog::{Catalog, DatedRef, Source, TableRef};
+use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, ContainerName, QueueName, TableName, ViewName};
 
 /// One thing to do.
@@ -54,6 +55,13 @@ pub enum Planned {
     },
     /// Record a view.
     RecordView(ViewChange),
+    /// Record which forms of messages may be sent: workers that do not read them receive nothing more.
+    RecordForms {
+        /// The forms.
+        forms: u32,
+        /// The recorded ones.
+        recorded: u32,
+    },
 }
 
 /// A change of the catalog's record.
@@ -134,6 +142,8 @@ impl Planned {
             | Self::CreateQueue { .. }
             | Self::CreateContainer { .. } => Consent::Additions,
             Self::RecordView(change) => change.action.needs(),
+            Self::RecordForms { forms, recorded } if *forms > *recorded => Consent::Recovery,
+            Self::RecordForms { .. } => Consent::Replacement,
         }
     }
 }
@@ -189,6 +199,10 @@ pub(super) fn plan(
     let views = view_changes(&state.record, catalog, owner)?;
     changes.extend(followers(&views, state, catalog));
     changes.extend(views.into_iter().map(Planned::RecordView));
+    let recorded = state.record.forms;
+    if state.record.etag.is_some() && recorded != FORMS {
+        changes.push(Planned::RecordForms { forms: FORMS, recorded });
+    }
     Ok(changes)
 }
 
@@ -306,6 +320,12 @@ impl fmt::Display for Planned {
             Self::CreateQueue { account, queue } => write!(f, "create queue {queue} (account {account})"),
             Self::CreateContainer { account, container } => write!(f, "create container {container} (account {account})"),
             Self::RecordView(change) => fmt::Display::fmt(change, f),
+            Self::RecordForms { forms, recorded } if forms > recorded => {
+                write!(f, "record that messages of form {forms} may be sent, {recorded} so far: older workers receive nothing more")
+            }
+            Self::RecordForms { forms, recorded } => {
+                write!(f, "record that messages of form {forms} may be sent, {recorded} so far: this program poisons newer ones")
+            }
         }
     }
 }
@@ -363,7 +383,7 @@ mod tests {
             let owner = CatalogOwner::default();
             (name.clone(), RecordedView { generation: 3, definition_hash: hash, source, followers: BTreeSet::new(), retired: false, owner })
         });
-        CatalogRecord { generation: 5, etag: None, first: false, views: views.collect(), met: BTreeMap::new() }
+        CatalogRecord { generation: 5, etag: None, first: false, forms: FORMS, views: views.collect(), met: BTreeMap::new() }
     }
 
     fn changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{MigrationError, ViewAction, plan};
 use crate::catalog::{Catalog, DatedRef, Generations, Source};
+use crate::model::job::FORMS;
 use crate::model::{CatalogOwner, ETag, ViewName};
 
 /// The catalog as the last migration recorded it, in the account `main`.
@@ -17,6 +18,8 @@ pub struct CatalogRecord {
     pub etag: Option<ETag>,
     /// Whether nothing of ours was in the account before: no worker can have had another catalog.
     pub first: bool,
+    /// The forms of messages that may be sent ([`FORMS`]); 0 where nothing was recorded yet.
+    pub forms: u32,
     /// Every view that was ever recorded.
     pub views: BTreeMap<ViewName, RecordedView>,
     /// Generations of items that workers met and that are later than the recorded ones: the record was lost, or restored from a copy.
@@ -51,9 +54,10 @@ fn texts<S: serde::Serializer>(followers: &BTreeSet<DatedRef>, serializer: S) ->
 }
 
 impl CatalogRecord {
-    /// Whether this is the record of a catalog: every view of the owner as the catalog declares it, and no other.
+    /// Whether this is the record of a catalog: every view of the owner as the catalog declares it, and no other; and no message may be sent
+    /// of a form that this program does not read.
     pub fn fits(&self, catalog: &Catalog, owner: &CatalogOwner) -> Result<bool, MigrationError> {
-        Ok(plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
+        Ok(self.forms <= FORMS && plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
     }
 
     /// The part of the record that a catalog needs: the generations of its own views, and which are gone.

@@ -3,7 +3,7 @@
 //! | PartitionKey | RowKey | holds |
 //! | --- | --- | --- |
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
-//! | `catalog` | `generation` | the number of the whole catalog: Generation, First, RecordedAt (account `main`) |
+//! | `catalog` | `generation` | the number of the whole catalog: Generation, First, Forms, RecordedAt (account `main`) |
 //! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
 //! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
@@ -76,10 +76,11 @@ pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, M
 }
 
 /// The row of the catalog's number.
-pub(super) fn generation(value: u32, first: bool, now: Timestamp) -> Result<Entity, MigrationError> {
+pub(super) fn generation(value: u32, first: bool, forms: u32, now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(generation_key()?)
         .with("Generation", number(value))
         .with("First", first)
+        .with("Forms", number(forms))
         .with("RecordedAt", moment(now))
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
 }
@@ -121,8 +122,8 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
 pub(super) enum Recorded {
     /// A migration that was applied.
     Applied(AppliedMigration),
-    /// The catalog's number, and whether it is the first of the account.
-    Generation(u32, bool),
+    /// The catalog's number, whether it is the first of the account, and the forms of messages that may be sent.
+    Generation(u32, bool, u32),
     View(ViewName, RecordedView),
     /// A generation of a view of which items were met.
     Met(ViewName, u32),
@@ -170,7 +171,14 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 _ => None,
             },
         })),
-        (CATALOG, GENERATION) => Ok(Recorded::Generation(count()?, matches!(entity.get("First"), Some(EdmValue::Bool(true))))),
+        (CATALOG, GENERATION) => {
+            let first = matches!(entity.get("First"), Some(EdmValue::Bool(true)));
+            let forms = match entity.get("Forms") {
+                Some(EdmValue::Int64(forms)) => u32::try_from(*forms).map_err(|error| wrong(format!("Forms is {forms}: {error}")))?,
+                _ => 1,
+            };
+            Ok(Recorded::Generation(count()?, first, forms))
+        }
         (CATALOG, rk) => {
             let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
             if let Some(name) = rk.strip_prefix(MET) {

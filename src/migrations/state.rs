@@ -116,8 +116,8 @@ async fn container_exists(name: &AccountName, account: &Account, container: &Con
 pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
     let account = AccountName::main();
     let mut record = CatalogRecord::default();
-    let Some(RecordedNumber { generation, first, etag }) = recorded_number(main).await? else { return Ok(record) };
-    (record.generation, record.first, record.etag) = (generation, first, Some(etag));
+    let Some(RecordedNumber { generation, first, forms, etag }) = recorded_number(main).await? else { return Ok(record) };
+    (record.generation, record.first, record.forms, record.etag) = (generation, first, forms, Some(etag));
     let partition = Query { filter: Some(Filter::partition(&rows::catalog_partition()?)), ..Query::default() };
     for found in read_record(&account, main, partition).await? {
         match found {
@@ -133,6 +133,7 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
 pub(super) struct RecordedNumber {
     pub(super) generation: u32,
     pub(super) first: bool,
+    forms: u32,
     etag: ETag,
 }
 
@@ -146,7 +147,7 @@ pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<Reco
     };
     let Some(row) = row else { return Ok(None) };
     match rows::read(&account, &row)? {
-        Recorded::Generation(generation, first) => Ok(Some(RecordedNumber { generation, first, etag: row.etag })),
+        Recorded::Generation(generation, first, forms) => Ok(Some(RecordedNumber { generation, first, forms, etag: row.etag })),
         Recorded::Applied(_) | Recorded::View(..) | Recorded::Met(..) | Recorded::Other => Ok(None),
     }
 }

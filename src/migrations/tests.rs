@@ -8,14 +8,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use super::{Consent, Migrator, Planned, ViewAction};
+use super::{Consent, Migrator, Planned, ViewAction, rows};
 use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use crate::catalog::{Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
 use crate::model::dated::DatedTables;
+use crate::model::job::FORMS;
 use crate::model::template::Template;
-use crate::model::{AccountName, QueueName, TableName, ViewName};
-use crate::ports::{Clock, ErrorClass, Stores};
+use crate::model::{AccountName, Entity, QueueName, TableName, ViewName};
+use crate::ports::{Clock, ErrorClass, Stores, TableOperation};
 use crate::settings::QueueSettings;
 
 struct Noon;
@@ -151,6 +152,31 @@ async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_witho
     grown.up(Consent::Additions, |_| done += 1).await.unwrap();
     assert_eq!(done, 2, "a table and its view");
     assert!(grown.is_recorded(&grown.catalog_record().await.unwrap()).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn forms_of_messages_are_recorded_by_an_operator_and_a_program_that_does_not_read_them_stays_away() {
+    let world = world(Arc::new(NoFaults));
+    let ours = migrator(&world, &catalog(&[("name", "{Name}")]));
+    up(&ours).await;
+    assert_eq!(ours.catalog_record().await.unwrap().forms, FORMS, "nobody older is there");
+    let recorded = async |forms: u32| {
+        let row = Entity::new(rows::generation_key().unwrap()).with("Forms", i64::from(forms));
+        world.account().tables.apply(&rows::table().unwrap(), &TableOperation::InsertOrMerge(row)).await.unwrap();
+    };
+    recorded(1).await;
+    assert_eq!(ours.pending(Consent::Additions).await.unwrap(), [], "the first new worker of many does not end the others");
+    assert_eq!(up(&ours).await, [Planned::RecordForms { forms: FORMS, recorded: 1 }]);
+    let record = ours.catalog_record().await.unwrap();
+    assert_eq!((record.generation, record.forms), (2, FORMS), "others look at it anew");
+    recorded(FORMS + 1).await;
+    for consent in [Consent::Additions, Consent::Recovery] {
+        let refused = ours.up(consent, |change| panic!("{change} was done")).await.unwrap_err();
+        assert!(matches!(refused, super::MigrationError::NewerMessages { recorded } if recorded == FORMS + 1), "{refused}");
+    }
+    assert!(!ours.is_recorded(&ours.catalog_record().await.unwrap()).unwrap());
+    assert_eq!(up(&ours).await, [Planned::RecordForms { forms: FORMS, recorded: FORMS + 1 }], "rolled back");
+    assert!(ours.is_recorded(&ours.catalog_record().await.unwrap()).unwrap());
 }
 
 #[tokio::test(start_paused = true)]

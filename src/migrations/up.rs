@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::plan::{self, Consent, Planned, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
+use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
@@ -105,18 +106,19 @@ impl Migrator {
             if pending.is_empty() {
                 return Ok(());
             }
-            let mut views = Vec::new();
+            let (mut views, mut forms) = (Vec::new(), None);
             for change in pending {
                 match change {
                     Planned::RecordView(view) => views.push(view),
+                    Planned::RecordForms { .. } => forms = Some(change),
                     change => {
                         self.carry_out(&change).await?;
                         done(&change);
                     }
                 }
             }
-            if self.record(&state, &views).await? {
-                views.into_iter().map(Planned::RecordView).for_each(|change| done(&change));
+            if self.record(&state, &views, forms.is_some()).await? {
+                views.into_iter().map(Planned::RecordView).chain(forms).for_each(|change| done(&change));
                 return Ok(());
             }
         }
@@ -204,19 +206,23 @@ impl Migrator {
                     Err(error) => return Err(doing(error)),
                 }
             }
-            Planned::RecordView(_) => {}
+            Planned::RecordView(_) | Planned::RecordForms { .. } => {}
         }
         Ok(())
     }
 
     /// Records views: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster.
-    async fn record(&self, state: &State, views: &[ViewChange]) -> Result<bool, MigrationError> {
+    async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
-        for chunk in views.chunks(limits::TRANSACTION_OPERATIONS - 1) {
+        // Where nothing is recorded yet no older worker is there.
+        let forms = if forms_change || etag.is_none() { FORMS } else { state.record.forms };
+        let chunks = views.chunks(limits::TRANSACTION_OPERATIONS - 1);
+        let none: Option<&[ViewChange]> = (forms_change && views.is_empty()).then_some(&[]);
+        for chunk in chunks.chain(none) {
             generation += 1;
-            let row = rows::generation(generation, state.is_fresh() && generation == 1, self.clock.now())?;
+            let row = rows::generation(generation, state.is_fresh() && generation == 1, forms, self.clock.now())?;
             let number = match etag {
                 Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
                 None => TableOperation::Insert(row),
@@ -248,6 +254,13 @@ fn consented(mut pending: Vec<Planned>, consent: Consent) -> Result<Vec<Planned>
     let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();
     if consent < Consent::Replacement && !replaced.is_empty() {
         return Err(MigrationError::NeedsConsent(replaced));
+    }
+    let newer = pending.iter().find_map(|change| match change {
+        Planned::RecordForms { forms, recorded } if recorded > forms => Some(*recorded),
+        _ => None,
+    });
+    if let Some(recorded) = newer.filter(|_| consent < Consent::Replacement) {
+        return Err(MigrationError::NewerMessages { recorded });
     }
     pending.retain(|change| change.needs() <= consent);
     Ok(pending)

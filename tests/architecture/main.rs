@@ -44,7 +44,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "combine", "model", "settings", "ports", "telemetry"]),
     ("rollout", &["planted", "model", "settings", "catalog", "ports", "reconcile", "migrations", "worker", "telemetry"]),
-    ("ops", &["model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
+    ("ops", &["combine", "model", "settings", "catalog", "ports", "patterns", "client", "reconcile", "migrations", "worker", "telemetry"]),
     (
         "cli",
         &[

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+use evenkeel::model::{Entity, EntityKey, TableName};
+use evenkeel::ports::TableOperation;
+
 use crate::api::ask_at;
 use crate::daemon::{Daemon, FREE_PORT, until};
 use crate::place::{Place, json_lines, says, stderr, stdout};
@@ -53,6 +56,26 @@ fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_cod
     );
     place.run(&["--profile=new", "migrate", "up", "--retire"]).success();
     place.run(&[&["--profile=new"], &run[..]].concat()).success();
+}
+
+#[test]
+fn a_worker_that_does_not_read_what_may_be_sent_by_now_drains_and_ends_with_a_code_of_its_own() {
+    let place = deployed();
+    let mut daemon = Daemon::start(&place, &[FREE_PORT, "--profile=new", "run"]);
+    let address = daemon.address();
+    let get = |path: &str| ask_at("1.1", &address, "GET", path, "", "");
+    until("ready", || get("/readyz").status == 200);
+    // As a newer version records it.
+    place.by_hand(async |store| {
+        let row = Entity::new(EntityKey::new("catalog", "generation").unwrap()).with("Generation", 2_i64).with("Forms", 99_i64);
+        store.tables.apply(&TableName::new("EvenkeelMigrations").unwrap(), &TableOperation::InsertOrMerge(row)).await.unwrap();
+    });
+    daemon.await_line("another one is recorded than this worker's");
+    until("unready", || get("/readyz").status == 503);
+    let refused = stderr(&place.run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"]).code(5));
+    says(&refused, &["messages of form 99", "upgrade it", "evenkeel migrate up --retire"]);
+    says(&stdout(&place.run(&["--profile=new", "migrate", "up", "--retire"]).success()), &["messages of form 3", "99 so far"]);
+    until("ready", || get("/readyz").status == 200);
 }
 
 #[test]

@@ -30,6 +30,8 @@ use object::{FlatObject, Unambiguous, unrounded};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
+/// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs.
+pub const FORMS: u32 = 3;
 
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
