@@ -110,7 +110,7 @@ async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mu
     shown?;
     let sent = match sent {
         None => {
-            out.complain("Interrupted: no message was sent; what was staged of the list is dropped within a week")?;
+            out.complain("Interrupted: the list may be staged, and its message may have been sent: to send it again is safe for `sync`")?;
             return Ok(Exit::Interrupted);
         }
         Some(Err(ClientError::Job(problem))) => {

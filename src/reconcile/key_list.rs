@@ -3,11 +3,11 @@
 //! Every read is of the version that was checked. A list is deleted when its last job has ended, and stays where its message fails
 //! for good.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::engine::Engine;
@@ -17,7 +17,7 @@ use super::memory::MemoryShare;
 use super::seal::CursorSeal;
 use crate::catalog::TableRef;
 use crate::model::body::Extent;
-use crate::model::job::{BATCH_KEYS, Batch, JobSubject, ListCursor, ListedBatch, NextLines};
+use crate::model::job::{BATCH_KEYS, Batch, JobSubject, ListCursor, ListedBatch, MOST_UNLIKE, NextLines};
 use crate::model::large::STAGING;
 use crate::model::{BlobName, ContainerName, ETag};
 use crate::ports::{BlobStore, ErrorClass, StoreError};
@@ -26,8 +26,6 @@ use crate::ports::{BlobStore, ErrorClass, StoreError};
 const CHECKED_BYTES: u64 = 512 << 10;
 /// Bytes of a list that a window is read from; a line has 48 KiB at most.
 const WINDOW_BYTES: u64 = 128 << 10;
-/// Most lines where no primary may be named twice: their hashes are in memory while they are compared.
-const MOST_UNLIKE: u64 = 1_000_000;
 /// Memory of the hash of one line, where the set of them has just doubled.
 const HASH_BYTES: u64 = 36;
 /// Fewest bytes of a line.
@@ -41,6 +39,9 @@ pub(crate) const WINDOW_MEMORY: u64 = 4 << 20;
 pub struct ListWindow {
     /// Its jobs; `None` where the list has none left.
     pub batch: Option<Batch>,
+    /// The fields of the message from now on, where the list was checked and none of its jobs is to begin before that is saved: a list of
+    /// several windows is checked once, and its version stays.
+    pub checked: Option<Map<String, Value>>,
     /// The dequeue count of these jobs: one that was never begun is delivered for the first time.
     pub dequeue_count: u32,
     /// The version of the list.
@@ -79,8 +80,16 @@ struct ListVersion<'e> {
     bytes: u64,
 }
 
-/// A line, and where it begins.
-type Line<'p> = (u64, &'p [u8]);
+/// A line of a part.
+#[derive(Debug, PartialEq, Eq)]
+struct Line<'p> {
+    /// Where it begins.
+    place: u64,
+    /// Its text, without white space around it.
+    text: &'p [u8],
+    /// Its length with all of that.
+    bytes: usize,
+}
 
 impl Engine {
     /// The next jobs of a list, which is checked first where none of them was begun.
@@ -96,7 +105,14 @@ impl Engine {
             let checked = ListVersion { blobs, container: container.clone(), name: &name, etag: found.etag, bytes: found.length };
             let lines = self.check(&list, &checked).await?;
             tracing::info!(op = list.op(), list = %name, lines, "list checked: its jobs begin");
-            list.cursor = ListCursor::checked(checked.etag.to_string(), checked.bytes);
+            let (etag, count) = (checked.etag.to_string(), delivery.dequeue_count);
+            if checked.bytes > WINDOW_BYTES {
+                let cursor = serde_json::json!(ListCursor::checked(etag, checked.bytes, count));
+                let mut fields = Map::from_iter([("cursor".to_owned(), cursor)]);
+                seal.seal(&mut fields);
+                return Ok(ListWindow { batch: None, checked: Some(fields), dequeue_count: count, version: checked.etag, seal });
+            }
+            list.cursor = ListCursor::checked(etag, checked.bytes, 0);
         }
         let etag = ETag::new(list.cursor.etag.clone()).map_err(|error| permanent(reading(&name), error))?;
         let version = ListVersion { blobs, container, name: &name, etag, bytes: list.cursor.bytes };
@@ -111,7 +127,7 @@ impl Engine {
         };
         let dequeue_count = list.cursor.deliveries(delivery.dequeue_count);
         let version = version.etag;
-        Ok(ListWindow { batch: list.window(lines, next, delivery.dequeue_count), dequeue_count, version, seal })
+        Ok(ListWindow { batch: list.window(lines, next, delivery.dequeue_count), checked: None, dequeue_count, version, seal })
     }
 
     /// Deletes a list that is done. One that was staged under its name meanwhile is left alone.
@@ -151,12 +167,11 @@ impl Engine {
             let part = version.read(at, CHECKED_BYTES).await?;
             hash.update(part.get(usize::try_from(hashed - at).unwrap_or(usize::MAX)..).unwrap_or_default());
             hashed = at + part.len() as u64;
-            let (found, next) = lines_of(&part, at, hashed >= version.bytes);
-            if next == at {
-                return Err(version.unusable(ListError::Line { number: number + 1, problem: "it has more than 48 KiB".to_owned() }));
-            }
-            for (_, line) in found {
+            let mut next = at;
+            for Line { place, text: line, bytes } in lines_of(&part, at, hashed >= version.bytes) {
                 number += 1;
+                next = place + bytes as u64;
+                ListedBatch::may_have(bytes).map_err(|problem| version.unusable(ListError::Line { number, problem }))?;
                 if line.is_empty() {
                     continue;
                 }
@@ -168,6 +183,10 @@ impl Engine {
                 if !list.may_repeat() && lines > MOST_UNLIKE {
                     return Err(version.unusable(ListError::TooLong));
                 }
+            }
+            if next == at {
+                let problem = "it has more than 48 KiB".to_owned();
+                return Err(version.unusable(ListError::Line { number: number + 1, problem }));
             }
             at = next;
         }
@@ -193,15 +212,16 @@ impl ListVersion<'_> {
     /// The lines of a window from here on, and where the next one begins.
     async fn from(&self, list: &ListedBatch, from: u64) -> Result<(Vec<(u64, Value)>, u64), Failure> {
         let part = self.read(from, WINDOW_BYTES).await?;
-        let (lines, mut next) = lines_of(&part, from, from + part.len() as u64 >= self.bytes);
-        let (mut window, mut memory) = (Vec::new(), 0);
-        for (place, line) in lines.into_iter().filter(|(_, line)| !line.is_empty()) {
-            memory += memory_of(line);
+        let (mut window, mut memory, mut next) = (Vec::new(), 0, from);
+        for Line { place, text, bytes } in lines_of(&part, from, from + part.len() as u64 >= self.bytes) {
+            memory += memory_of(text);
             if window.len() == BATCH_KEYS || memory > WINDOW_MEMORY && !window.is_empty() {
-                next = place;
                 break;
             }
-            window.push((place, self.item(list, line)?));
+            if !text.is_empty() {
+                window.push((place, self.item(list, text)?));
+            }
+            next = place + bytes as u64;
         }
         if next == from { Err(self.unusable(ListError::Changed)) } else { Ok((window, next)) }
     }
@@ -209,8 +229,9 @@ impl ListVersion<'_> {
     /// The lines at these places, as many as a window has.
     async fn at(&self, list: &ListedBatch, places: &[u64]) -> Result<Vec<(u64, Value)>, Failure> {
         let (mut part, mut from) = (Bytes::new(), 0);
-        let (mut window, mut memory) = (Vec::new(), 0);
-        for place in places {
+        let (mut found, mut memory) = (BTreeMap::new(), 0);
+        let in_order: BTreeSet<&u64> = places.iter().collect();
+        for place in in_order {
             let mut line = line_at(&part, from, *place, self.bytes);
             if line.is_none() {
                 (part, from) = (self.read(*place, WINDOW_BYTES).await?, *place);
@@ -218,12 +239,13 @@ impl ListVersion<'_> {
             }
             let line = line.ok_or_else(|| self.unusable(ListError::Changed))?;
             memory += memory_of(line);
-            if memory > WINDOW_MEMORY && !window.is_empty() {
+            if memory > WINDOW_MEMORY && !found.is_empty() {
                 break;
             }
-            window.push((*place, self.item(list, line)?));
+            found.insert(*place, self.item(list, line)?);
         }
-        Ok(window)
+        // Those that have waited longest first.
+        Ok(places.iter().filter_map(|place| found.remove(place).map(|item| (*place, item))).collect())
     }
 
     fn item(&self, list: &ListedBatch, line: &[u8]) -> Result<Value, Failure> {
@@ -258,24 +280,20 @@ fn memory_of(line: &[u8]) -> u64 {
     3 * bytes + 64 * values + 128 * names
 }
 
-/// The whole lines of a part that begins at `from`, empty ones too, and where the next line begins.
-fn lines_of(part: &[u8], from: u64, is_end: bool) -> (Vec<Line<'_>>, u64) {
-    let (mut lines, mut begins) = (Vec::new(), 0);
-    for piece in part.split_inclusive(|byte| *byte == b'\n') {
-        if !piece.ends_with(b"\n") && !is_end {
-            break;
-        }
-        lines.push((from + begins as u64, trimmed(piece, from + begins as u64)));
-        begins += piece.len();
-    }
-    (lines, from + begins as u64)
+/// The whole lines of a part that begins at `from`, empty ones too.
+fn lines_of(part: &[u8], from: u64, is_end: bool) -> impl Iterator<Item = Line<'_>> {
+    let mut place = from;
+    part.split_inclusive(|byte| *byte == b'\n').take_while(move |piece| is_end || piece.ends_with(b"\n")).map(move |piece| {
+        let line = Line { place, text: trimmed(piece, place), bytes: piece.len() };
+        place += piece.len() as u64;
+        line
+    })
 }
 
 /// The line that begins at a place, where it is wholly in the part.
 fn line_at(part: &[u8], from: u64, place: u64, bytes: u64) -> Option<&[u8]> {
     let rest = part.get(usize::try_from(place.checked_sub(from)?).ok()?..).filter(|rest| !rest.is_empty())?;
-    let (lines, _) = lines_of(rest.split_inclusive(|byte| *byte == b'\n').next()?, place, from + part.len() as u64 >= bytes);
-    lines.first().map(|(_, line)| *line)
+    lines_of(rest, place, from + part.len() as u64 >= bytes).next().map(|line| line.text)
 }
 
 /// A line without white space around it, and without the byte order mark that a list may begin with.
@@ -291,11 +309,11 @@ mod tests {
     #[test]
     fn lines_are_found_with_their_places() {
         let list = "\u{feff}\"1\"\r\n\n\"2\"\n\"3".as_bytes();
-        let (lines, next) = lines_of(list, 0, false);
-        assert_eq!(lines, [(0, &b"\"1\""[..]), (8, b""), (9, b"\"2\"")]);
-        assert_eq!(next, 13, "the last one may go on");
-        let (lines, next) = lines_of(list, 0, true);
-        assert_eq!((lines.len(), next), (4, 15));
+        let lines = |is_end| -> Vec<(u64, &[u8], usize)> {
+            lines_of(list, 0, is_end).map(|Line { place, text, bytes }| (place, text, bytes)).collect()
+        };
+        assert_eq!(lines(false), [(0, &b"\"1\""[..], 8), (8, b"", 1), (9, b"\"2\"", 4)], "the last one may go on");
+        assert_eq!(lines(true)[3], (13, &b"\"3"[..], 2));
     }
 
     #[test]

@@ -79,6 +79,10 @@ pub(super) async fn work_on_list(
         Ok(window) => window,
         Err(end) => return conclude(engine, source, received, examined, end, lease).await,
     };
+    if let Some(fields) = window.checked {
+        let checked = Ran::Finished(Outcome::Advanced { fields, summary: Summary::default() });
+        return conclude(engine, source, received, examined, End::Ran(Arc::new(checked)), lease).await;
+    }
     let concluded = if let Some(batch) = &window.batch {
         let message = Message { dequeue_count: window.dequeue_count, ..received.message.clone() };
         let jobs = Jobs { batch, message: &message, seal: Some(&window.seal) };
@@ -89,6 +93,7 @@ pub(super) async fn work_on_list(
     };
     let is_gone = matches!(concluded.settled, SettleOutcome::Deleted | SettleOutcome::Poisoned(_));
     if is_gone
+        && !lease.is_presumed_gone()
         && matches!(concluded.settlement, Settlement::Delete)
         && let Err(failure) = engine.execute.forget(list, &window.version).await
     {

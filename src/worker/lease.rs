@@ -74,6 +74,8 @@ pub(crate) struct Lease {
     /// The wait before the next renewal, halved while renewals fail.
     interval: Duration,
     confirmation: Arc<Confirmation>,
+    /// The message is taken for gone, since a request for that had no answer and nobody knows its receipt any more.
+    presumed_gone: bool,
 }
 
 /// The service's last word that a message is its receiver's, for the work that the lease is held over.
@@ -157,6 +159,7 @@ impl Lease {
             due: Duration::ZERO,
             interval: visibility / 2,
             confirmation,
+            presumed_gone: false,
         };
         lease.extended(sent, visibility);
         lease
@@ -165,6 +168,16 @@ impl Lease {
     /// The message's text, where it could be read.
     pub(crate) fn text(&self) -> Option<&str> {
         self.text.as_deref()
+    }
+
+    /// The message is taken for gone: a request to delete it had no answer, and its receipt is good no more.
+    pub(crate) const fn presume_gone(&mut self) {
+        self.presumed_gone = true;
+    }
+
+    /// Whether the message is taken for gone, and may be another receiver's all the same.
+    pub(crate) const fn is_presumed_gone(&self) -> bool {
+        self.presumed_gone
     }
 
     /// What the work under this lease asks whether its message is still its own.

@@ -179,7 +179,10 @@ async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &
         };
         let retry_after = match error.class {
             // An earlier request that was never answered may well have been the one.
-            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return Reply::Done,
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => {
+                lease.presume_gone();
+                return Reply::Done;
+            }
             ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                 tracing::warn!(
                     queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error),

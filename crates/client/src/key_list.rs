@@ -1,5 +1,8 @@
 //! Lists of primaries of any number: staged as a blob, and sent as one message.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
 use bytes::{Bytes, BytesMut};
 use evenkeel_azure::system::SystemChance;
 use serde_json::{Map, Value, json};
@@ -9,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use super::submission::{check_line, table_of};
 use super::{Client, ClientError, Sent};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::job::{JobRequest, ListedBatch, decode_request};
+use evenkeel_model::model::job::{JobRequest, ListedBatch, MOST_UNLIKE, decode_request};
 use evenkeel_model::model::large::STAGING;
 use evenkeel_model::model::{BlobName, ContainerName, QueueName, cause, limits};
 use evenkeel_model::ports::{BlobStore, BlobUpload, BlockId, Chance as _};
@@ -47,6 +50,9 @@ struct ListUpload<'a> {
     /// Lines so far, empty ones too.
     number: u64,
     lines: u64,
+    /// Hashes of the primaries so far, where none may be named twice.
+    seen: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Client {
@@ -126,6 +132,8 @@ impl Client {
             blocks: Vec::new(),
             number: 0,
             lines: 0,
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
         })
     }
 }
@@ -152,14 +160,22 @@ impl ListUpload<'_> {
                 None if rest.len() > 2 * limits::QUEUE_BODY_BYTES => rest,
                 None => return Ok(()),
             };
+            let bytes = ends.map_or(rest.len(), |at| at + 1);
+            ListedBatch::may_have(bytes).map_err(|problem| ClientError::Job(format!("line {}: {problem}", self.number + 1)))?;
             let line = if self.number == 0 { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line }.trim_ascii();
             if !line.is_empty() {
-                check_line(&self.list, line, &self.client.catalog)
-                    .map_err(|problem| ClientError::Job(format!("line {}: {problem}", self.number + 1)))?;
+                let wrong = |problem: String| ClientError::Job(format!("line {}: {problem}", self.number + 1));
+                let item = check_line(&self.list, line, &self.client.catalog).map_err(wrong)?;
                 self.lines += 1;
+                if !self.list.may_repeat() && !self.seen.insert(self.hasher.hash_one(self.list.key_of(&item))) {
+                    return Err(ClientError::Job(format!("line {} names a primary for the second time", self.number + 1)));
+                }
+                if !self.list.may_repeat() && self.lines > MOST_UNLIKE {
+                    return Err(ClientError::Job(format!("the list has more than {MOST_UNLIKE} lines: send it in parts")));
+                }
             }
             self.number += 1;
-            self.checked += ends.map_or(rest.len(), |at| at + 1);
+            self.checked += bytes;
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
 use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject, ListedBatch};
@@ -155,11 +157,14 @@ fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     batch.job(0).map_err(|error| said(0, cause::chain(&error)))
 }
 
-/// What a worker would find wrong with a line of a list, or with its job.
-pub(super) fn check_line(list: &ListedBatch, line: &[u8], catalog: &Catalog) -> Result<(), String> {
-    let Some(batch) = list.window(vec![(0, list.item(line)?)], 0, 0) else { return Ok(()) };
-    let envelope = batch.job(0).map_err(|error| cause::chain(&error))?;
-    table_of(&envelope.job, catalog).map(|_| ())
+/// The item of a line of a list; or what a worker would find wrong with it, or with its job.
+pub(super) fn check_line(list: &ListedBatch, line: &[u8], catalog: &Catalog) -> Result<Value, String> {
+    let item = list.item(line)?;
+    if let Some(batch) = list.window(vec![(0, item.clone())], 0, 0) {
+        let envelope = batch.job(0).map_err(|error| cause::chain(&error))?;
+        table_of(&envelope.job, catalog)?;
+    }
+    Ok(item)
 }
 
 /// The message that carries a job.

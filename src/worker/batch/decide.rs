@@ -142,8 +142,9 @@ impl BatchDecision {
         let worst = self.left.iter().map(|left| left.attempt).max_by_key(|attempt| weight(*attempt));
         // A run that panicked or hung counts, or it would come back for ever; and one that is given up stays so until its poison message is put.
         let may_turn = worst != Some(Attempt::Counts) && !matches!(self.tries, Tries::UsedUp(_));
-        if ended > 0 || (unbegun && self.unbegun > 0 && may_turn) {
-            let delay = if unbegun || rest.is_unread { Duration::ZERO } else { delay };
+        let goes_on = unbegun || rest.is_unread;
+        if ended > 0 || (goes_on && self.unbegun > 0 && may_turn) {
+            let delay = if unbegun || (rest.is_unread && ended > 0) { Duration::ZERO } else { delay };
             let at_once = self.tries.next().filter(|next| (*next as usize) < come_again);
             let failing = self.left.iter().filter(|_| ended == 0).find_map(|left| left.attempt.failing());
             return Settlement::Advance(JobProgress { fields: rest.fields, delay, at_once, failing });

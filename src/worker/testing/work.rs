@@ -125,7 +125,7 @@ impl Execute for Scripted {
         }
         let mut list = list.clone();
         if list.cursor == ListCursor::default() {
-            list.cursor = ListCursor::checked("e".to_owned(), lines);
+            list.cursor = ListCursor::checked("e".to_owned(), lines, 0);
         }
         let places: Vec<u64> = match list.cursor.reading() {
             NextLines::From(place) => (place..lines.min(place + at_once)).collect(),
@@ -136,6 +136,7 @@ impl Execute for Scripted {
         let batch = list.window(jobs, next, delivery.dequeue_count);
         Ok(ListWindow {
             batch,
+            checked: None,
             version: ETag::new("e").unwrap(),
             dequeue_count: list.cursor.deliveries(delivery.dequeue_count),
             seal: CursorSeal::for_tests(),

@@ -212,6 +212,34 @@ async fn lines_that_fail_keep_no_others_waiting_and_end_as_jobs_do() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_window_of_nothing_but_failing_lines_keeps_no_others_waiting() {
+    let world = listed(300, 50);
+    world.script(|number, work, _| {
+        let fails = number < 400 && rk(work).parse::<u32>().unwrap() < 50;
+        async move { if fails { withheld() } else { done() } }
+    });
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.done, report.poisoned), (300, 0));
+    let runs: Vec<u32> = world.work.runs().iter().map(|run| run.rk.parse().unwrap()).collect();
+    assert!(runs[..50].iter().all(|line| *line < 50) && runs[50..300].iter().all(|line| *line >= 50), "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_takes_the_process_down_is_singled_out_among_those_that_are_left() {
+    let world = listed(100, 100);
+    world.script(|number, work, _| {
+        let rk = rk(work);
+        async move {
+            assert!(rk != "60" || number < 100, "the run goes down");
+            if rk == "10" || rk == "60" { withheld() } else { done() }
+        }
+    });
+    let report = world.run_for(Duration::from_hours(5)).await;
+    assert_eq!((report.done, report.poisoned), (98, 1));
+    assert_eq!(poisoned(&world).await, [("60".to_owned(), Reason::Exhausted)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_line_that_takes_the_process_down_is_singled_out() {
     let world = listed(256, 128);
     world.script(|_, work, _| {

@@ -13,6 +13,8 @@ use evenkeel_model::ports::Clock;
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long a look is waited for: a folder of the network may hang.
+const LOOK_FOR: Duration = Duration::from_secs(5);
 /// How often they are read where the service refuses what they say.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
@@ -87,8 +89,8 @@ impl Keyring {
         if let Ok(mut looked) = self.looked.try_lock()
             && self.clock.monotonic().saturating_sub(*looked) >= LOOK_EVERY
         {
-            self.look(false).await;
             *looked = self.clock.monotonic();
+            self.look(false).await;
         }
         self.present(self.in_use.load(Ordering::Relaxed))
     }
@@ -97,8 +99,8 @@ impl Keyring {
     pub(crate) async fn in_place_of(self: &Arc<Self>, refused: &[PresentSigner]) -> Option<PresentSigner> {
         let mut looked = self.looked.lock().await;
         if self.clock.monotonic().saturating_sub(*looked) >= READ_EVERY {
-            self.look(true).await;
             *looked = self.clock.monotonic();
+            self.look(true).await;
         }
         drop(looked);
         let first = self.in_use.load(Ordering::Relaxed);
@@ -127,8 +129,10 @@ impl Keyring {
         }
         let ring = Arc::clone(self);
         let looking = tokio::task::spawn_blocking(move || ring.slots.iter().for_each(|slot| slot.look(&ring.of, in_any_case)));
-        if let Err(error) = looking.await {
-            warn!("{}: the files of its secrets were not looked at: {error}", self.of);
+        match tokio::time::timeout(LOOK_FOR, looking).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!("{}: the files of its secrets were not looked at: {error}", self.of),
+            Err(_) => warn!("{}: the files of its secrets were not read in {} s; the secrets stay", self.of, LOOK_FOR.as_secs()),
         }
     }
 }

@@ -23,8 +23,8 @@ const UNAUTHENTICATED: [&str; 5] = [
     "AuthorizationFailure",
 ];
 
-/// A request before it is signed.
-#[derive(Debug, Clone)]
+/// A request before it is signed, or after: no `Debug`, which would print the signature.
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) url: Url,
@@ -53,7 +53,9 @@ impl Signer {
                 request.headers.insert(AUTHORIZATION, value);
             }
             Self::Sas(sas) => {
-                request.url.query_pairs_mut().extend_pairs(url::form_urlencoded::parse(sas.expose_secret().as_bytes()));
+                // As it stands: a blank in it is %20, which a form would write as a plus sign, and that means itself to the services.
+                let query = request.url.query().filter(|query| !query.is_empty()).map(|query| format!("{query}&"));
+                request.url.set_query(Some(&format!("{}{}", query.unwrap_or_default(), sas.expose_secret())));
                 if let Some(source) = request.headers.get(&COPY_SOURCE) {
                     // A key opens the source as well; a signature must be shown twice.
                     let mut source = source.to_str().ok().and_then(|source| Url::parse(source).ok()).ok_or_else(unfit)?;

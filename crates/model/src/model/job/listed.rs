@@ -29,6 +29,8 @@ use crate::model::limits;
 
 /// The field that says where the list lies.
 pub(super) const KEYS_REF: &str = "keys_ref";
+/// Most lines where no primary may be named twice: their hashes are in memory while they are compared.
+pub const MOST_UNLIKE: u64 = 1_000_000;
 /// Lines that are left before no further one is read: jobs that fail must not pile up in the message.
 const MOST_LEFT: usize = 100;
 
@@ -90,14 +92,14 @@ impl JobCursor for ListCursor {
 pub enum NextLines {
     /// The lines from this place on.
     From(u64),
-    /// The lines at these places, in order.
+    /// The lines at these places, those that have waited longest first.
     At(Vec<u64>),
 }
 
 impl ListCursor {
     /// Of a list that was checked, none of its lines read.
-    pub fn checked(etag: String, bytes: u64) -> Self {
-        Self { etag, bytes, ..Self::default() }
+    pub fn checked(etag: String, bytes: u64, delivery: u32) -> Self {
+        Self { etag, bytes, delivery, ..Self::default() }
     }
 
     /// The lines of the next delivery: new ones while few are left, so that jobs that fail keep no others waiting.
@@ -105,9 +107,7 @@ impl ListCursor {
         if self.next < self.bytes && self.left.len() < MOST_LEFT {
             return NextLines::From(self.next);
         }
-        let mut places: Vec<u64> = self.left.iter().copied().take(BATCH_KEYS).collect();
-        places.sort_unstable();
-        NextLines::At(places)
+        NextLines::At(self.left.iter().copied().take(BATCH_KEYS).collect())
     }
 
     /// The dequeue count of its lines in the delivery of this count: lines that were never read are delivered for the first time.
@@ -222,13 +222,20 @@ impl ListedBatch {
     ///
     /// The line is no item of such a list: why, in words.
     pub fn item(&self, line: &[u8]) -> Result<Value, String> {
-        if line.len() > limits::QUEUE_BODY_BYTES {
-            return Err(format!("it has {} bytes; at most 49,152 (48 KiB) are allowed", line.len()));
-        }
         let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
         let Unambiguous(item) = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
         unrounded(text).map_err(|error| error.to_string())?;
         if self.line.fields(&item).is_none() { Err(format!("it is not {}", self.line.shape())) } else { Ok(item) }
+    }
+
+    /// Whether a line, white space around it included, may be so long.
+    ///
+    /// # Errors
+    ///
+    /// It has more than 48 KiB.
+    pub fn may_have(bytes: usize) -> Result<(), String> {
+        let problem = || format!("it has {bytes} bytes, white space included; at most 49,152 (48 KiB) are allowed");
+        if bytes > limits::QUEUE_BODY_BYTES { Err(problem()) } else { Ok(()) }
     }
 
     /// The part of an item that names its primary.
@@ -257,7 +264,7 @@ mod tests {
     fn sync() -> ListedBatch {
         let blob = json!({"blob": "evenkeel-staging/list.jsonl"});
         let mut listed = listed(json!({"op": "sync", "table": "Staff", "pk": "p", "keys_ref": blob, "id": "mine"})).unwrap().unwrap();
-        listed.cursor = ListCursor { delivery: 1, ..ListCursor::checked("e".to_owned(), 100) };
+        listed.cursor = ListCursor::checked("e".to_owned(), 100, 1);
         listed
     }
 
@@ -311,16 +318,11 @@ mod tests {
     #[test]
     fn a_line_that_is_no_item_says_why() {
         let listed = sync();
-        for (line, word) in [
-            (&b"000223"[..], "not JSON"),
-            (b"\"1", "not JSON"),
-            (b"[\"p\", \"1\"]", "not a RowKey"),
-            (b"\xff", "UTF-8"),
-            (" ".repeat(50_000).as_bytes(), "48 KiB"),
-        ] {
+        for (line, word) in [(&b"000223"[..], "not JSON"), (b"\"1", "not JSON"), (b"[\"p\", \"1\"]", "not a RowKey"), (b"\xff", "UTF-8")] {
             let error = listed.item(line).unwrap_err();
             assert!(error.contains(word), "{error} does not name {word}");
         }
+        assert!(ListedBatch::may_have(49_152).is_ok() && ListedBatch::may_have(49_153).is_err());
     }
 
     #[test]
@@ -357,11 +359,14 @@ mod tests {
         let after = cursor(&window(&listed, &[1, 2, 3], 50), 2, &[0]).unwrap();
         assert_eq!((after.next, after.left.len()), (50, 99), "2 is done; 3 was not begun and 1 failed");
         assert_eq!(after.left[97..], [3, 1]);
+        listed.cursor = ListCursor { next: 100, ..after };
+        let NextLines::At(places) = listed.cursor.reading() else { panic!("{:?}", listed.cursor) };
+        assert_eq!(places[97..], [3, 1], "one that has failed goes behind those that were not begun, whatever its place");
     }
 
     #[test]
     fn lines_that_were_never_read_are_delivered_for_the_first_time() {
-        let mut cursor = ListCursor::checked("e".to_owned(), 100);
+        let mut cursor = ListCursor::checked("e".to_owned(), 100, 0);
         assert_eq!((cursor.deliveries(1), cursor.deliveries(2)), (1, 2));
         cursor.delivery = 7;
         assert_eq!((cursor.deliveries(8), cursor.deliveries(9)), (1, 2));
