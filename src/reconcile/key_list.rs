@@ -82,7 +82,7 @@ struct ListVersion<'e> {
 
 /// A line of a part.
 #[derive(Debug, PartialEq, Eq)]
-struct Line<'p> {
+struct ListLine<'p> {
     /// Where it begins.
     place: u64,
     /// Its text, without white space around it.
@@ -168,7 +168,7 @@ impl Engine {
             hash.update(part.get(usize::try_from(hashed - at).unwrap_or(usize::MAX)..).unwrap_or_default());
             hashed = at + part.len() as u64;
             let mut next = at;
-            for Line { place, text: line, bytes } in lines_of(&part, at, hashed >= version.bytes) {
+            for ListLine { place, text: line, bytes } in lines_of(&part, at, hashed >= version.bytes) {
                 number += 1;
                 next = place + bytes as u64;
                 ListedBatch::may_have(bytes).map_err(|problem| version.unusable(ListError::Line { number, problem }))?;
@@ -213,7 +213,7 @@ impl ListVersion<'_> {
     async fn from(&self, list: &ListedBatch, from: u64) -> Result<(Vec<(u64, Value)>, u64), Failure> {
         let part = self.read(from, WINDOW_BYTES).await?;
         let (mut window, mut memory, mut next) = (Vec::new(), 0, from);
-        for Line { place, text, bytes } in lines_of(&part, from, from + part.len() as u64 >= self.bytes) {
+        for ListLine { place, text, bytes } in lines_of(&part, from, from + part.len() as u64 >= self.bytes) {
             memory += memory_of(text);
             if window.len() == BATCH_KEYS || memory > WINDOW_MEMORY && !window.is_empty() {
                 break;
@@ -281,10 +281,10 @@ fn memory_of(line: &[u8]) -> u64 {
 }
 
 /// The whole lines of a part that begins at `from`, empty ones too.
-fn lines_of(part: &[u8], from: u64, is_end: bool) -> impl Iterator<Item = Line<'_>> {
+fn lines_of(part: &[u8], from: u64, is_end: bool) -> impl Iterator<Item = ListLine<'_>> {
     let mut place = from;
     part.split_inclusive(|byte| *byte == b'\n').take_while(move |piece| is_end || piece.ends_with(b"\n")).map(move |piece| {
-        let line = Line { place, text: trimmed(piece, place), bytes: piece.len() };
+        let line = ListLine { place, text: trimmed(piece, place), bytes: piece.len() };
         place += piece.len() as u64;
         line
     })
@@ -310,7 +310,7 @@ mod tests {
     fn lines_are_found_with_their_places() {
         let list = "\u{feff}\"1\"\r\n\n\"2\"\n\"3".as_bytes();
         let lines = |is_end| -> Vec<(u64, &[u8], usize)> {
-            lines_of(list, 0, is_end).map(|Line { place, text, bytes }| (place, text, bytes)).collect()
+            lines_of(list, 0, is_end).map(|ListLine { place, text, bytes }| (place, text, bytes)).collect()
         };
         assert_eq!(lines(false), [(0, &b"\"1\""[..], 8), (8, b"", 1), (9, b"\"2\"", 4)], "the last one may go on");
         assert_eq!(lines(true)[3], (13, &b"\"3"[..], 2));
