@@ -3,8 +3,7 @@
 //! Every read is of the version that was checked. A list is deleted when its last job has ended, and stays where its message fails
 //! for good.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -17,7 +16,7 @@ use super::memory::MemoryShare;
 use super::seal::CursorSeal;
 use crate::catalog::TableRef;
 use crate::model::body::Extent;
-use crate::model::job::{BATCH_KEYS, Batch, JobSubject, ListCursor, ListedBatch, MOST_UNLIKE, NextLines};
+use crate::model::job::{BATCH_KEYS, Batch, JobSubject, ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
 use crate::model::large::STAGING;
 use crate::model::{BlobName, ContainerName, ETag};
 use crate::ports::{BlobStore, ErrorClass, StoreError};
@@ -63,12 +62,8 @@ enum ListError {
     Hash { found: String, said: String },
     #[error("it names no primary")]
     Empty,
-    #[error("line {number}: {problem}")]
-    Line { number: u64, problem: String },
-    #[error("line {number} names a primary for the second time")]
-    Twice { number: u64 },
-    #[error("it has more than {MOST_UNLIKE} lines, which is the most of an operation other than `sync`: send it in parts")]
-    TooLong,
+    #[error("{0}")]
+    Content(String),
 }
 
 /// One version of a list.
@@ -85,10 +80,14 @@ struct ListVersion<'e> {
 struct ListLine<'p> {
     /// Where it begins.
     place: u64,
-    /// Its text, without white space around it.
-    text: &'p [u8],
-    /// Its length with all of that.
-    bytes: usize,
+    /// All of it: white space, line end.
+    raw: &'p [u8],
+}
+
+impl<'p> ListLine<'p> {
+    fn text(&self) -> &'p [u8] {
+        line_text(self.raw, self.place == 0)
+    }
 }
 
 impl Engine {
@@ -161,40 +160,27 @@ impl Engine {
         let compared = if list.may_repeat() { 0 } else { (version.bytes / LINE_BYTES).min(MOST_UNLIKE) * HASH_BYTES };
         let _hashes = self.memory.take_aside(MemoryShare::Values, compared).await;
         let (mut hash, mut hashed) = (Sha256::new(), 0);
-        let (mut seen, hasher) = (HashSet::new(), RandomState::new());
-        let (mut at, mut number, mut lines) = (0, 0, 0);
+        let (mut lines, mut at) = (ListCheck::of(list.clone()), 0);
+        let unusable = |problem| version.unusable(ListError::Content(problem));
         while at < version.bytes {
             let part = version.read(at, CHECKED_BYTES).await?;
             hash.update(part.get(usize::try_from(hashed - at).unwrap_or(usize::MAX)..).unwrap_or_default());
             hashed = at + part.len() as u64;
             let mut next = at;
-            for ListLine { place, text: line, bytes } in lines_of(&part, at, hashed >= version.bytes) {
-                number += 1;
-                next = place + bytes as u64;
-                ListedBatch::may_have(bytes).map_err(|problem| version.unusable(ListError::Line { number, problem }))?;
-                if line.is_empty() {
-                    continue;
-                }
-                let item = list.item(line).map_err(|problem| version.unusable(ListError::Line { number, problem }))?;
-                lines += 1;
-                if !list.may_repeat() && !seen.insert(hasher.hash_one(list.key_of(&item))) {
-                    return Err(version.unusable(ListError::Twice { number }));
-                }
-                if !list.may_repeat() && lines > MOST_UNLIKE {
-                    return Err(version.unusable(ListError::TooLong));
-                }
+            for ListLine { place, raw } in lines_of(&part, at, hashed >= version.bytes) {
+                lines.line(raw).map_err(unusable)?;
+                next = place + raw.len() as u64;
             }
             if next == at {
-                let problem = "it has more than 48 KiB".to_owned();
-                return Err(version.unusable(ListError::Line { number: number + 1, problem }));
+                return Err(unusable(format!("line {}: it has more than 48 KiB", lines.number() + 1)));
             }
             at = next;
         }
         let found = hex::encode(hash.finalize());
         match &list.blob.sha256 {
             Some(said) if *said != found => Err(version.unusable(ListError::Hash { found, said: said.clone() })),
-            _ if lines == 0 => Err(version.unusable(ListError::Empty)),
-            _ => Ok(lines),
+            _ if lines.primaries() == 0 => Err(version.unusable(ListError::Empty)),
+            _ => Ok(lines.primaries()),
         }
     }
 }
@@ -213,15 +199,16 @@ impl ListVersion<'_> {
     async fn from(&self, list: &ListedBatch, from: u64) -> Result<(Vec<(u64, Value)>, u64), Failure> {
         let part = self.read(from, WINDOW_BYTES).await?;
         let (mut window, mut memory, mut next) = (Vec::new(), 0, from);
-        for ListLine { place, text, bytes } in lines_of(&part, from, from + part.len() as u64 >= self.bytes) {
+        for line in lines_of(&part, from, from + part.len() as u64 >= self.bytes) {
+            let text = line.text();
             memory += memory_of(text);
             if window.len() == BATCH_KEYS || memory > WINDOW_MEMORY && !window.is_empty() {
                 break;
             }
             if !text.is_empty() {
-                window.push((place, self.item(list, text)?));
+                window.push((line.place, self.item(list, text)?));
             }
-            next = place + bytes as u64;
+            next = line.place + line.raw.len() as u64;
         }
         if next == from { Err(self.unusable(ListError::Changed)) } else { Ok((window, next)) }
     }
@@ -250,7 +237,7 @@ impl ListVersion<'_> {
 
     fn item(&self, list: &ListedBatch, line: &[u8]) -> Result<Value, Failure> {
         // It was checked, in this version.
-        list.item(line).map_err(|problem| self.unusable(ListError::Line { number: 0, problem }))
+        list.item(line).map_err(|problem| self.unusable(ListError::Content(problem)))
     }
 
     fn unusable(&self, error: ListError) -> Failure {
@@ -284,7 +271,7 @@ fn memory_of(line: &[u8]) -> u64 {
 fn lines_of(part: &[u8], from: u64, is_end: bool) -> impl Iterator<Item = ListLine<'_>> {
     let mut place = from;
     part.split_inclusive(|byte| *byte == b'\n').take_while(move |piece| is_end || piece.ends_with(b"\n")).map(move |piece| {
-        let line = ListLine { place, text: trimmed(piece, place), bytes: piece.len() };
+        let line = ListLine { place, raw: piece };
         place += piece.len() as u64;
         line
     })
@@ -293,13 +280,7 @@ fn lines_of(part: &[u8], from: u64, is_end: bool) -> impl Iterator<Item = ListLi
 /// The line that begins at a place, where it is wholly in the part.
 fn line_at(part: &[u8], from: u64, place: u64, bytes: u64) -> Option<&[u8]> {
     let rest = part.get(usize::try_from(place.checked_sub(from)?).ok()?..).filter(|rest| !rest.is_empty())?;
-    lines_of(rest, place, from + part.len() as u64 >= bytes).next().map(|line| line.text)
-}
-
-/// A line without white space around it, and without the byte order mark that a list may begin with.
-fn trimmed(line: &[u8], place: u64) -> &[u8] {
-    let line = if place == 0 { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line };
-    line.trim_ascii()
+    lines_of(rest, place, from + part.len() as u64 >= bytes).next().map(|line| line.text())
 }
 
 #[cfg(test)]
@@ -310,7 +291,7 @@ mod tests {
     fn lines_are_found_with_their_places() {
         let list = "\u{feff}\"1\"\r\n\n\"2\"\n\"3".as_bytes();
         let lines = |is_end| -> Vec<(u64, &[u8], usize)> {
-            lines_of(list, 0, is_end).map(|ListLine { place, text, bytes }| (place, text, bytes)).collect()
+            lines_of(list, 0, is_end).map(|line| (line.place, line.text(), line.raw.len())).collect()
         };
         assert_eq!(lines(false), [(0, &b"\"1\""[..], 8), (8, b"", 1), (9, b"\"2\"", 4)], "the last one may go on");
         assert_eq!(lines(true)[3], (13, &b"\"3"[..], 2));

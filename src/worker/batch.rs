@@ -178,7 +178,10 @@ async fn run(
     if let Tries::UsedUp(runs) = tries {
         return Ok(vec![JobEnd { at: 0, end: End::Exhausted(runs) }]);
     }
-    note(engine, lease, &examined.deliveries).await?;
+    // That of a list is noted before the list is read.
+    if jobs.seal.is_none() {
+        note(engine, lease, &examined.deliveries).await?;
+    }
     let until = engine.now() + engine.settings.job_timeout / 2;
     let confirmation = lease.confirmation();
     let ends = async {

@@ -1,18 +1,15 @@
 //! Lists of primaries of any number: staged as a blob, and sent as one message.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher as _, RandomState};
-
 use bytes::{Bytes, BytesMut};
 use evenkeel_azure::system::SystemChance;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::submission::{check_line, table_of};
+use super::submission::{check_item, table_of};
 use super::{Client, ClientError, Sent};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::job::{JobRequest, ListedBatch, MOST_UNLIKE, decode_request};
+use evenkeel_model::model::job::{self, JobError, JobRequest, ListCheck};
 use evenkeel_model::model::large::STAGING;
 use evenkeel_model::model::{BlobName, ContainerName, QueueName, cause, limits};
 use evenkeel_model::ports::{BlobStore, BlobUpload, BlockId, Chance as _};
@@ -38,8 +35,7 @@ struct ListUpload<'a> {
     blobs: &'a dyn BlobStore,
     container: ContainerName,
     blob: BlobName,
-    /// Checks its lines.
-    list: ListedBatch,
+    lines: ListCheck,
     client: &'a Client,
     hash: Sha256,
     /// What is of no block yet.
@@ -47,12 +43,6 @@ struct ListUpload<'a> {
     /// How much of that is checked: whole lines.
     checked: usize,
     blocks: Vec<BlockId>,
-    /// Lines so far, empty ones too.
-    number: u64,
-    lines: u64,
-    /// Hashes of the primaries so far, where none may be named twice.
-    seen: HashSet<u64>,
-    hasher: RandomState,
 }
 
 impl Client {
@@ -81,29 +71,26 @@ impl Client {
         mut list: impl AsyncRead + Unpin,
         mut told: impl FnMut(u64),
     ) -> Result<SentList, ClientError> {
-        let refused = |problem: String| ClientError::Job(problem);
-        let mut message = match serde_json::from_str(job.trim()) {
-            Ok(Value::Object(object)) => object,
-            Ok(_) => return Err(refused("the job is JSON, but not an object".to_owned())),
-            Err(error) => return Err(refused(format!("the job is not JSON: {error}"))),
-        };
+        let refused = |error: &JobError| ClientError::Job(cause::chain(error));
+        let message = job::decode_object(job).map_err(|error| refused(&error))?;
         let chance = SystemChance::new();
         let name = format!("lists/{:016x}{:016x}.jsonl", chance.next_u64(), chance.next_u64());
         let mut upload = self.list_upload(&message, &name)?;
         // A job that no queue carries is told before the list is read.
-        self.prepare(&with_list(&message, &name, None), queue)?;
-        while list.read_buf(&mut upload.part).await.map_err(|error| refused(format!("reading the list: {error}")))? > 0 {
+        self.prepare(&Value::Object(with_list(&message, &name, None)).to_string(), queue)?;
+        let unread = |error: std::io::Error| ClientError::Job(format!("reading the list: {error}"));
+        while list.read_buf(&mut upload.part).await.map_err(unread)? > 0 {
             upload.check(false)?;
             if upload.part.len() >= BLOCK_BYTES {
                 upload.put_block().await?;
-                told(upload.lines);
+                told(upload.lines.primaries());
             }
         }
         upload.check(true)?;
         let (lines, blob, sha256) = upload.commit().await?;
         told(lines);
-        message.remove("keys_ref");
-        let sent = self.send(&self.prepare(&with_list(&message, &name, Some(&sha256)), queue)?).await?;
+        let message = Value::Object(with_list(&message, &name, Some(&sha256))).to_string();
+        let sent = self.send(&self.prepare(&message, queue)?).await?;
         Ok(SentList { sent, lines, blob })
     }
 
@@ -111,9 +98,7 @@ impl Client {
         if message.contains_key("keys_ref") {
             return Err(ClientError::Job("the job names a list already, in \"keys_ref\"".to_owned()));
         }
-        let mut object = message.clone();
-        object.insert("keys_ref".to_owned(), json!({"blob": format!("{STAGING}/{name}")}));
-        let list = match decode_request(object).map_err(|error| ClientError::Job(cause::chain(&error)))? {
+        let list = match job::decode_request(with_list(message, name, None)).map_err(|error| ClientError::Job(cause::chain(&error)))? {
             JobRequest::Listed(list) => list,
             JobRequest::Job(_) | JobRequest::Batch(_) => return Err(ClientError::Job("the job takes no list".to_owned())),
         };
@@ -124,58 +109,41 @@ impl Client {
             blobs: self.account(&table.account)?.blobs.as_ref(),
             container: ContainerName::new(STAGING).map_err(broken)?,
             blob: BlobName::new(name).map_err(broken)?,
-            list,
+            lines: ListCheck::of(list),
             client: self,
             hash: Sha256::new(),
             part: BytesMut::with_capacity(BLOCK_BYTES),
             checked: 0,
             blocks: Vec::new(),
-            number: 0,
-            lines: 0,
-            seen: HashSet::new(),
-            hasher: RandomState::new(),
         })
     }
 }
 
-fn with_list(message: &Map<String, Value>, name: &str, sha256: Option<&str>) -> String {
+fn with_list(message: &Map<String, Value>, name: &str, sha256: Option<&str>) -> Map<String, Value> {
     let mut message = message.clone();
     let mut list = json!({"blob": format!("{STAGING}/{name}")});
     if let Some(sha256) = sha256 {
         list["sha256"] = Value::from(sha256);
     }
     message.insert("keys_ref".to_owned(), list);
-    Value::Object(message).to_string()
+    message
 }
 
 impl ListUpload<'_> {
     /// Checks the lines that are whole, or, at the end, all of them.
     fn check(&mut self, is_end: bool) -> Result<(), ClientError> {
         while let Some(rest) = self.part.get(self.checked..).filter(|rest| !rest.is_empty()) {
-            let ends = rest.iter().position(|byte| *byte == b'\n');
-            let line = match ends {
-                Some(at) => &rest[..at],
-                None if is_end => rest,
+            let line = match rest.iter().position(|byte| *byte == b'\n') {
+                Some(at) => &rest[..=at],
                 // Beyond this a line is refused, wherever it ends.
-                None if rest.len() > 2 * limits::QUEUE_BODY_BYTES => rest,
+                None if is_end || rest.len() > 2 * limits::QUEUE_BODY_BYTES => rest,
                 None => return Ok(()),
             };
-            let bytes = ends.map_or(rest.len(), |at| at + 1);
-            ListedBatch::may_have(bytes).map_err(|problem| ClientError::Job(format!("line {}: {problem}", self.number + 1)))?;
-            let line = if self.number == 0 { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line }.trim_ascii();
-            if !line.is_empty() {
-                let wrong = |problem: String| ClientError::Job(format!("line {}: {problem}", self.number + 1));
-                let item = check_line(&self.list, line, &self.client.catalog).map_err(wrong)?;
-                self.lines += 1;
-                if !self.list.may_repeat() && !self.seen.insert(self.hasher.hash_one(self.list.key_of(&item))) {
-                    return Err(ClientError::Job(format!("line {} names a primary for the second time", self.number + 1)));
-                }
-                if !self.list.may_repeat() && self.lines > MOST_UNLIKE {
-                    return Err(ClientError::Job(format!("the list has more than {MOST_UNLIKE} lines: send it in parts")));
-                }
+            if let Some(item) = self.lines.line(line).map_err(ClientError::Job)? {
+                let checked = check_item(self.lines.list(), item, &self.client.catalog);
+                checked.map_err(|problem| ClientError::Job(format!("line {}: {problem}", self.lines.number())))?;
             }
-            self.number += 1;
-            self.checked += bytes;
+            self.checked += line.len();
         }
         Ok(())
     }
@@ -194,7 +162,7 @@ impl ListUpload<'_> {
     }
 
     async fn commit(mut self) -> Result<(u64, BlobName, String), ClientError> {
-        if self.lines == 0 {
+        if self.lines.primaries() == 0 {
             return Err(ClientError::Job("the list names no primary".to_owned()));
         }
         let upload = BlobUpload { content_type: Some(JSON_LINES.to_owned()), ..BlobUpload::default() };
@@ -209,7 +177,7 @@ impl ListUpload<'_> {
             }
             self.blobs.put_block_list(&self.container, &self.blob, &self.blocks, &upload).await.map_err(self.staged())?;
         }
-        Ok((self.lines, self.blob, hex::encode(self.hash.finalize())))
+        Ok((self.lines.primaries(), self.blob, hex::encode(self.hash.finalize())))
     }
 
     async fn create_container(&self) -> Result<(), ClientError> {

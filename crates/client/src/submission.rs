@@ -157,14 +157,11 @@ fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     batch.job(0).map_err(|error| said(0, cause::chain(&error)))
 }
 
-/// The item of a line of a list; or what a worker would find wrong with it, or with its job.
-pub(super) fn check_line(list: &ListedBatch, line: &[u8], catalog: &Catalog) -> Result<Value, String> {
-    let item = list.item(line)?;
-    if let Some(batch) = list.window(vec![(0, item.clone())], 0, 0) {
-        let envelope = batch.job(0).map_err(|error| cause::chain(&error))?;
-        table_of(&envelope.job, catalog)?;
-    }
-    Ok(item)
+/// What a worker would find wrong with the job of an item of a list.
+pub(super) fn check_item(list: &ListedBatch, item: Value, catalog: &Catalog) -> Result<(), String> {
+    let Some(batch) = list.window(vec![(0, item)], 0, 0) else { return Ok(()) };
+    let envelope = batch.job(0).map_err(|error| cause::chain(&error))?;
+    table_of(&envelope.job, catalog).map(drop)
 }
 
 /// The message that carries a job.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::submit::{PACK, SentJob, announced};
+use super::submit::{PACK, SentJob, announced, send};
 use super::{Api, Problem};
 use crate::client::SentJobs;
 use crate::combine::{Combiner, Pending, Queue, Serve};
@@ -60,6 +60,13 @@ impl Serve<SingleJob, Answer> for Sender<'_> {
 }
 
 async fn send_together(api: &Api, queue: Option<&QueueName>, jobs: Vec<Pending<SingleJob, Answer>>) {
+    let jobs = match <[_; 1]>::try_from(jobs) {
+        Ok([job]) => {
+            let sent = send(api, &job.request.text, queue, &job.request.actor).await;
+            return job.tell(sent);
+        }
+        Err(jobs) => jobs,
+    };
     let client = api.client();
     let texts: Vec<String> = jobs.iter().map(|job| job.request.text.clone()).collect();
     let mut jobs = jobs.into_iter();

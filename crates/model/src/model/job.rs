@@ -11,7 +11,7 @@ mod operations;
 mod schema;
 
 pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, decode_request};
-pub use listed::{ListCursor, ListedBatch, MOST_UNLIKE, NextLines};
+pub use listed::{ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
 pub use operations::{
     ArchiveJob, DeleteJob, Effect, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob,
     SyncJob, put_entity,

@@ -14,7 +14,8 @@
 //!                         └──┴ by their places   └ next
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,78 @@ use crate::model::limits;
 
 /// The field that says where the list lies.
 pub(super) const KEYS_REF: &str = "keys_ref";
+/// A list, checked line by line: by its sender, and by the worker.
+#[derive(Debug)]
+pub struct ListCheck {
+    list: ListedBatch,
+    /// Lines so far, empty ones included.
+    number: u64,
+    primaries: u64,
+    /// Hashes of the primaries so far, where none may be named twice.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl ListCheck {
+    /// Before the first line.
+    pub fn of(list: ListedBatch) -> Self {
+        Self { list, number: 0, primaries: 0, seen: HashSet::new(), hasher: RandomState::new() }
+    }
+
+    /// The list, of which nothing is read.
+    pub const fn list(&self) -> &ListedBatch {
+        &self.list
+    }
+
+    /// Lines so far, empty ones included.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Primaries so far.
+    pub const fn primaries(&self) -> u64 {
+        self.primaries
+    }
+
+    /// The item of the next line, white space and line end included; `None` for an empty one.
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be used: which line, and why, in words.
+    pub fn line(&mut self, raw: &[u8]) -> Result<Option<Value>, String> {
+        let text = line_text(raw, self.number == 0);
+        self.number += 1;
+        let wrong = |problem: String| format!("line {}: {problem}", self.number);
+        may_have(raw.len()).map_err(wrong)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let item = self.list.item(text).map_err(wrong)?;
+        self.primaries += 1;
+        if !self.list.may_repeat() {
+            if !self.seen.insert(self.hasher.hash_one(self.list.line.key(&item))) {
+                return Err(format!("line {} names a primary for the second time", self.number));
+            }
+            if self.primaries > MOST_UNLIKE {
+                return Err(format!("it has more than {MOST_UNLIKE} lines, the most of an operation other than `sync`: send it in parts"));
+            }
+        }
+        Ok(Some(item))
+    }
+}
+
+/// The text of a line: without white space around it, and without the byte order mark of a list's beginning.
+pub fn line_text(raw: &[u8], is_first: bool) -> &[u8] {
+    let mark = "\u{feff}".as_bytes();
+    raw.strip_prefix(mark).filter(|_| is_first).unwrap_or(raw).trim_ascii()
+}
+
+/// Whether a line, white space around it included, may be so long.
+fn may_have(bytes: usize) -> Result<(), String> {
+    let problem = || format!("it has {bytes} bytes, white space included; at most 49,152 (48 KiB) are allowed");
+    if bytes > limits::QUEUE_BODY_BYTES { Err(problem()) } else { Ok(()) }
+}
+
 /// Most lines where no primary may be named twice: their hashes are in memory while they are compared.
 pub const MOST_UNLIKE: u64 = 1_000_000;
 /// Lines that are left before no further one is read: jobs that fail must not pile up in the message.
@@ -228,21 +301,6 @@ impl ListedBatch {
         if self.line.fields(&item).is_none() { Err(format!("it is not {}", self.line.shape())) } else { Ok(item) }
     }
 
-    /// Whether a line, white space around it included, may be so long.
-    ///
-    /// # Errors
-    ///
-    /// It has more than 48 KiB.
-    pub fn may_have(bytes: usize) -> Result<(), String> {
-        let problem = || format!("it has {bytes} bytes, white space included; at most 49,152 (48 KiB) are allowed");
-        if bytes > limits::QUEUE_BODY_BYTES { Err(problem()) } else { Ok(()) }
-    }
-
-    /// The part of an item that names its primary.
-    pub fn key_of(&self, item: &Value) -> String {
-        self.line.key(item)
-    }
-
     /// The jobs of these lines, with the place where the next one begins; `None` without a line. Of primaries named twice the first counts.
     pub fn window(&self, lines: Vec<(u64, Value)>, next: u64, delivery: u32) -> Option<Batch> {
         let mut seen = BTreeSet::new();
@@ -322,7 +380,7 @@ mod tests {
             let error = listed.item(line).unwrap_err();
             assert!(error.contains(word), "{error} does not name {word}");
         }
-        assert!(ListedBatch::may_have(49_152).is_ok() && ListedBatch::may_have(49_153).is_err());
+        assert!(may_have(49_152).is_ok() && may_have(49_153).is_err());
     }
 
     #[test]
