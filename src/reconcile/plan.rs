@@ -159,6 +159,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
             continue;
         }
         match known(address) {
+            Look::Ours(_) if address.is_value() && situation.is_in_flight() => plan.spared.push(address.clone()),
             Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
             Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) if own.contains_key(address) => {
                 plan.forget.push(address.clone());

@@ -128,6 +128,10 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
     }
     let mut again = if footprint.tainted_until.is_some() { removed } else { Vec::new() };
     again.retain(|address| address.site.is_conditional());
+    for address in &plan.spared {
+        footprint.items.remove(address);
+        again.push(address.clone());
+    }
     if plan.disturbed {
         // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
         // it, so that it is among the items that this pass has written or dropped.

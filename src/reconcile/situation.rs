@@ -91,6 +91,11 @@ impl<'a> Situation<'a> {
         }
     }
 
+    /// Whether another run, or a request of this one, may still be about to write the primary as it was announced.
+    pub(super) fn is_in_flight(&self) -> bool {
+        (self.disturbed || self.footprint.is_tainted(self.now)) && !planted(Bug::ValueNotSpared)
+    }
+
     /// Whether the properties that were looked at differ from their expected content, because another writer changed
     /// them without a new token.
     pub(super) fn is_overwritten(&self, address: &ItemAddress) -> bool {

@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) drops: Vec<(ItemAddress, ETag)>,
     /// Items that are gone, or another owner's, and leave the footprint.
     pub(super) forget: Vec<ItemAddress>,
+    /// Large values that another run may be about to point to: they leave the footprint, and are looked at again.
+    pub(super) spared: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
     pub(super) kept: Vec<(ItemAddress, ETag)>,
     /// Wanted keys with another holder.
@@ -84,6 +86,7 @@ impl Plan {
             writes: Vec::new(),
             drops: Vec::new(),
             forget: Vec::new(),
+            spared: Vec::new(),
             kept: Vec::new(),
             taken: Vec::new(),
             evicted: Vec::new(),

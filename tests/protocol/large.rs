@@ -451,3 +451,34 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
     }
     assert!(runs > 160, "only {runs} runs: the sweep has lost its scenarios");
 }
+
+/// An application deletes what lies under the key of the source.
+fn deletes(other: Lab, _: Job) -> BoxFuture<'static, ()> {
+    Box::pin(async move { drop(other.deliver_until_done(&on("delete")).await) })
+}
+
+#[tokio::test]
+async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_pointer_to_nothing() {
+    let mut runs = 0_u32;
+    for scenario in
+        scenarios().into_iter().filter(|scenario| ["it is archived", "it is filed", "it is shut away", "it moves"].contains(&scenario.name))
+    {
+        let operations = operations_of(&scenario).await;
+        for (first, second) in (1..=operations).flat_map(|first| (first + 1..=operations).map(move |second| (first, second))) {
+            let lab = prepared(&scenario).await;
+            for (at, meddler) in [(first, syncs as Meddler), (second, deletes)] {
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(meddler(lab.of_another_worker(), (scenario.job)()));
+            }
+            lab.deliver_until_done(&(scenario.job)()).await;
+            lab.faults.calm();
+            lab.finish().await;
+            // Either came first.
+            let after = if entities(&lab).await.is_empty() { None } else { scenario.after.clone() };
+            let story = format!("{}, synced before operation {first} and deleted before {second}", scenario.name);
+            check(&lab, &Scenario { after, name: scenario.name, before: scenario.before, job: scenario.job }, &story).await;
+            runs += 1;
+        }
+    }
+    assert!(runs > 160, "only {runs} runs: the sweep has lost its scenarios");
+}

@@ -1,6 +1,6 @@
 //! A laboratory: a simulated account, an engine on it, a clock, and faults that strike at one operation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -79,7 +79,8 @@ pub(crate) struct Strike {
     /// The number of the operation before which the last late request arrives.
     due: Mutex<Option<u64>>,
     crashed: Notify,
-    meddling: Mutex<Option<Meddling>>,
+    /// What others do, in turn.
+    meddling: Mutex<VecDeque<Meddling>>,
     unheard: Mutex<Option<Unheard>>,
     /// Every operation lets the others go on first.
     turns: AtomicBool,
@@ -100,7 +101,7 @@ impl Strike {
     }
 
     pub(crate) fn meddle(&self, meddling: Meddling) {
-        *self.meddling.lock().unwrap() = Some(meddling);
+        self.meddling.lock().unwrap().push_back(meddling);
     }
 
     /// The next deletion of a row of a table is executed and not heard of. Before anything else is sent somebody meddles; where what is
@@ -212,7 +213,7 @@ impl FaultPolicy for Strike {
                 FaultDecision::ArriveLater(operations)
             }
             Some(Disturbance::Meddle) => {
-                let meddling = self.meddling.lock().unwrap().take();
+                let meddling = self.meddling.lock().unwrap().pop_front();
                 if let Some(meddling) = meddling {
                     self.calm.store(true, Ordering::SeqCst);
                     meddling.await;

@@ -150,6 +150,8 @@ bugs! {
     WorkersRetire,
     /// An entity under way is looked for once in either place.
     FindLooksOnce,
+    /// A pass drops a large value that another run may be about to point to.
+    ValueNotSpared,
     /// A reader who waits takes any settled footprint for an answer.
     WaitTrustsAnOldFootprint,
 }

@@ -42,11 +42,6 @@ pub(super) struct History {
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     /// What arrived late and created something.
     pub(super) resurrections: u64,
-    /// Primaries whose last write arrived when its sender had given it up, and when that was sent: what it points to may have gone
-    /// meanwhile.
-    written_late: BTreeMap<Address, u64>,
-    /// When blobs were deleted last, by container and name.
-    dropped: BTreeMap<(String, String), u64>,
     /// On whose behalf staged blobs were deleted, by name.
     unstaged: BTreeMap<String, BTreeSet<String>>,
     /// What is known in the world of the archives, in the place of all this.
@@ -134,12 +129,9 @@ impl History {
                         None => self.further.remove(&address),
                     };
                 }
-                ObservedChange::Blob { container, name, blob: None } => {
-                    if container.as_str() == STAGING && execution.caller != CLIENT {
-                        let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
-                        self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
-                    }
-                    self.dropped.insert((container.to_string(), name.to_string()), tick);
+                ObservedChange::Blob { container, name, blob: None } if container.as_str() == STAGING && execution.caller != CLIENT => {
+                    let authors = sent.map_or_else(|| ledger.at_work(execution.caller), |sent| sent.authors.clone());
+                    self.unstaged.entry(name.to_string()).or_default().extend(authors.into_iter().map(|author| author.message));
                 }
                 _ => {}
             }
@@ -181,11 +173,6 @@ impl History {
                 None => self.may_delete(event, &known, ledger)?,
                 Some((row, content)) => self.may_write(event, (row, content), &known, ledger)?,
             }
-        }
-        if execution.late && event.row.is_some() {
-            self.written_late.insert(address.clone(), event.sent.map_or(tick, |sent| sent.tick));
-        } else {
-            self.written_late.remove(&address);
         }
         let by = event.by();
         if let Some((row, content)) = &event.row {
@@ -254,12 +241,8 @@ impl History {
     /// Notes who wants what only one can have.
     fn wants(&mut self, event: &Event<'_>, row: &Row) {
         let Event { table, key, .. } = event;
-        if let Some(email) = row.entity.text("Email").filter(|email| *table == SOURCE && !email.is_empty()) {
-            let address = (key.pk.to_string(), email.to_lowercase());
+        for address in wanted(key, &row.entity.properties).filter(|_| *table == SOURCE) {
             self.wanted.entry(address).or_default().insert((*key).clone());
-        }
-        if *table == SOURCE && row.entity.get("IsManager") == Some(&EdmValue::Bool(true)) {
-            self.wanted.entry((key.pk.to_string(), "manager".to_owned())).or_default().insert((*key).clone());
         }
     }
 
@@ -355,17 +338,12 @@ impl History {
         self.wanted.values().any(|keys| keys.len() > 1 && keys.contains(key))
     }
 
-    /// Whether a primary may point to a blob that is not there: a known limit. The write of the primary arrived when its sender had
-    /// given it up, and the blob was dropped between the two.
-    pub(super) fn may_lead_nowhere(&self, address: &Address, (container, name): (&str, &str)) -> bool {
-        let dropped = self.dropped.get(&(container.to_owned(), name.to_owned()));
-        self.written_late.get(address).is_some_and(|sent| dropped.is_some_and(|dropped| dropped >= sent))
-    }
-
-    /// Whether any primary may, for which its job is tried until it is given up.
-    pub(super) fn leads_nowhere(&self) -> bool {
-        let last = self.dropped.values().max();
-        self.written_late.values().any(|sent| last >= Some(sent))
+    /// Whether a job brings an employee here who wants what this other one has ever wanted.
+    pub(super) fn brings_a_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
+        let there = self.known(SOURCE, &asked.key).map(|known| known.content.as_ref());
+        let brought = asked.brings.as_ref().map(|brings| brings.over(there)).or_else(|| there.cloned()).unwrap_or_default();
+        let here = asked.to.as_ref().unwrap_or(&asked.key);
+        wanted(here, &brought).any(|address| self.wanted.get(&address).is_some_and(|keys| keys.contains(rival)))
     }
 
     /// The job that a message asks for, where it is one about one entity.
@@ -391,6 +369,17 @@ pub(super) fn is_primary(key: &EntityKey) -> bool {
 /// Whether a row is a further row of an entity that takes several.
 pub(super) fn is_continuation(rk: &Key) -> bool {
     rk.as_str().rsplit_once('~').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+}
+
+/// What an employee wants of which only one can have any: an e-mail address, to be named as manager of its department.
+fn wanted(key: &EntityKey, properties: &Properties) -> impl Iterator<Item = (String, String)> {
+    let email = match properties.get("Email") {
+        Some(EdmValue::String(email)) if !email.is_empty() => Some(email.to_lowercase()),
+        _ => None,
+    };
+    let manager = (properties.get("IsManager") == Some(&EdmValue::Bool(true))).then(|| "manager".to_owned());
+    let department = key.pk.to_string();
+    email.into_iter().chain(manager).map(move |wanted| (department.clone(), wanted))
 }
 
 fn version(entity: &Entity) -> Option<i64> {

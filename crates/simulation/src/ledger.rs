@@ -50,8 +50,6 @@ pub(super) struct Author {
 /// A request that a fault has struck on its way.
 #[derive(Debug, Clone)]
 pub(super) struct SentRequest {
-    /// When it was sent.
-    pub(super) tick: u64,
     /// The runs that were under way in the worker that sent it.
     pub(super) authors: Vec<Author>,
 }
@@ -230,8 +228,12 @@ impl Ledger {
     /// A run ended well.
     pub(super) fn ended_well(&mut self, caller: u32, queue: &str, id: &str, began: u64, outcome: &Outcome) {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return };
-        entry.ended = Some(outcome.clone());
-        if matches!(outcome, Outcome::Advanced { .. }) {
+        let advanced = matches!(outcome, Outcome::Advanced { .. });
+        // A run that has lost its lease may still advance a job that another has ended.
+        if !(advanced && matches!(entry.ended, Some(Outcome::Done(_) | Outcome::Skipped { .. }))) {
+            entry.ended = Some(outcome.clone());
+        }
+        if advanced {
             entry.panics = 0;
         }
         if let Expectation::Job(EntityJob { op: "sync", table, key, .. }) = &entry.expectation {

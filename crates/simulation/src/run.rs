@@ -45,10 +45,6 @@ use evenkeel::worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will.
 const DRAINED_WITHIN: Duration = Duration::from_hours(3);
-/// The same where a large value is gone for good that a primary points to: its job is given up after six hours, and no earlier.
-const GIVEN_UP_WITHIN: Duration = Duration::from_hours(8);
-/// Of a poison message: a pointer to a large value that is not there.
-pub(super) const GONE_FOR_GOOD: &str = "which does not exist (any more)";
 /// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
@@ -353,8 +349,7 @@ impl Play {
     async fn drained(&self, but: impl Fn() -> usize) {
         let since = self.stage.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
-            let waited = self.stage.elapsed().saturating_sub(since);
-            if waited > GIVEN_UP_WITHIN || (waited > DRAINED_WITHIN && !self.stage.books().history.leads_nowhere()) {
+            if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
                 self.stage.violated(format!("the backlog does not drain: {:?}", self.world.messages(&queue(JOBS))));
                 return;
             }
@@ -472,7 +467,7 @@ impl Play {
             let books = self.stage.books();
             let said = said(&self.steps);
             let expired = books.ledger.expired().into_keys().map(|(table, key)| (table.to_owned(), key)).collect();
-            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), history: &books.history, said: &said };
+            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), said: &said };
             self.setting.judge(&seen, &excused, &books.history, now)?
         };
         self.losers_know(&judgement)?;
@@ -520,7 +515,5 @@ impl Play {
 /// Whether a person sends a poisoned job again: one that crashes or time have used up, or that a store refused for a while.
 fn is_to_be_sent_again(message: &PoisonMessage) -> bool {
     let refused = || [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused));
-    // A large value that is gone for good would have its job given up again, hours later.
-    let hopeless = message.error.contains(GONE_FOR_GOOD);
-    !hopeless && (matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused())
+    matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused()
 }

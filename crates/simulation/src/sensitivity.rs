@@ -24,6 +24,7 @@ const OF_THE_PATTERNS: &[Bug] = &[
     Bug::RowsWrittenApart,
     Bug::NothingCarried,
     Bug::ClaimsReadFirst,
+    Bug::ValueNotSpared,
 ];
 
 /// The bugs that are about catalogs that follow each other.

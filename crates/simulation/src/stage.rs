@@ -221,7 +221,7 @@ impl Stage {
         }
         if operation.writes && operation.what.service() != Service::Queue {
             let mut books = self.books();
-            let sent = SentRequest { tick: books.tick, authors: books.ledger.at_work(caller) };
+            let sent = SentRequest { authors: books.ledger.at_work(caller) };
             books.sent.insert(operation.number, sent);
         }
     }

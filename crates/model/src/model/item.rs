@@ -176,6 +176,11 @@ impl ItemAddress {
         self.part.is_none() && self.site.row().is_some()
     }
 
+    /// Whether it is a large value: a blob or a file as a whole. Only who brings its content can make it again.
+    pub const fn is_value(&self) -> bool {
+        self.part.is_none() && matches!(self.site, Site::Blob { .. } | Site::File { .. })
+    }
+
     /// The item of another owner at this site, under its view: to the same extent.
     #[must_use]
     pub fn met(&self, view: &ViewName) -> Self {

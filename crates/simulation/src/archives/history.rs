@@ -92,8 +92,6 @@ pub(crate) struct ArchiveHistory {
     archived_for: BTreeMap<String, (Address, u64)>,
     /// Versions that lie where they were moved to, by the key that they had.
     moved: BTreeSet<(EntityKey, Content)>,
-    /// Entities whose last write arrived when its sender had given it up.
-    pub(super) written_late: BTreeSet<Address>,
     /// What arrived late and created something.
     pub(crate) resurrections: u64,
 }
@@ -115,7 +113,6 @@ impl ArchiveHistory {
             written_for: BTreeSet::new(),
             archived_for: BTreeMap::new(),
             moved: BTreeSet::new(),
-            written_late: BTreeSet::new(),
             resurrections: 0,
         }
     }
@@ -186,11 +183,6 @@ impl ArchiveHistory {
         {
             filed.restored |= filed.says.content == *content;
         }
-        if seen.execution.late && row.is_some() {
-            self.written_late.insert(address.clone())
-        } else {
-            self.written_late.remove(address)
-        };
         let known = self.known.entry(address.clone()).or_default();
         if known.now.take().is_some() {
             known.present_at = seen.tick.saturating_sub(1);

@@ -63,14 +63,7 @@ pub(crate) fn judge(
             if let Some(place) = row.entity.text(LARGE_PROPERTY).and_then(pointed_to).filter(|_| table != EVENTS) {
                 let place = place.split_once('/').map(|(container, name)| ItemPlace::Blob(container.to_owned(), name.to_owned()));
                 let place = place.ok_or_else(|| format!("{table}{} points nowhere: {row:?}", address.1))?;
-                value(
-                    seen,
-                    history,
-                    (&address, history.written_late.contains(&address)),
-                    place,
-                    row.entity.text(LARGE_PROPERTY),
-                    &mut wanted,
-                )?;
+                value(seen, history, &address, place, row.entity.text(LARGE_PROPERTY), &mut wanted)?;
             }
         }
     }
@@ -82,7 +75,7 @@ pub(crate) fn judge(
                 Some((container, name)) => ItemPlace::Blob(container.to_owned(), name.to_owned()),
                 None => ItemPlace::File(FOLDER.to_owned(), place.clone()),
             };
-            value(seen, history, (&owner, filed.late), place, filed.says.content.get(LARGE_PROPERTY).map(String::as_str), &mut wanted)?;
+            value(seen, history, &owner, place, filed.says.content.get(LARGE_PROPERTY).map(String::as_str), &mut wanted)?;
         }
     }
     compare("derived data is not what the entities say", &found, &wanted)?;
@@ -95,7 +88,7 @@ pub(crate) fn judge(
 fn value(
     seen: &FinalState,
     history: &ArchiveHistory,
-    (owner, late): (&Address, bool),
+    owner: &Address,
     place: ItemPlace,
     says: Option<&str>,
     wanted: &mut Found,
@@ -108,7 +101,7 @@ fn value(
         ItemPlace::Row(..) | ItemPlace::Document(..) => None,
     };
     let Some(content) = content else {
-        return if late { Ok(()) } else { Err(format!("{}{} points to {place}, which does not exist", owner.0, owner.1)) };
+        return Err(format!("{}{} points to {place}, which does not exist", owner.0, owner.1));
     };
     if !says.is_some_and(|says| says.contains(&hex::encode(Sha256::digest(&content)))) {
         return Err(format!("{}{} points to {place}, which is not what it says: {says:?}", owner.0, owner.1));

@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::{EntityJob, Expectation, Ledger};
 use crate::history::History;
 use crate::oracle::escaped;
-use crate::run::GONE_FOR_GOOD;
 use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED};
 use evenkeel::reconcile::Recheck;
 
@@ -47,7 +46,6 @@ impl Ledger {
         let Some(entry) = self.messages.get(&(poison.queue.clone(), poison.message_id.clone())) else { return Ok(()) };
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
-            ("exhausted", Expectation::Job(_)) if poison.error.contains(GONE_FOR_GOOD) && history.leads_nowhere() => true,
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             // A store refused a request of it for good.
@@ -96,7 +94,9 @@ impl Ledger {
         };
         let (Some(key), Some(refused)) = (primary, &self.refused) else { return false };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
-        key == *refused || key.rk.as_str() == copy || history.contested(&key)
+        // Whoever is to have what it holds is noted before anything says so.
+        let rival = matches!(expectation, Expectation::Job(asked) if history.brings_a_rival(asked, refused));
+        key == *refused || key.rk.as_str() == copy || history.contested(&key) || rival
     }
 }
 

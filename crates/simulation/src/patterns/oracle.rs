@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::script::{ExpectedValues, LARGE_PROPERTIES};
 use super::{FORMER_LARGE, LARGE, PatternsShape, SKILLED, SPILLED};
-use crate::history::{History, VERSION, is_continuation};
+use crate::history::{VERSION, is_continuation};
 use crate::items::{
     Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, counted, elsewhere, held, member, members_of,
 };
@@ -25,8 +25,6 @@ pub(crate) struct Excused<'a> {
     pub(crate) expired: BTreeSet<Address>,
     /// What was staged for jobs that lie in the poison queue.
     pub(crate) staged: BTreeSet<&'a str>,
-    /// Which primaries a request wrote when its sender had given it up, and which blobs were dropped meanwhile.
-    pub(crate) history: &'a History,
     /// What the client has said, by version.
     pub(crate) said: &'a BTreeMap<i64, ExpectedValues>,
 }
@@ -190,9 +188,6 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
                     return wrong("points to another's blob");
                 }
                 let Some(blob) = blobs.get(&(within.to_owned(), name.to_owned())) else {
-                    if excused.history.may_lead_nowhere(address, (within, name)) {
-                        continue;
-                    }
                     return wrong("leads nowhere");
                 };
                 let Blob { content, .. } = blob;
