@@ -91,11 +91,11 @@ impl History {
         if !authors.iter().any(|author| author.message == *by) {
             return wrong(format!("which nobody runs there, but {}", for_whom(&authors, ledger)));
         }
-        if before.by.as_ref() != Some(by) && !allows(asked, before) {
-            return wrong(format!("which may not: {asked:?}"));
-        }
         // Of two messages with one job, either may write what the other has.
         let of_another_job = |other: &String| !ledger.same_job(by).contains(&other.as_str());
+        if before.by.as_ref().is_none_or(of_another_job) && !allows(asked, before) {
+            return wrong(format!("which may not: {asked:?}"));
+        }
         let after = |other: &String| of_another_job(other) && ledger.was_enqueued_later(other, by);
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(after) {
             return wrong("which was enqueued before the job that wrote it".to_owned());
