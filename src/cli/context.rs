@@ -78,8 +78,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::reconcile::DEFAULT_MEMORY;
     use crate::settings::{
-        AccountKind, AccountSettings, Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, QueueSettings,
-        RetryPolicy, TraceSettings, WorkerSettings,
+        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval,
+        QueueSettings, RetryPolicy, TraceSettings, WorkerSettings,
     };
     use std::time::Duration;
 
@@ -103,6 +103,7 @@ pub(crate) mod tests {
                 memory: DEFAULT_MEMORY,
             },
             queues,
+            encryption: EncryptionSettings::default(),
             http: HttpSettings {
                 listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
                 token: None,

@@ -7,10 +7,11 @@ use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::retention::RetentionDraft;
 use super::section::Section;
 use super::views::{self, Named, Sinks, TableDraft, ViewDraft};
-use super::{catalog_rules, dated_rules, retention};
+use super::{catalog_rules, dated_rules, encryption, retention};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, ListSizes, TableRef, View};
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::{AccountName, TableName};
+use evenkeel_model::settings::EncryptionSettings;
 
 /// Tables by name, with the account that was named for each, if any.
 #[derive(Default)]
@@ -40,16 +41,19 @@ impl NamedTables {
 }
 
 /// Reads the catalog. With a mistake in it, the result is incomplete and not to be used.
-pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_>) -> Catalog {
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_>, keys: &EncryptionSettings) -> Catalog {
     let declared = views::tables(root, accounts);
     let (views, dated_views) = views::views(root, accounts, sinks);
     let archives = archives::archives(root, accounts);
     let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
     let wide = declared.iter().filter(|table| table.wide).map(|table| tables.place(&table.name)).collect();
+    let encrypted = declared.iter().filter(|table| !table.encrypt.is_empty());
+    let encrypted = encrypted.map(|table| (tables.place(&table.name), table.encrypt.clone())).collect();
     let catalog = Catalog {
         declared: declared.iter().map(|table| tables.place(&table.name)).collect(),
         wide,
+        encrypted,
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
         views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
         dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),
@@ -65,6 +69,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     let names = views.iter().map(|view| &view.name).chain(dated_views.iter().map(|view| &view.name));
     catalog_rules::names_of_their_own(names, &archives);
     catalog_rules::check(&catalog, &declared, &views, &archives);
+    encryption::check(keys, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);
     dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
     catalog

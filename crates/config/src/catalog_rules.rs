@@ -9,9 +9,10 @@ use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::{Crowding, Template, TemplatePart};
 use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::sealing::KEYS;
 
 /// Tables that evenkeel keeps its own records in.
-const RESERVED_TABLES: [&str; 3] = [CLAIMS, MIGRATIONS, "EvenkeelAudits"];
+const RESERVED_TABLES: [&str; 4] = [CLAIMS, MIGRATIONS, "EvenkeelAudits", KEYS];
 
 /// Checks the catalog as a whole.
 pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {

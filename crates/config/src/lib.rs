@@ -26,6 +26,7 @@ mod catalog_rules;
 mod dated_rules;
 mod defaults;
 mod duplicate;
+mod encryption;
 mod finding;
 mod identity;
 mod kinds;

@@ -9,7 +9,7 @@ use super::request::Request;
 use super::section::{ReaderContext, Section};
 use super::source::LayerMap;
 use super::tree::{Effective, Node, Toml, effective};
-use super::{accounts, catalog, queues, sas, settings, sinks};
+use super::{accounts, catalog, encryption, queues, sas, settings, sinks};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::AccountName;
 use evenkeel_model::settings::{HttpSettings, QueueSettings, Settings};
@@ -85,7 +85,8 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));
     let sas = sas::read(&root, &names);
-    let catalog = catalog::read(&root, &names, &sinks);
+    let encryption = encryption::read(&root);
+    let catalog = catalog::read(&root, &names, &sinks, &encryption);
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     warnings.extend(unread);
@@ -95,7 +96,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     sort(&mut warnings);
     match (accounts.zip(sinks), worker, http, migrate, log.zip(traces)) {
         (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
-            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, sas },
+            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, sas, encryption },
             catalog,
             origins: effective(tree),
             warnings,

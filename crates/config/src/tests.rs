@@ -10,6 +10,7 @@ use evenkeel_model::model::{AccountName, TableName, ViewName};
 use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, OpenReads};
 
 mod accidents;
+mod encryption;
 mod identities;
 
 /// A folder with some files.

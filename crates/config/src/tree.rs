@@ -136,8 +136,8 @@ fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
             }
         }
         Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
-            let secret =
-                SECRETS.contains(&name) && ["accounts.", "http.", "sinks.", "traces."].iter().any(|section| path.starts_with(section));
+            let secret = SECRETS.contains(&name)
+                && ["accounts.", "encryption.keys.", "http.", "sinks.", "traces."].iter().any(|section| path.starts_with(section));
             let hidden = match &node.kind {
                 Toml::Text(text) => secret && !super::secret::is_development_storage(text),
                 _ => secret,

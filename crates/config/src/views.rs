@@ -1,8 +1,9 @@
 //! `[views.NAME]`, `[archives.NAME]` and `[tables.NAME]`, each for itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use super::encryption;
 use super::kinds::{self, DeclaredKind, Settle, ViewSection};
 use super::section::{Reported, Section};
 use evenkeel_model::catalog::{Form, OnConflict, RowForm, ViewKind};
@@ -108,6 +109,8 @@ pub(super) struct TableDraft<'a> {
     pub(super) account: Option<AccountName>,
     /// Its entities may lie over several rows.
     pub(super) wide: bool,
+    /// Its encrypted properties.
+    pub(super) encrypt: BTreeSet<String>,
 }
 
 /// Reads the name of an account, where one is named.
@@ -132,9 +135,10 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
     let table = |(name, section): (&str, Section<'a>)| {
         let account = account(&section, accounts, "account");
         let wide = section.truth("wide") == Some(true);
+        let encrypt = encryption::properties(&section);
         section.finish();
         let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
-        Some(TableDraft { name, account: account.ok()?, wide, section })
+        Some(TableDraft { name, account: account.ok()?, wide, encrypt, section })
     };
     root.named("tables").into_iter().filter_map(table).collect()
 }

@@ -7,6 +7,7 @@
 //!     ▲─────── catalog ◀── patterns    views and archives; one file per kind derives its items
 //!     ▲           ▲─────── shared      documents that several primaries share
 //!     ▲─────── ports ◀──── wide        tables, queues, blobs, files and sinks; entities over several rows
+//!                    ◀──── sealing     encrypted properties and their keys
 //! ```
 
 pub mod catalog;
@@ -14,6 +15,7 @@ pub mod model;
 pub mod patterns;
 pub mod planted;
 pub mod ports;
+pub mod sealing;
 pub mod settings;
 pub mod shared;
 pub mod wide;

@@ -84,6 +84,11 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
+    /// Whether the items have the primary's values as they are, where they have any: nothing is computed from them.
+    pub const fn carries_values(&self) -> bool {
+        matches!(self, Self::Copies { .. } | Self::Values(_))
+    }
+
     /// The table of others' rows that properties are set on, and the properties by name.
     pub fn sets(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
         match self {

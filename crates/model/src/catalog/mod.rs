@@ -37,7 +37,9 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{TableName, ViewName, settled};
+use crate::model::item::{Owner, VIEW_PROPERTY};
+use crate::model::job::Primary;
+use crate::model::{Entity, TableName, ViewName, settled};
 
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +50,8 @@ pub struct Catalog {
     pub declared: BTreeSet<TableRef>,
     /// The tables whose entities may lie over several rows (`wide = true`).
     pub wide: BTreeSet<TableRef>,
+    /// The encrypted properties of tables (`encrypt`).
+    pub encrypted: BTreeMap<TableRef, BTreeSet<String>>,
     /// The views of one table each, by name.
     pub views: BTreeMap<ViewName, Arc<View>>,
     /// The views of tables by date, by name; no name is among the others.
@@ -163,6 +167,18 @@ impl Catalog {
     #[must_use]
     pub fn filed(self) -> Self {
         Self { filings: Filing::all(self.archives.values(), &self.views), ..self }
+    }
+
+    /// The entity that the encrypted values of a row are sealed for, with where that lies: its primary where a view or an archive has
+    /// brought it, or itself. `None` where neither is of a table that encrypts.
+    pub fn home_of(&self, table: &TableRef, row: &Entity) -> Option<(&TableRef, Primary)> {
+        let encrypts = |name: &TableName| self.table(name).filter(|table| self.encrypted.contains_key(table));
+        let itself = || encrypts(&table.table).map(|table| (table, Primary { table: table.table.clone(), key: row.key.clone() }));
+        let primary = || {
+            let primary = Owner::source(row)?;
+            encrypts(&primary.table).map(|table| (table, Primary { table: table.table.clone(), key: primary.key }))
+        };
+        if row.get(VIEW_PROPERTY).is_some() { primary() } else { itself().or_else(primary) }
     }
 
     /// The filing whose entities are primaries of this table.

@@ -222,10 +222,18 @@ impl Owner {
         Self::said(metadata.get(VIEW_PROPERTY)?, metadata.get(SOURCE_PROPERTY)?)
     }
 
+    /// The primary that a row names: of a derived row, or of one that was archived or moved.
+    pub fn source(entity: &Entity) -> Option<Primary> {
+        Self::primary(entity.text(SOURCE_PROPERTY)?)
+    }
+
     fn said(view: &str, source: &str) -> Option<Self> {
-        let view = ViewName::new(view).ok()?;
+        Some(Self { primary: Self::primary(source)?, view: ViewName::new(view).ok()? })
+    }
+
+    fn primary(source: &str) -> Option<Primary> {
         let (table, pk, rk): (TableName, String, String) = serde_json::from_str(source).ok()?;
-        Some(Self { primary: Primary { table, key: EntityKey::new(pk, rk).ok()? }, view })
+        Some(Primary { table, key: EntityKey::new(pk, rk).ok()? })
     }
 
     /// Writes the owner on a row.

@@ -13,6 +13,7 @@ pub mod service_clocks;
 pub mod sink;
 pub mod stores;
 pub mod tables;
+pub mod vault;
 
 pub use blobs::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, all_blobs,
@@ -26,3 +27,4 @@ pub use service_clocks::{ClocksApart, ServiceClocks};
 pub use sink::{DocumentWrite, Sink, Written};
 pub use stores::{Account, Stores};
 pub use tables::{Continuation, IfMatch, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};
+pub use vault::{Vault, VaultError};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{BlobStore, FileStore, QueueStore, ServiceClocks, Sink, TableStore};
+use super::{BlobStore, FileStore, QueueStore, ServiceClocks, Sink, TableStore, Vault};
 use crate::model::AccountName;
 
 /// The three services of one storage account.
@@ -25,6 +25,7 @@ pub struct Stores {
     accounts: Arc<BTreeMap<AccountName, Account>>,
     sinks: Arc<BTreeMap<AccountName, Arc<dyn Sink>>>,
     files: Option<Arc<dyn FileStore>>,
+    vault: Option<Arc<dyn Vault>>,
 }
 
 /// An account that the configuration does not name. `config` checks every name, so this is a bug or a
@@ -43,6 +44,11 @@ pub struct UnknownSink(pub AccountName);
 #[error("this program was put together without files")]
 pub struct NoFiles;
 
+/// No key-encryption key is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no key-encryption key is configured here: set the one that [encryption] names, or ask whoever may read encrypted properties")]
+pub struct NoVault;
+
 impl Stores {
     /// All accounts.
     pub fn new(accounts: BTreeMap<AccountName, Account>) -> Self {
@@ -59,6 +65,17 @@ impl Stores {
     #[must_use]
     pub fn with_sinks(self, sinks: BTreeMap<AccountName, Arc<dyn Sink>>) -> Self {
         Self { sinks: Arc::new(sinks), ..self }
+    }
+
+    /// With key-encryption keys beside the accounts.
+    #[must_use]
+    pub fn with_vault(self, vault: Option<Arc<dyn Vault>>) -> Self {
+        Self { vault, ..self }
+    }
+
+    /// The key-encryption keys.
+    pub fn vault(&self) -> Result<&dyn Vault, NoVault> {
+        self.vault.as_deref().ok_or(NoVault)
     }
 
     /// One sink.

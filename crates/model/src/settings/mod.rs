@@ -4,6 +4,7 @@
 //! no text formats, no secrets in `Debug`.
 
 mod backoff;
+mod encryption;
 mod identity;
 mod sas;
 mod secret;
@@ -20,6 +21,7 @@ use url::Url;
 use crate::model::{AccountName, CatalogOwner, QueueName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
+pub use encryption::EncryptionSettings;
 pub use identity::{Application, EntraCredential, Identity};
 pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget};
 pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
@@ -45,6 +47,8 @@ pub struct Settings {
     pub traces: TraceSettings,
     /// `[sas.*]`
     pub sas: Vec<SasGrant>,
+    /// `[encryption]`
+    pub encryption: EncryptionSettings,
 }
 
 /// `[accounts.NAME]`

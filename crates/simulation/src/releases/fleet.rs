@@ -15,7 +15,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::migrations::MigrationError;
 use evenkeel::model::CatalogOwner;
 use evenkeel::rollout::{self, Current, Means, Watch, receive_by};
-use evenkeel::settings::{HttpSettings, LogSettings, MigrateSettings, OpenReads, Settings, TraceSettings};
+use evenkeel::settings::{EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, OpenReads, Settings, TraceSettings};
 use evenkeel::worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
@@ -49,6 +49,7 @@ impl WorkerFleet {
             log: LogSettings { level: "info".to_owned() },
             traces: TraceSettings { endpoint: None, headers: None, sample_percent: 0 },
             sas: Vec::new(),
+            encryption: EncryptionSettings::default(),
         }
     }
 

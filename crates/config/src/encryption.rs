@@ -1,0 +1,170 @@
+//! `[encryption]`, `[encryption.keys.NAME]`, and what may be said of the properties that `[tables.NAME]` says to `encrypt`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use evenkeel_model::catalog::Form;
+use evenkeel_model::model::KeyBytes;
+use evenkeel_model::model::condition::Condition;
+use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
+use evenkeel_model::model::template::Template;
+use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::settings::EncryptionSettings;
+use secrecy::ExposeSecret as _;
+
+use super::archives::{ArchiveDraft, TargetDraft};
+use super::secret::SecretKeys;
+use super::section::Section;
+use super::views::{TableDraft, ViewDraft};
+
+const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
+
+/// Reads the keys. One without its secret is left out: what it has wrapped is not opened here.
+pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
+    if !root.has("encryption") {
+        return EncryptionSettings::default();
+    }
+    let Some(section) = root.section("encryption") else { return EncryptionSettings::default() };
+    let named = section.named("keys");
+    let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
+    let current = section.required("current", "the name of one of [encryption.keys]", |text| {
+        if names.contains(&text) { Ok(text.to_owned()) } else { Err(format!("expected one of [encryption.keys], found {text:?}")) }
+    });
+    let keys: BTreeMap<String, KeyBytes> =
+        named.iter().filter_map(|(name, section)| Some(((*name).to_owned(), key(name, section)?))).collect();
+    section.finish();
+    EncryptionSettings { current, keys }
+}
+
+fn key(name: &str, section: &Section<'_>) -> Option<KeyBytes> {
+    if let Err(error) = ViewName::new(name) {
+        section.error("", error);
+    }
+    let found = KEY.find(section);
+    section.finish();
+    let Some((setting, secret)) = found else {
+        match section.text(KEY.env) {
+            Some(variable) => section.warning(
+                KEY.env,
+                format!(
+                    "the environment variable {variable} is not set: values under data keys that this key has wrapped stay sealed here"
+                ),
+            ),
+            None if !section.has(KEY.file) => {
+                section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64", KEY.env, KEY.file));
+            }
+            None => {}
+        }
+        return None;
+    };
+    let text = secret.expose_secret();
+    let decoded = [BASE64.decode(text).ok(), hex::decode(text).ok()];
+    let bytes = decoded.into_iter().flatten().find_map(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    if bytes.is_none() {
+        section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` draws them, or 64 hexadecimal digits");
+    }
+    bytes.map(KeyBytes)
+}
+
+/// The key `encrypt` of a table.
+pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
+    if !section.has("encrypt") {
+        return BTreeSet::new();
+    }
+    let names = section.each("encrypt", |name| {
+        if name.starts_with(RESERVED_PREFIX) {
+            Err(format!("{name:?} is one of evenkeel's own properties, which are never encrypted"))
+        } else if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
+            Err(format!("the service has to read {name}; expected a property of your own"))
+        } else if !valid_property_name(&name) {
+            Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+        } else {
+            Ok(name)
+        }
+    });
+    names.unwrap_or_default().into_iter().collect()
+}
+
+/// Sealed values are carried as they are, or refused: nothing computes with them.
+pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    for table in tables.iter().filter(|table| !table.encrypt.is_empty()) {
+        if settings.current.is_none() {
+            table.section.error("encrypt", "there is no key to encrypt by; expected [encryption] with the name of the current one");
+        }
+        sources(table, tables, views, archives);
+    }
+    let carried = carried(tables, views, archives);
+    for view in views {
+        let Some(sealed) = carried.get(&view.source) else { continue };
+        if matches!(view.form(), Form::Values(large) if large.spill) {
+            view.section
+                .error("spill", format!("{} has encrypted properties, which stay in their rows; expected one of the two", view.source));
+        }
+        for (key, names) in computed(view) {
+            if let Some(name) = names.into_iter().find(|name| sealed.contains(*name)) {
+                view.section.error(key, format!("{name} is encrypted in the rows of {}: views may copy it whole (a secondary_index, a large_entity), and nothing is computed from it", view.source));
+            }
+        }
+    }
+    for archive in archives {
+        let Some(sealed) = carried.get(&archive.source) else { continue };
+        let computed = match &archive.target {
+            TargetDraft::Table(..) | TargetDraft::File(_) => BTreeSet::new(),
+            TargetDraft::Blob(target) => target.metadata.values().flat_map(Template::properties).collect(),
+            TargetDraft::Log(target) => target.time.iter().map(String::as_str).collect(),
+        };
+        if let Some(name) = computed.into_iter().find(|name| sealed.contains(*name)) {
+            archive.to.error(
+                "",
+                format!("{name} is encrypted in the rows of {}: an archive keeps it, and nothing is computed from it", archive.source),
+            );
+        }
+    }
+}
+
+/// A row that is brought from elsewhere has values sealed for the entity there, and a table that encrypts has its own.
+fn sources(table: &TableDraft<'_>, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    let encrypts =
+        |source: &TableName| *source != table.name && tables.iter().any(|table| table.name == *source && !table.encrypt.is_empty());
+    let copies = views.iter().filter(|view| view.form().carries_values() && view.target() == Some(&table.name)).map(|view| &view.source);
+    let archived = archives.iter().filter(|archive| archive.table() == Some(&table.name)).map(|archive| &archive.source);
+    if let Some(source) = copies.chain(archived).find(|source| encrypts(source)) {
+        table.section.error(
+            "encrypt",
+            format!("rows from {source} lie here, sealed for the entities of that table; expected encrypt in one of the two"),
+        );
+    }
+}
+
+/// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
+fn carried(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> BTreeMap<TableName, BTreeSet<String>> {
+    let declared = tables.iter().filter(|table| !table.encrypt.is_empty());
+    let mut carried: BTreeMap<TableName, BTreeSet<String>> = declared.map(|table| (table.name.clone(), table.encrypt.clone())).collect();
+    loop {
+        let before = carried.values().map(BTreeSet::len).sum::<usize>();
+        for view in views {
+            let (Form::Copies { rows, select }, Some(sealed)) = (view.form(), carried.get(&view.source)) else { continue };
+            let copied = sealed.iter().filter(|name| select.is_none_or(|select| select.contains(name)));
+            let copied: BTreeSet<String> = copied.cloned().collect();
+            carried.entry(rows.target.tables.clone()).or_default().extend(copied);
+        }
+        for archive in archives {
+            if let (Some(target), Some(sealed)) = (archive.table(), carried.get(&archive.source).cloned()) {
+                carried.entry(target.clone()).or_default().extend(sealed);
+            }
+        }
+        if carried.values().map(BTreeSet::len).sum::<usize>() == before {
+            return carried;
+        }
+    }
+}
+
+/// The properties that a view computes something from, by the keys that name them.
+fn computed<'v>(view: &'v ViewDraft<'_>) -> Vec<(&'static str, BTreeSet<&'v str>)> {
+    let when = view.when.as_ref().map(Condition::properties).unwrap_or_default();
+    let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
+    let keys = keys.map(|(key, template)| (key, template.properties().into_iter().collect()));
+    let own = if view.form().carries_values() { BTreeSet::new() } else { view.kind.kind().properties() };
+    keys.chain([("when", when), ("kind", own)]).collect()
+}

@@ -1,0 +1,99 @@
+//! `[encryption]`, and what may be declared of encrypted properties.
+
+use super::*;
+use evenkeel_model::model::{AccountName, TableName};
+
+const KEYS: &str =
+    "[encryption]\ncurrent = \"k2\"\n[encryption.keys.k1]\nkey_env = \"FIRST\"\n[encryption.keys.k2]\nkey_env = \"SECOND\"\n";
+const TABLE: &str = "[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\n";
+/// 32 bytes, in both forms that are read.
+const BASE64: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+fn with_keys(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, crate::ConfigErrors> {
+    load(&with_environment(request(folder(&[("default.toml", &format!("{KEYS}{text}"))]).path()), environment))
+}
+
+fn wrong(text: &str) -> Vec<String> {
+    let error = with_keys(text, &[("FIRST", HEX), ("SECOND", BASE64)]).unwrap_err();
+    error.errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn keys_are_read_in_both_forms_and_never_printed() {
+    let loaded = with_keys(TABLE, &[("FIRST", HEX), ("SECOND", BASE64)]).unwrap();
+    let encryption = &loaded.settings.encryption;
+    assert_eq!((encryption.current.as_deref(), encryption.missing()), (Some("k2"), None));
+    assert_eq!(encryption.keys["k1"], encryption.keys["k2"]);
+    assert_eq!(encryption.keys["k1"].0[31], 31);
+    let staff = loaded.catalog.table(&TableName::new("staff").unwrap()).unwrap();
+    assert_eq!(loaded.catalog.encrypted[staff].iter().collect::<Vec<_>>(), ["Salary", "Ssn"]);
+    let inline = load_text(&format!("[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = {BASE64:?}\n")).unwrap();
+    let everything = format!("{loaded:?} {inline:?} {} {}", show_text(&inline), show_json(&inline));
+    assert!(!everything.contains(BASE64) && !everything.contains("0, 1, 2"), "{everything}");
+    assert!(inline.warnings.iter().any(|warning| warning.to_string().contains("a secret in a configuration file")));
+}
+
+#[test]
+fn a_key_without_its_secret_is_a_warning_and_a_broken_one_a_mistake() {
+    let loaded = with_keys(TABLE, &[("FIRST", HEX)]).unwrap();
+    assert_eq!(loaded.settings.encryption.missing(), Some("k2"));
+    assert!(loaded.warnings.iter().any(|warning| warning.to_string().contains("SECOND is not set")), "{:?}", loaded.warnings);
+    let error = with_keys(TABLE, &[("FIRST", HEX), ("SECOND", "c2hvcnQ=")]).unwrap_err().to_string();
+    assert!(error.contains("encryption.keys.k2.key_env: expected 32 bytes in Base64"), "{error}");
+    for (text, expected) in [
+        (KEYS.replace("current = \"k2\"", "current = \"k3\""), "encryption.current: expected one of [encryption.keys], found \"k3\""),
+        (KEYS.replace("current = \"k2\"\n", ""), "encryption.current: missing"),
+        (KEYS.replace("key_env = \"SECOND\"", ""), "encryption.keys.k2.key_env: missing; expected key_env or key_file"),
+        (TABLE.to_owned(), "tables.Staff.encrypt: there is no key to encrypt by; expected [encryption]"),
+    ] {
+        let found = mistakes(&text);
+        assert!(found.iter().any(|found| found.contains(expected)), "{expected}: {found:#?}");
+    }
+}
+
+#[test]
+fn what_would_compute_with_a_sealed_value_is_refused_where_it_stands() {
+    let index = |more: &str| {
+        format!(
+            "{TABLE}[views.v]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"Copies\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"c_{{RowKey}}\"\n{more}"
+        )
+    };
+    assert!(with_keys(&index("select = [\"Ssn\", \"Name\"]\n"), &[]).is_ok(), "copies carry it as it is");
+    let log = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"append_blob\", container = \"logs\", time = \"Salary\" }\n";
+    let list = "[views.l]\nkind = \"index_entity\"\nstore = \"table\"\nsource = \"Staff\"\ntable = \"Lists\"\npartition_key = \"p\"\nrow_key = \"{PartitionKey}\"\nmember = [\"{PartitionKey}\", \"{RowKey}\", \"{Ssn}\"]\nproperty = \"Of\"\n";
+    let chained = "[views.w]\nkind = \"secondary_index\"\nsource = \"Copies\"\ntable = \"Again\"\npartition_key = \"{Ssn}\"\nrow_key = \"{RowKey}\"\n";
+    let archived = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"table\", table = \"Former\" }\n[views.f]\nkind = \"secondary_index\"\nsource = \"Former\"\ntable = \"FormerCopies\"\npartition_key = \"p\"\nrow_key = \"{Salary|pad:8}_{RowKey}\"\n";
+    for (text, place) in [
+        (index("when = \"Salary > 3\"\n"), "views.v.when"),
+        (index("").replace("c_{RowKey}", "{Ssn|hash:16}_{RowKey}"), "views.v.row_key"),
+        (format!("{TABLE}{log}"), "archives.a.to"),
+        (format!("{TABLE}{list}"), "views.l.kind"),
+        (index(chained), "views.w.partition_key"),
+        (format!("{TABLE}{archived}"), "views.f.row_key"),
+    ] {
+        let found = wrong(&text);
+        assert!(found.iter().any(|found| found.contains(place) && found.contains("is encrypted in the rows of")), "{place}: {found:#?}");
+    }
+}
+
+#[test]
+fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() {
+    for name in ["PartitionKey", "ek_job", "Timestamp", "no name"] {
+        let found = wrong(&format!("[tables.Staff]\nencrypt = [{name:?}]\n"));
+        assert!(found.iter().any(|found| found.contains("tables.Staff.encrypt")), "{name}: {found:#?}");
+    }
+    let archive = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"table\", table = \"Former\" }\n[tables.Former]\nencrypt = [\"Ssn\"]\n";
+    assert!(wrong(&format!("{TABLE}{archive}"))[0].contains("rows from Staff lie here"));
+    let spilling =
+        "[views.s]\nkind = \"large_entity\"\nsource = \"Staff\"\ncontainer = \"values\"\nspill = true\nproperties = [\"Note\"]\n";
+    let found = wrong(&format!("{TABLE}{spilling}"));
+    assert!(found.iter().any(|found| found.contains("views.s.spill")), "{found:#?}");
+    let found = wrong(
+        "[views.v]\nkind = \"secondary_index\"\nsource = \"evenkeelkeys\"\ntable = \"Copies\"\npartition_key = \"a\"\nrow_key = \"{RowKey}\"\n",
+    );
+    assert!(found.iter().any(|found| found.contains("holds evenkeel's own records")), "{found:#?}");
+    let staff = TableName::new("Staff").unwrap();
+    let loaded = with_keys(TABLE, &[]).unwrap();
+    assert_eq!(loaded.catalog.tables[&staff].account, AccountName::main());
+}

@@ -1,0 +1,170 @@
+//! Data keys: one for each entity, wrapped, in a table of their own.
+//!
+//! Copies, lists, archives and logs carry sealed values and no key. So a key-encryption key is exchanged by wrapping data keys anew, and
+//! no value is written for it; and without its data key nothing that was ever sealed for an entity is read again, wherever it lies.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::json;
+
+use super::format::DataKey;
+use crate::model::job::Primary;
+use crate::model::settled::footprint_key;
+use crate::model::{EdmValue, Entity, Row, TableName};
+use crate::ports::vault::{Vault, VaultError, WrappedKey};
+use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore};
+
+/// The table of data keys, in the account of the entities.
+pub const KEYS: &str = "EvenkeelKeys";
+const OWNER: &str = "Owner";
+const KEY: &str = "WrappedKey";
+const KEY_ID: &str = "KeyId";
+
+/// Why there is no data key.
+#[derive(Debug, thiserror::Error)]
+pub enum DataKeyError {
+    /// The table of data keys.
+    #[error("the table {KEYS}")]
+    Store(#[from] StoreError),
+    /// The key-encryption key.
+    #[error("the data key of {owner}")]
+    Vault {
+        /// The entity, as the row names it.
+        owner: String,
+        /// Why.
+        #[source]
+        source: VaultError,
+    },
+    /// A row that no worker wrote.
+    #[error("the row of {owner} in {KEYS} is not as a worker wrote it")]
+    Malformed {
+        /// The entity.
+        owner: String,
+    },
+}
+
+/// The data keys of one account.
+#[derive(Clone, Copy)]
+pub struct DataKeys<'a> {
+    /// Its tables.
+    pub tables: &'a dyn TableStore,
+    /// Wraps and unwraps them.
+    pub vault: &'a dyn Vault,
+}
+
+/// The table of data keys.
+pub fn table() -> TableName {
+    #[expect(clippy::expect_used, reason = "a constant that a test checks")]
+    TableName::new(KEYS).expect("a valid table name")
+}
+
+/// The entity that a data key belongs to, as text: authenticated with the key.
+fn owner(home: &Primary) -> String {
+    json!([home.table.as_str().to_ascii_lowercase(), home.key.pk, home.key.rk]).to_string()
+}
+
+/// An entity with its table in lower case: a table has one name in any case.
+fn folded(home: &Primary) -> Primary {
+    let table = TableName::new(home.table.as_str().to_ascii_lowercase()).unwrap_or_else(|_| home.table.clone());
+    Primary { table, key: home.key.clone() }
+}
+
+impl DataKeys<'_> {
+    /// The data key of an entity; `None` where it has none. One request.
+    pub async fn find(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
+        let row = match self.tables.get(&table(), &footprint_key(&folded(home)), None).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => None,
+            row => row?,
+        };
+        let Some(row) = row else { return Ok(None) };
+        let owner = owner(home);
+        // Another row in its place has another owner, which is authenticated.
+        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
+        let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
+        key.map(|key| Some(DataKey::new(key))).map_err(|source| DataKeyError::Vault { owner, source })
+    }
+
+    /// The data key of an entity, drawn where it has none. One request, two for a new one.
+    pub async fn find_or_draw(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
+        if let Some(key) = self.find(home).await? {
+            return Ok(key);
+        }
+        let owner = owner(home);
+        let drawn = self.vault.generate(owner.as_bytes()).await;
+        let (key, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.clone(), source })?;
+        let row = Entity::new(footprint_key(&folded(home)));
+        let insert = TableOperation::Insert(written(row, &wrapped).with(OWNER, owner.as_str()));
+        match self.insert(&insert).await {
+            Ok(()) => Ok(DataKey::new(key)),
+            // Another run was faster, or this request was and its answer is lost.
+            Err(error) if error.may_have_lost() => self.find(home).await?.ok_or(DataKeyError::Store(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn insert(&self, operation: &TableOperation) -> Result<(), StoreError> {
+        match self.tables.apply(&table(), operation).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
+                self.tables.create_table(&table()).await?;
+                self.tables.apply(&table(), operation).await.map(drop)
+            }
+            applied => applied.map(drop),
+        }
+    }
+
+    /// Deletes the data key of an entity; whether it had one.
+    pub async fn erase(&self, home: &Primary) -> Result<bool, DataKeyError> {
+        let key = footprint_key(&folded(home));
+        match self.tables.apply(&table(), &TableOperation::Delete(key, IfMatch::Any)).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Wraps the data key in a row by the current key-encryption key, where another one has wrapped it; whether it did. A row that was
+    /// written or deleted meanwhile is left to the next time.
+    pub async fn rewrap(&self, row: &Row) -> Result<bool, DataKeyError> {
+        let owner = row.entity.text(OWNER).unwrap_or_default().to_owned();
+        let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
+        if wrapped.key_id == self.vault.current() {
+            return Ok(false);
+        }
+        let failed = |source| DataKeyError::Vault { owner: owner.clone(), source };
+        let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await.map_err(failed)?;
+        let again = self.vault.wrap(&key, owner.as_bytes()).await.map_err(failed)?;
+        let entity = written(row.entity.clone(), &again);
+        match self.tables.apply(&table(), &TableOperation::Replace(entity, IfMatch::Matches(row.etag.clone()))).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.may_have_lost() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn written(row: Entity, wrapped: &WrappedKey) -> Entity {
+    row.with(KEY, BASE64.encode(&wrapped.bytes)).with(KEY_ID, wrapped.key_id.as_str())
+}
+
+fn wrapped(row: &Entity) -> Option<WrappedKey> {
+    Some(WrappedKey { key_id: row.text(KEY_ID)?.to_owned(), bytes: BASE64.decode(row.text(KEY)?).ok()? })
+}
+
+/// The name of the key-encryption key that wraps a row's data key.
+pub fn key_id(row: &Row) -> Option<&str> {
+    row.entity.get(KEY_ID).and_then(EdmValue::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::EntityKey;
+
+    #[test]
+    fn an_entity_has_one_data_key_however_its_table_is_spelled() {
+        let home = |table: &str| Primary { table: TableName::new(table).unwrap(), key: EntityKey::new("Sales", "7").unwrap() };
+        assert_eq!(table().as_str(), KEYS);
+        assert_eq!(owner(&home("Employees")), r#"["employees","Sales","7"]"#);
+        assert_eq!(folded(&home("EMPLOYEES")), folded(&home("Employees")));
+    }
+}
