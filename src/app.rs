@@ -161,6 +161,7 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Poison(args) => cli::poison::poison(args, context, out).await,
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
         Command::Sas(args) => cli::sas::sas(args, context, |grant, expires| stores::issue(&context.settings, grant, expires), out),
+        Command::Keys(args) => cli::keys::keys(args, context, out).await,
         Command::Plan(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
             cli::plan::plan(args, context, &engine, out).await

@@ -43,6 +43,11 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: L
     // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nothing
     // reads it, and nothing would keep its memory bounded.
     let metrics = if args.no_http { None } else { Some(ops::install()?) };
+    if let Some(key) = loaded.settings.encryption.missing().filter(|_| !loaded.catalog.encrypted.is_empty()) {
+        let problem =
+            format!("[encryption.keys.{key}] is the current key, and its secret is not set here: no table that encrypts could be written");
+        return Err(UsageError::new(problem).into());
+    }
     let parts = AppParts::open(loaded, log)?;
     let shutdown = CancellationToken::new();
     let condition = Arc::new(ProgramState::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));

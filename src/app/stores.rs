@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas};
+use crate::adapters::azure::{self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas, vault};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
@@ -134,7 +134,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         sinks.insert(name, decorated.sink);
     }
     Ok(OpenedStores {
-        stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)),
+        stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,
         retries,

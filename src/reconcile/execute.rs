@@ -25,6 +25,9 @@ pub trait Execute: Send + Sync {
 
     /// Deletes this version of a list that is done. Doing so twice is harmless.
     async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure>;
+
+    /// A message's body with the encrypted properties of its entities sealed, for a queue that people read; `None` where it has none.
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 
 /// One piece of work.

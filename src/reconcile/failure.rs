@@ -8,8 +8,8 @@ use crate::ports::{ErrorClass, Missing, Service, StoreError};
 /// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
 pub(super) const ROUNDS: u32 = 5;
 
-/// Delay before work is tried again after its table, container or queue was found missing.
-const GONE: Duration = Duration::from_secs(10);
+/// Delay before work is tried again after its table, container, queue or key-encryption key was found missing.
+pub(super) const GONE: Duration = Duration::from_secs(10);
 
 /// Maps a storage error that the protocol has no answer to.
 pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {

@@ -60,6 +60,10 @@ impl Execute for Engine {
     async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
         self.forget_list(list, version).await
     }
+
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.sealed_body(body).await
+    }
 }
 
 impl Engine {

@@ -28,6 +28,7 @@ mod delete;
 mod document;
 mod doubt;
 mod drop_table;
+mod encryption;
 mod engine;
 mod execute;
 mod failure;

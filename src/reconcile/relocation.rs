@@ -263,7 +263,14 @@ impl<'e> Relocation<'e> {
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
         // What others say to it under its old key is none of its own; an archive keeps it as it was.
-        let source = if matches!(self.kept, Kept::Moved(_)) { shared::unclaimed(row.entity.clone()) } else { row.entity.clone() };
+        let source = match &self.kept {
+            Kept::Moved(target) => {
+                let to = (target.pass.scope.source, &self.to);
+                let unclaimed = shared::unclaimed(row.entity.clone());
+                self.engine.sealed_anew((self.source.pass.scope.source, &row.entity), to, unclaimed).await?
+            }
+            Kept::Row(_) | Kept::Document(_) | Kept::Log(_) => row.entity.clone(),
+        };
         let mut entity = Entity { key: self.to.clone(), properties: large::travelling(&source) }
             .with(SOURCE_PROPERTY, source_text(&self.source.pass.scope.primary))
             .with(SOURCE_ETAG, row.etag.as_str());

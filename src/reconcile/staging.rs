@@ -30,6 +30,7 @@ pub(super) struct Staging<'e> {
     account: &'e TableRef,
     container: ContainerName,
     put: &'e Put,
+    /// The job with its entity, read and sealed.
     entity: Option<Put>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
@@ -69,32 +70,43 @@ impl<'e> Staging<'e> {
         self.put
     }
 
-    /// The job with its entity, wherever that is.
+    /// The job with its entity, wherever that is, and encrypted properties sealed.
     pub(super) async fn put(&mut self) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
-        let Some(staged) = &self.put.staged_entity else { return Ok(Ok(Cow::Borrowed(self.put))) };
+        let sent = self.put;
         if self.entity.is_none() {
-            let version = match self.version(staged).await? {
-                Ok(version) => version,
-                Err(gone) => return Ok(Err(gone)),
+            self.entity = match &sent.staged_entity {
+                None => self.engine.sealed_put(sent).await?,
+                Some(staged) => match self.staged_put(staged).await? {
+                    Ok(put) => Some(self.engine.sealed_put(&put).await?.unwrap_or(put)),
+                    Err(gone) => return Ok(Err(gone)),
+                },
             };
-            let (name, bytes) = (staged.name.clone(), version.length);
-            if bytes > limits::STAGED_ENTITY_BYTES {
-                return Err(permanent(self.reading(staged), StagedError::TooLarge { name, bytes }));
-            }
-            self.memory = Some(self.engine.memory.take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES).await);
-            let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
-            let content = content.map_err(|error| storage(self.reading(staged), error))?;
-            self.check_hash(staged, &crate::model::large::hash(&content))?;
-            let json = job::staged_object(&content)
-                .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
-            drop(content);
-            let entity = job::put_entity(json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
-            if entity.key != self.put.entity.key {
-                return Err(permanent(self.reading(staged), StagedError::Key { name }));
-            }
-            self.entity = Some(Put { entity, ..self.put.clone() });
         }
         Ok(Ok(self.entity.as_ref().map_or(Cow::Borrowed(self.put), Cow::Borrowed)))
+    }
+
+    /// The job with the entity that was staged for it.
+    async fn staged_put(&mut self, staged: &StagedBlob) -> Result<Result<Put, Gone>, Failure> {
+        let version = match self.version(staged).await? {
+            Ok(version) => version,
+            Err(gone) => return Ok(Err(gone)),
+        };
+        let (name, bytes) = (staged.name.clone(), version.length);
+        if bytes > limits::STAGED_ENTITY_BYTES {
+            return Err(permanent(self.reading(staged), StagedError::TooLarge { name, bytes }));
+        }
+        self.memory = Some(self.engine.memory.take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES).await);
+        let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
+        let content = content.map_err(|error| storage(self.reading(staged), error))?;
+        self.check_hash(staged, &crate::model::large::hash(&content))?;
+        let json = job::staged_object(&content)
+            .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
+        drop(content);
+        let entity = job::put_entity(json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;
+        if entity.key != self.put.entity.key {
+            return Err(permanent(self.reading(staged), StagedError::Key { name }));
+        }
+        Ok(Ok(Put { entity, ..self.put.clone() }))
     }
 
     /// The large values that were staged, by property, with their hashes.

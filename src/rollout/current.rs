@@ -221,6 +221,10 @@ impl Execute for Current {
     async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
         self.engine().forget(list, version).await
     }
+
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.engine().seal_body(body).await
+    }
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub(crate) async fn settle(
             }
             let put = async {
                 give_up(engine, source, delivered, examined, verdict).await
-                    && put_poison(engine, source, delivered, examined, verdict).await.is_ok()
+                    && put_poison(engine, source, delivered, examined, verdict).await
             };
             // A lease that ended with its message cannot be held any more, and no other receiver can get the message.
             let put = if engine.now() >= lease.deadline() { LeaseOutcome::Finished(put.await) } else { lease.hold(put).await };
@@ -254,14 +254,8 @@ async fn give_up_one(
     may_go
 }
 
-/// Puts the poison message, a few times where the store is at fault.
-async fn put_poison(
-    engine: &Core,
-    source: &Intake,
-    delivered: &Message,
-    examined: &Examined,
-    verdict: &PoisonVerdict,
-) -> Result<(), StoreError> {
+/// Puts the poison message, a few times where the store is at fault. Whether it is there.
+async fn put_poison(engine: &Core, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     let text = match &delivered.text {
         MessageText::Readable(text) => text,
         MessageText::Unreadable { raw, .. } => raw,
@@ -288,7 +282,7 @@ pub(crate) async fn put_poison_of(
     let digits = hex::encode(Sha256::digest(&body));
     let mut message = poison_message(engine, source, delivered, examined, verdict, body);
     message.message_id = format!("{}-{}", message.message_id, digits.get(..16).unwrap_or_default());
-    let put = put_poison_message(engine, source, message).await.is_ok();
+    let put = put_poison_message(engine, source, message).await;
     if put {
         count::poisoned(source, verdict.reason);
     }
@@ -321,9 +315,20 @@ fn poison_message(
     }
 }
 
-async fn put_poison_message(engine: &Core, source: &Intake, message: PoisonMessage) -> Result<(), StoreError> {
+async fn put_poison_message(engine: &Core, source: &Intake, mut message: PoisonMessage) -> bool {
     if planted(Bug::PoisonLost) {
-        return Ok(());
+        return true;
+    }
+    match engine.execute.seal_body(message.body.as_deref().unwrap_or_default()).await {
+        Ok(None) => {}
+        Ok(sealed) => message.body = sealed,
+        Err(failure) => {
+            tracing::warn!(
+                queue = %source.poison, message_id = message.message_id, error = failure.chain(),
+                "the poison message was not sealed: the message is released"
+            );
+            return false;
+        }
     }
     let put = || async {
         poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone())
@@ -332,10 +337,11 @@ async fn put_poison_message(engine: &Core, source: &Intake, message: PoisonMessa
     };
     let again = |error: StoreError, _| count::retry("put_message", error.class.name());
     let waits = RETRIES.waits(|| engine.chance.unit()).at_most(POISON_TRIES - 1);
-    retry_notify(waits, put, again).await.inspect_err(|error| {
+    let put = retry_notify(waits, put, again).await.inspect_err(|error| {
         tracing::warn!(
             queue = %source.poison, message_id = message.message_id, error = %cause::chain(error),
             "the poison message could not be put: the message is released"
         );
-    })
+    });
+    put.is_ok()
 }

@@ -11,6 +11,7 @@
 mod contenders;
 mod dated;
 mod documents;
+mod encryption;
 mod footprints;
 mod large;
 mod lists;

@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use evenkeel::adapters::azure::vault::LocalVault;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::catalog::Catalog;
+use evenkeel::model::KeyBytes;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
+use evenkeel::ports::vault::Vault;
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, Work, footprint};
 use evenkeel::settings::{Backoff, RetryPolicy};
@@ -291,6 +294,11 @@ fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
+/// The key-encryption key of every laboratory.
+pub(crate) fn vault() -> Arc<dyn Vault> {
+    Arc::new(LocalVault::new("k1", [("k1".to_owned(), KeyBytes([7; 32]))]))
+}
+
 /// The account with the decorators that it has in the program, or without.
 fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
     let Some(grouping) = decorators else { return sim.account() };
@@ -302,6 +310,7 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
 fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, decorators: Option<Grouping>) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
     let stores = Stores::new([(AccountName::main(), account(sim, clock, decorators))].into()).with_files(sim.files()).with_sinks(sinks);
+    let stores = stores.with_vault(Some(vault()));
     let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
     Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
 }

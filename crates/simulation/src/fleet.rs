@@ -385,6 +385,10 @@ impl Execute for Watched {
     async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
         self.inner.forget(list, version).await
     }
+
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.inner.seal_body(body).await
+    }
 }
 
 impl Watched {

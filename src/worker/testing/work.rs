@@ -147,6 +147,10 @@ impl Execute for Scripted {
         *self.forgotten.lock().unwrap() += 1;
         Ok(())
     }
+
+    async fn seal_body(&self, _: &str) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a script's answer")]

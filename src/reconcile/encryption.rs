@@ -1,0 +1,155 @@
+//! Encrypted properties: sealed before a job writes them, sealed anew where an entity gets another key.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::engine::Engine;
+use super::execute::{Failure, FailureClass};
+use super::failure::{GONE, permanent, storage};
+use crate::catalog::TableRef;
+use crate::model::job::{Primary, Put, decode_object};
+use crate::model::large::Pointer;
+use crate::model::{EdmValue, Entity, EntityKey, TableName, limits};
+use crate::ports::vault::VaultError;
+use crate::sealing::{DataKey, DataKeyError, DataKeys, SealedPlace, is_sealed, plain_entities, seal_entity};
+
+/// Why a value is not sealed, or not sealed anew.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum SealError {
+    #[error("{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client")]
+    Staged { property: String, table: TableName },
+    #[error("\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order")]
+    Ordered { property: String, table: TableName },
+    #[error(
+        "{property:?} has {characters} characters once it is sealed; a property takes at most 32,768 (64 KiB): keep it in a blob by a large_entity view, or shorten it"
+    )]
+    TooLong { property: String, characters: usize },
+    #[error("{property:?} is encrypted in {from}, and the rows of {to} would not be: expected encrypt = [{property:?}] in [tables.{to}]")]
+    Uncovered { property: String, from: TableName, to: TableName },
+    #[error("{property:?} is sealed and lies in a blob: it is not sealed anew, so its entity cannot take another key")]
+    InBlob { property: String },
+    #[error("{0} has sealed values and no data key: its key was erased, or the values belong to another entity")]
+    Erased(Primary),
+}
+
+impl Engine {
+    /// The encrypted properties of a table.
+    fn encrypted(&self, table: &TableRef) -> Option<&BTreeSet<String>> {
+        self.catalog.encrypted.get(table)
+    }
+
+    fn data_keys(&self, table: &TableRef) -> Result<DataKeys<'_>, Failure> {
+        let vault = self.stores.vault().map_err(|error| permanent("finding the key-encryption keys", error))?;
+        Ok(DataKeys { tables: self.account(table)?.tables.as_ref(), vault })
+    }
+
+    /// The job with its encrypted properties sealed; `None` where it has none.
+    pub(super) async fn sealed_put(&self, put: &Put) -> Result<Option<Put>, Failure> {
+        let table = self.table(&put.table)?;
+        let Some(encrypted) = self.encrypted(table) else { return Ok(None) };
+        let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
+        let refused = |error| Err(permanent(format!("putting {home}"), error));
+        if let Some(property) = put.staged_values.keys().find(|property| encrypted.contains(*property)) {
+            return refused(SealError::Staged { property: property.clone(), table: home.table.clone() });
+        }
+        if let Some(property) = put.condition.newer_by.as_ref().filter(|property| encrypted.contains(*property)) {
+            return refused(SealError::Ordered { property: property.clone(), table: home.table.clone() });
+        }
+        let Some(entity) = self.with_encrypted(table, &home, &put.entity).await? else { return Ok(None) };
+        Ok(Some(Put { entity, ..put.clone() }))
+    }
+
+    /// An entity with its encrypted properties sealed; `None` where it has none.
+    async fn with_encrypted(&self, table: &TableRef, home: &Primary, entity: &Entity) -> Result<Option<Entity>, Failure> {
+        let marked = self.encrypted(table).into_iter().flatten().filter(|property| entity.properties.contains_key(*property));
+        let marked: Vec<&String> = marked.collect();
+        if marked.is_empty() {
+            return Ok(None);
+        }
+        let step = || format!("encrypting properties of {home}");
+        let key = self.data_keys(table)?.find_or_draw(home).await.map_err(|error| failed(step(), error))?;
+        let mut entity = entity.clone();
+        seal_entity(&key, home, marked.iter().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
+        let spacious = self.catalog.large_values_of(table).map(|(_, large)| &large.properties);
+        for property in marked.into_iter().filter(|property| spacious.is_none_or(|large| !large.contains(*property))) {
+            let characters = entity.text(property).unwrap_or_default().len();
+            if characters > limits::STRING_UTF16_UNITS {
+                return Err(permanent(step(), SealError::TooLong { property: property.clone(), characters }));
+            }
+        }
+        Ok(Some(entity))
+    }
+
+    /// A row that takes another key, with its sealed values opened for what it was and sealed for what it becomes.
+    pub(super) async fn sealed_anew(
+        &self,
+        (source, from): (&TableRef, &Entity),
+        (target, to): (&TableRef, &EntityKey),
+        entity: Entity,
+    ) -> Result<Entity, Failure> {
+        let opened = self.opened((source, from), target, entity).await?;
+        let home = Primary { table: target.table.clone(), key: to.clone() };
+        Ok(self.with_encrypted(target, &home, &opened).await?.unwrap_or(opened))
+    }
+
+    async fn opened(&self, (source, from): (&TableRef, &Entity), target: &TableRef, mut entity: Entity) -> Result<Entity, Failure> {
+        let Some((table, home)) = self.catalog.home_of(source, from) else { return Ok(entity) };
+        let marked = self.encrypted(table).into_iter().flatten();
+        let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
+        let sealed: Vec<&String> =
+            marked.filter(|property| entity.get(property).is_some_and(|value| is_sealed(value) || in_blob(value))).collect();
+        let refused = |error| permanent(format!("moving {home}"), error);
+        for property in &sealed {
+            if entity.get(property).is_some_and(in_blob) {
+                return Err(refused(SealError::InBlob { property: (*property).clone() }));
+            }
+            if self.encrypted(target).is_none_or(|encrypted| !encrypted.contains(*property)) {
+                let (from, to) = (home.table.clone(), target.table.clone());
+                return Err(refused(SealError::Uncovered { property: (*property).clone(), from, to }));
+            }
+        }
+        if sealed.is_empty() {
+            return Ok(entity);
+        }
+        let key = self.data_key(table, &home).await?;
+        for property in sealed {
+            if let Some(value) = entity.properties.get_mut(property) {
+                let opened = key.open(SealedPlace { home: &home, property }, value.as_str().unwrap_or_default());
+                *value = opened.map_err(|error| permanent(format!("moving {home}"), error))?;
+            }
+        }
+        Ok(entity)
+    }
+
+    async fn data_key(&self, table: &TableRef, home: &Primary) -> Result<DataKey, Failure> {
+        let step = || format!("finding the data key of {home}");
+        let key = self.data_keys(table)?.find(home).await.map_err(|error| failed(step(), error))?;
+        key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
+    }
+
+    /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it. `None` where it has
+    /// none, and where it is no job.
+    pub(super) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        let Ok(mut object) = decode_object(body) else { return Ok(None) };
+        let plain = plain_entities(&object, &self.catalog);
+        for entity in &plain {
+            let key = self.data_keys(&entity.table)?.find_or_draw(&entity.home).await;
+            let step = || format!("encrypting the body of a message about {}", entity.home);
+            entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
+        }
+        Ok((!plain.is_empty()).then(|| Value::Object(object).to_string()))
+    }
+}
+
+/// How a job ends whose data key is not to be had.
+fn failed(step: String, error: DataKeyError) -> Failure {
+    match error {
+        DataKeyError::Store(error) => storage(step, error),
+        // One configuration is missing it for every job alike: it must not poison a backlog.
+        DataKeyError::Vault { source: VaultError::UnknownKey { .. }, .. } => {
+            Failure::new(FailureClass::Withheld { retry_after: Some(GONE) }, step, error)
+        }
+        DataKeyError::Vault { .. } | DataKeyError::Malformed { .. } => permanent(step, error),
+    }
+}

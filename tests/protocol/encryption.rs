@@ -1,0 +1,253 @@
+//! Encrypted properties under every disturbance: no plain value is ever written, and each one opens where it belongs, and nowhere else.
+
+use std::collections::BTreeSet;
+
+use evenkeel::catalog::Catalog;
+use evenkeel::model::job::Primary;
+use evenkeel::model::{ContainerName, EdmValue, EntityKey, Job, QueueName, Row};
+use evenkeel::ports::{MessageText, Query, TableOperation, all_blobs, all_tables};
+use evenkeel::reconcile::{Execute as _, FailureClass, Outcome};
+use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace, table as keys_table};
+use evenkeel_simulation::company::{self, BLOB_ARCHIVE, CONTAINER, LOG_ARCHIVE};
+use serde_json::{Value, json};
+
+use crate::oracle;
+use crate::sweep::Sweep;
+use crate::world::{Lab, SMALL, job, table, vault};
+
+/// In every plain value, and nowhere else.
+const CANARY: &str = "canary";
+
+fn catalog() -> Catalog {
+    let mut catalog = company::catalog(SMALL);
+    let employees = catalog.tables[&table("Employees")].clone();
+    catalog.encrypted.insert(employees, BTreeSet::from(["Phone".to_owned(), "Salary".to_owned(), "Ssn".to_owned()]));
+    catalog
+}
+
+fn lab() -> Lab {
+    Lab::with(SMALL, catalog())
+}
+
+fn put(rk: &str, ssn: &str, mode: &str) -> Value {
+    let entity = json!({
+        "PartitionKey": "Sales", "RowKey": rk, "FirstName": "Ada", "LastName": "King", "Email": format!("{rk}@contoso.com"),
+        "Ssn": format!("{CANARY} {ssn}"), "Salary": 75_000
+    });
+    json!({"op": "put", "table": "Employees", "entity": entity, "mode": mode})
+}
+
+fn on(archive: &str, op: &str) -> Job {
+    job(&json!({"op": op, "archive": archive, "pk": "Sales", "rk": "1"}))
+}
+
+fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
+    Primary { table: table(table_name), key: EntityKey::new(pk, rk).unwrap() }
+}
+
+/// The value that is sealed in a row, as that of an entity.
+async fn opened(lab: &Lab, row: &Row, home: &Primary, property: &str) -> EdmValue {
+    let vault = vault();
+    let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
+    let key = keys.find(home).await.unwrap().expect("a data key");
+    key.open(SealedPlace { home, property }, row.entity.text(property).expect("a sealed value")).unwrap()
+}
+
+/// Everything that is stored, as text.
+async fn stored(lab: &Lab) -> String {
+    let mut all = String::new();
+    for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {
+        all.extend([format!("{:?}", lab.account.tables.query(&table, &Query::default()).await.unwrap().rows)]);
+    }
+    let container = ContainerName::new(CONTAINER).unwrap();
+    for blob in all_blobs(lab.account.blobs.as_ref(), &container, "").await.unwrap() {
+        let content = lab.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
+        all.extend([format!("{} {}", blob.name, String::from_utf8_lossy(&content))]);
+    }
+    for queue in ["jobs", "jobs-recheck"] {
+        let queue = QueueName::new(queue).unwrap();
+        for message in lab.account.queues.peek(&queue, 32).await.unwrap() {
+            let (MessageText::Readable(text) | MessageText::Unreadable { raw: text, .. }) = message.text;
+            all += &text;
+        }
+    }
+    all
+}
+
+/// Jobs in turn, of which the last is disturbed.
+type Story = (&'static str, fn() -> Vec<Job>);
+
+const STORIES: [Story; 6] = [
+    ("put", || vec![job(&put("1", "a", "replace"))]),
+    ("put again", || vec![job(&put("1", "a", "replace")), job(&put("1", "b", "replace"))]),
+    ("merge", || vec![job(&put("1", "a", "replace")), job(&put("1", "b", "merge"))]),
+    ("move", || {
+        let away = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "7"});
+        vec![job(&put("1", "a", "replace")), job(&away)]
+    }),
+    ("archive", || vec![job(&put("1", "a", "replace")), on("former", "archive")]),
+    ("restore", || vec![job(&put("1", "a", "replace")), on("former", "archive"), on("former", "restore")]),
+];
+
+#[tokio::test]
+async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity_is() {
+    let mut runs = 0;
+    for (name, jobs) in STORIES {
+        let mut before = jobs();
+        let last = before.pop().unwrap();
+        let prepared = async || {
+            let lab = lab();
+            for job in &before {
+                lab.work(job).await.unwrap();
+            }
+            lab
+        };
+        let mut sweep = Sweep::over(prepared().await.operations_of(&last).await);
+        while let Some(case) = sweep.next() {
+            let what = format!("{name}, {case}");
+            let lab = prepared().await;
+            case.arm(&lab.faults);
+            lab.deliver_until_done(&last).await;
+            sweep.seen(&lab);
+            lab.faults.calm();
+            lab.finish().await;
+            oracle::check(&lab, &what).await;
+            let (at, home) = match name {
+                "move" => (primary("Employees", "Ops", "7"), primary("Employees", "Ops", "7")),
+                "archive" => (primary("FormerEmployees", "Sales", "1"), primary("Employees", "Sales", "1")),
+                _ => (primary("Employees", "Sales", "1"), primary("Employees", "Sales", "1")),
+            };
+            let row = lab.read(at.table.as_str(), at.key.pk.as_str(), at.key.rk.as_str()).await.expect(&what);
+            let ssn = if before.len() == 1 && ["put again", "merge"].contains(&name) { "b" } else { "a" };
+            assert_eq!(opened(&lab, &row, &home, "Ssn").await, EdmValue::from(format!("{CANARY} {ssn}").as_str()), "{what}");
+            assert_eq!(opened(&lab, &row, &home, "Salary").await, EdmValue::from(75_000), "{what}");
+            assert!(!stored(&lab).await.contains(CANARY), "{what}");
+        }
+        runs += sweep.runs().0;
+    }
+    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+}
+
+#[tokio::test]
+async fn copies_documents_and_lines_have_the_sealed_value_of_their_primary() {
+    let lab = lab();
+    lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
+    let ssn = lab.read("Employees", "Sales", "1").await.unwrap().entity.text("Ssn").unwrap().to_owned();
+    assert!(ssn.starts_with(PREFIX));
+    lab.work(&on(BLOB_ARCHIVE, "archive")).await.unwrap();
+    lab.finish().await;
+    assert_eq!(lab.document("1").await.unwrap().text("Ssn"), Some(ssn.as_str()));
+    lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
+    let again = lab.read("Employees", "Sales", "1").await.unwrap();
+    assert_eq!(again.entity.text("Ssn"), Some(ssn.as_str()), "one value in one place is one text");
+    lab.work(&on(LOG_ARCHIVE, "archive")).await.unwrap();
+    lab.finish().await;
+    assert_eq!(lab.lines().await[0]["Ssn"], ssn.as_str());
+    assert!(!stored(&lab).await.contains(CANARY));
+}
+
+async fn refused(lab: &Lab, job: &Job) -> String {
+    let before = stored(lab).await;
+    let failure = lab.work(job).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::Permanent, "{}", failure.chain());
+    assert_eq!(stored(lab).await, before, "something was written");
+    failure.chain()
+}
+
+#[tokio::test]
+async fn a_value_of_another_entity_or_one_that_was_cut_off_is_refused_and_nothing_is_overwritten() {
+    let lab = lab();
+    for rk in ["1", "2"] {
+        lab.work(&job(&put(rk, rk, "replace"))).await.unwrap();
+    }
+    let own = lab.read("Employees", "Sales", "1").await.unwrap().entity.text("Ssn").unwrap().to_owned();
+    let other = lab.read("Employees", "Sales", "2").await.unwrap().entity.text("Ssn").unwrap().to_owned();
+    let cut = own[..own.len() - 3].to_owned();
+    for (property, value) in [("Ssn", other.as_str()), ("Phone", &own), ("Ssn", &cut), ("Ssn", "ek1."), ("Ssn", "ek1.§")] {
+        let mut forged = put("1", "1", "merge");
+        forged["entity"][property] = json!(value);
+        let problem = refused(&lab, &job(&forged)).await;
+        assert!(problem.contains(&format!("{property:?} of Employees(\"Sales\", \"1\")")), "{problem}");
+    }
+    // Its own may be sent again as it is.
+    let mut same = put("1", "1", "merge");
+    same["entity"]["Ssn"] = json!(own);
+    lab.work(&job(&same)).await.unwrap();
+    assert_eq!(lab.read("Employees", "Sales", "1").await.unwrap().entity.text("Ssn"), Some(own.as_str()));
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_sealed_is_refused_with_the_reason() {
+    let lab = lab();
+    lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
+    let mut staged = put("1", "a", "merge");
+    staged["entity"].as_object_mut().unwrap().remove("Ssn");
+    staged["blobs"] = json!({"Ssn": {"blob": "evenkeel-staging/a"}});
+    assert!(refused(&lab, &job(&staged)).await.contains("a staged blob is not"));
+    let mut newer = put("1", "a", "merge");
+    newer["newer_by"] = json!("Salary");
+    assert!(refused(&lab, &job(&newer)).await.contains("sealed values have no order"));
+    let mut long = put("1", "a", "merge");
+    long["entity"]["Phone"] = json!("1".repeat(30_000));
+    assert!(refused(&lab, &job(&long)).await.contains("characters once it is sealed"));
+    let away = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_table": "FormerEmployees", "to_pk": "Sales", "to_rk": "1"});
+    assert!(refused(&lab, &job(&away)).await.contains("expected encrypt"));
+}
+
+#[tokio::test]
+async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_nothing() {
+    let lab = lab();
+    let (home, away) = (
+        primary("Employees", "Sales", "1"),
+        json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_rk": "9", "to_pk": "Sales"}),
+    );
+    lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
+    let row = lab.account.tables.query(&keys_table(), &Query::default()).await.unwrap().rows.remove(0).entity;
+    for (damaged, problem) in
+        [(row.clone().with("WrappedKey", "AAAA"), "does not unwrap"), (row.clone().with("WrappedKey", 7), "not as a worker wrote it")]
+    {
+        lab.account.tables.apply(&keys_table(), &TableOperation::InsertOrReplace(damaged)).await.unwrap();
+        assert!(refused(&lab, &job(&put("1", "b", "replace"))).await.contains(problem));
+        assert!(refused(&lab, &job(&away)).await.contains(problem));
+    }
+    // One configuration without a key is none of a job's: its message waits.
+    lab.account.tables.apply(&keys_table(), &TableOperation::InsertOrReplace(row.with("KeyId", "lost"))).await.unwrap();
+    let failure = lab.work(&job(&put("1", "b", "replace"))).await.unwrap_err();
+    assert!(matches!(failure.class, FailureClass::Withheld { .. }), "{}", failure.chain());
+    assert!(failure.chain().contains("[encryption.keys.lost]"), "{}", failure.chain());
+    let vault = vault();
+    let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
+    assert!(keys.erase(&home).await.unwrap() && !keys.erase(&home).await.unwrap());
+    assert!(refused(&lab, &job(&away)).await.contains("its key was erased"));
+}
+
+#[tokio::test]
+async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more() {
+    let plain = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}});
+    let (with, without) = (lab(), Lab::with(SMALL, company::catalog(SMALL)));
+    let both = [with.operations_of(&job(&plain)).await, without.operations_of(&job(&plain)).await];
+    assert_eq!(both[0], both[1]);
+    let Ok(Outcome::Done(_)) = with.work(&job(&put("2", "a", "replace"))).await else { panic!("not done") };
+    let mut again = put("2", "b", "replace");
+    let (sealed, plain) = (with.operations_of(&job(&again)).await, {
+        again["entity"]["RowKey"] = json!("2");
+        without.work(&job(&put("2", "a", "replace"))).await.unwrap();
+        without.operations_of(&job(&again)).await
+    });
+    assert_eq!(sealed, plain + 1, "the data key is read, once");
+}
+
+#[tokio::test]
+async fn bodies_for_people_are_sealed_whatever_else_is_wrong_with_them() {
+    let lab = lab();
+    let mut body = put("1", "a", "no mode");
+    body["entity"]["Phone"] = json!("ek1.forged");
+    let sealed = lab.engine.seal_body(&body.to_string()).await.unwrap().expect("it has plain values");
+    assert!(!sealed.contains(CANARY) && sealed.contains("ek1.forged") && sealed.contains("no mode"), "{sealed}");
+    let batch =
+        json!({"op": "put", "table": "EMPLOYEES", "entities": [body["entity"], {"PartitionKey": "Sales", "RowKey": "2", "Ssn": CANARY}]});
+    assert!(!lab.engine.seal_body(&batch.to_string()).await.unwrap().unwrap().contains(CANARY));
+    for other in [json!({"op": "sync", "table": "Employees", "pk": "a", "rk": "b"}).to_string(), "no job".to_owned(), sealed] {
+        assert_eq!(lab.engine.seal_body(&other).await.unwrap(), None);
+    }
+}
