@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::{
-    audit, backfill, completions, config, demo, docs, find, get, logs, lookup, migrate, plan, poison, run, sas, schema, submit, wait,
+    audit, backfill, completions, config, demo, docs, find, get, keys, logs, lookup, migrate, plan, poison, run, sas, schema, submit, wait,
 };
 use crate::model::Key;
 
@@ -85,6 +85,8 @@ pub enum Command {
     Migrate(migrate::MigrateArgs),
     /// Sign a shared access signature for an application
     Sas(sas::SasArgs),
+    /// Count, rewrap and erase the data keys of encrypted properties
+    Keys(keys::KeysArgs),
     /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
     /// Print the JSON Schema of a job

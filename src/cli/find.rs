@@ -5,7 +5,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::exit::misused;
-use super::row::RowJson;
+use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, args, help};
 use crate::client::{Found, Whereabouts};
 use crate::model::{EntityKey, Key, ViewName};
@@ -25,6 +25,9 @@ pub struct FindArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
+    /// Open encrypted properties, where this configuration has the key-encryption keys
+    #[arg(long)]
+    pub decrypt: bool,
 }
 
 /// An entity, and where it is.
@@ -41,10 +44,17 @@ pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyho
     let Some(Found { row, at }) = context.client().find(archive, &key).await.map_err(misused)? else {
         bail!("there is no entity {key}, neither in the archive {archive} nor in its source");
     };
+    let mut row = row;
+    if args.decrypt {
+        context.client().open_found(archive, at, &mut row).await.map_err(misused)?;
+    }
     let found = match at {
         Whereabouts::Source => "source",
         Whereabouts::Archive => "archive",
     };
     out.value(&FoundEntity { found, entity: RowJson::of(&row) })?;
+    if args.decrypt {
+        tell_sealed(std::slice::from_ref(&row), out)?;
+    }
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
 use super::exit::misused;
-use super::row::RowJson;
+use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, args, help};
 use crate::catalog::TableRef;
 use crate::model::{EntityKey, Key};
@@ -32,7 +32,8 @@ pub struct GetArgs {
     /// The RowKey
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
-    /// Replace properties that point to a blob by the blob's content, and join the pieces of lists and the rows of wide entities
+    /// Replace properties that point to a blob by the blob's content, open encrypted ones where this configuration has their
+    /// key-encryption keys, and join the pieces of lists and the rows of wide entities
     #[arg(long)]
     pub resolve: bool,
     /// Write the value of this property alone, as it is, to --out: also one that is too large for memory
@@ -58,6 +59,9 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
     };
     let Some(row) = row else { bail!(absent(&table, &key)) };
     out.value(&RowJson::of(&row))?;
+    if args.resolve {
+        tell_sealed(std::slice::from_ref(&row), out)?;
+    }
     Ok(Exit::Done)
 }
 

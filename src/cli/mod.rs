@@ -21,6 +21,7 @@ pub mod exit;
 pub mod find;
 pub mod get;
 mod help;
+pub mod keys;
 pub mod logs;
 pub mod lookup;
 pub mod migrate;

@@ -1,9 +1,13 @@
 //! A row as every command prints it.
 
+use std::collections::BTreeSet;
+
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
+use super::Output;
 use crate::model::{Row, odata};
+use crate::sealing::is_sealed;
 
 /// Fields of every row, in the order in which people look for them; its properties follow in the order of their names.
 const FIRST: [&str; 4] = ["odata.etag", "PartitionKey", "RowKey", "Timestamp"];
@@ -15,6 +19,17 @@ impl RowJson {
     pub(super) fn of(row: &Row) -> Self {
         Self(odata::encode_row(row))
     }
+}
+
+/// Says which values stayed sealed.
+pub(super) fn tell_sealed(rows: &[Row], out: &mut Output) -> std::io::Result<()> {
+    let sealed = rows.iter().flat_map(|row| &row.entity.properties).filter(|(_, value)| is_sealed(value));
+    let names: BTreeSet<&str> = sealed.map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    out.complain(format_args!("sealed: {}; this configuration has no key-encryption key for it ([encryption.keys])", names.join(", ")))
 }
 
 impl Serialize for RowJson {

@@ -26,6 +26,7 @@ mod crashes;
 mod demonstration;
 mod draining;
 mod elsewhere;
+mod encryption;
 mod everything;
 mod forms;
 mod indexing;

@@ -7,7 +7,7 @@ use evenkeel_azure::files::SharedFiles;
 use evenkeel_azure::search::{self, SearchError};
 use evenkeel_azure::settings::SettingsError;
 use evenkeel_azure::system::SystemChance;
-use evenkeel_azure::{AzureAccount, retry};
+use evenkeel_azure::{AzureAccount, retry, vault};
 use evenkeel_config::{ConfigErrors, Request};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::{Account, Chance, Stores};
@@ -68,7 +68,7 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
         let sink = search::connect(sink.into()).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
         sinks.insert(name, sink);
     }
-    let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles));
+    let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption));
     Ok(Client::new(stores, Arc::new(loaded.catalog), settings.queues))
 }
 

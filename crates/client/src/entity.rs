@@ -3,6 +3,7 @@
 use super::resolve::{self, joined, rejoined, resolve};
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{Shelf, TableRef};
+use evenkeel_model::model::entity::RESERVED_PREFIX;
 use evenkeel_model::model::large::Pointer;
 use evenkeel_model::model::{AccountName, ContainerName, EdmValue, EntityKey, Row, TableName};
 use evenkeel_model::wide::{self, ReadError};
@@ -18,7 +19,8 @@ pub struct Whole {
 
 impl Client {
     /// One entity of a known table, resolved: the rows of a wide one joined, properties that have left its row put
-    /// back, the content of blobs in the place of properties that point there, the pieces of a list put together.
+    /// back, the content of blobs in the place of properties that point there, encrypted properties opened where
+    /// the key-encryption keys are here, the pieces of a list put together.
     /// `None` where it does not exist.
     ///
     /// One request, and one more for an entity of several rows, and for each blob.
@@ -41,6 +43,7 @@ impl Client {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
         row.entity = rejoined(self, &table.account, row.entity).await?;
         resolve(self, &table.account, &mut row).await?;
+        self.open(table, std::slice::from_mut(&mut row)).await?;
         row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
         Ok(Some(row))
     }
@@ -59,6 +62,13 @@ impl Client {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
         if row.entity.get(property).is_none() {
             row.entity = rejoined(self, &table.account, row.entity).await?;
+        }
+        let encrypts = |home: &TableRef| self.catalog.encrypted.get(home).is_some_and(|encrypted| encrypted.contains(property));
+        if self.catalog.home_of(table, &row.entity).is_some_and(|(home, _)| encrypts(home)) {
+            // A sealed value is opened as a whole.
+            row.entity.properties.retain(|name, _| name == property || name.starts_with(RESERVED_PREFIX));
+            resolve(self, &table.account, &mut row).await?;
+            self.open(table, std::slice::from_mut(&mut row)).await?;
         }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
             return resolve::read(self, &table.account, property, &pointer, |part, _| take(part)).await.map(Some);

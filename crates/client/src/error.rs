@@ -6,6 +6,8 @@ use evenkeel_model::patterns::lookup::{LookupError, TermError};
 use evenkeel_model::ports::StoreError;
 use evenkeel_model::wide::ReadError;
 
+use crate::encryption::EncryptionError;
+
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -42,6 +44,15 @@ pub enum ClientError {
         #[source]
         source: Box<ReadError>,
     },
+    /// Encrypted properties could not be sealed or opened.
+    #[error("{doing}")]
+    Encryption {
+        /// The entity.
+        doing: String,
+        /// Why.
+        #[source]
+        source: Box<EncryptionError>,
+    },
     /// The value read could not be written on.
     #[error("writing what was read")]
     Output(#[source] std::io::Error),
@@ -55,7 +66,7 @@ impl ClientError {
     pub const fn is_misuse(&self) -> bool {
         match self {
             Self::Job(_) | Self::Unknown(_) | Self::Term(_) | Self::Lookup(_) | Self::Continuation(_) => true,
-            Self::Store { .. } | Self::Read { .. } | Self::Output(_) | Self::Broken(_) => false,
+            Self::Store { .. } | Self::Read { .. } | Self::Encryption { .. } | Self::Output(_) | Self::Broken(_) => false,
         }
     }
 

@@ -4,7 +4,7 @@
 //! moment the entity is in one of the two, or in both. A look in the source, then in the archive, then in the source
 //! once more therefore finds it, in whichever direction it moved meanwhile. (Unless it went both ways between two of the looks.)
 
-use super::{Client, ClientError, Whole};
+use super::{Client, ClientError, OpenedRows, Whole};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::model::document::{self, DocumentPath};
 use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
@@ -66,6 +66,16 @@ impl Client {
         }
         let back = self.in_source(&archive.source, key).await?;
         Ok(back.map(|row| Found { row, at: Whereabouts::Source }))
+    }
+
+    /// Opens the encrypted properties of an entity that was found, as [`open`](Client::open) does.
+    pub async fn open_found(&self, archive: &ViewName, at: Whereabouts, row: &mut Row) -> Result<OpenedRows, ClientError> {
+        let archive = self.archive(archive)?;
+        let table = match at {
+            Whereabouts::Source => &archive.source,
+            Whereabouts::Archive => archive.target.table().unwrap_or(&archive.source),
+        };
+        self.open(table, std::slice::from_mut(row)).await
     }
 
     async fn in_source(&self, source: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {

@@ -49,6 +49,7 @@
 //! ```
 
 mod connect;
+mod encryption;
 mod entity;
 mod error;
 mod find;
@@ -71,6 +72,7 @@ pub use evenkeel_config as config;
 pub use evenkeel_model::{catalog, model, ports};
 
 pub use connect::{ConnectError, connect};
+pub use encryption::{EncryptionError, OpenedRows};
 pub use entity::Whole;
 pub use error::ClientError;
 pub use find::{Found, Whereabouts};

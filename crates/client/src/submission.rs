@@ -79,10 +79,13 @@ impl Client {
         prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
     }
 
-    /// Sends a checked job.
+    /// Sends a checked job: with its encrypted properties sealed, where the key-encryption keys are here, and to be sealed by the worker
+    /// otherwise.
     pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
         let queues = &self.account(&job.account)?.queues;
-        let sent = queues.put(&job.queue, &job.text, Duration::ZERO, Ttl::Never).await;
+        let sealed = self.sealed_text(job).await?;
+        let text = sealed.as_ref().unwrap_or(&job.text);
+        let sent = queues.put(&job.queue, text, Duration::ZERO, Ttl::Never).await;
         let sent = sent.map_err(ClientError::store(format!("sending the job to the queue {}", job.queue)))?;
         let (queue, message_id, op, id) = (job.queue.clone(), sent.id, job.op, job.id.clone());
         Ok(Sent { queue, message_id, op, id, unknown_fields: job.unknown_fields })
@@ -165,7 +168,7 @@ pub(super) fn check_item(list: &ListedBatch, item: Value, catalog: &Catalog) -> 
 }
 
 /// The message that carries a job.
-fn packed(json: &str) -> Result<String, String> {
+pub(super) fn packed(json: &str) -> Result<String, String> {
     body::pack(json).ok_or_else(|| {
         format!(
             "the job has {} bytes, and a message carries {} (48 KiB), compressed to that at most, and expanded {} (1 MiB): stage what is large in a blob, or send it in parts, by merges",

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::args::LookupArgs;
 use super::print;
 use crate::cli::exit::misused;
-use crate::cli::row::RowJson;
+use crate::cli::row::{RowJson, tell_sealed};
 use crate::cli::{Context, Exit, Format, Output, UsageError};
 use crate::client::{Client, ClientError, Lookup, LookupResult};
 use crate::model::{Row, ViewName};
@@ -27,8 +27,14 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
     if args.entities {
         lookup = lookup.entities();
     }
+    if args.decrypt {
+        lookup = lookup.decrypted();
+    }
     let LookupResult { rows, class, requests, continuation } = lookup.run().await.map_err(failed)?;
     LookupSummary { query_class: class, requests, rows: rows.len(), continuation }.print(&rows, out)?;
+    if args.decrypt {
+        tell_sealed(&rows, out)?;
+    }
     Ok(Exit::Done)
 }
 

@@ -38,6 +38,9 @@ pub struct LookupArgs {
     /// Go on where an earlier lookup with the same terms ended
     #[arg(long = "continue", value_name = "TOKEN")]
     pub token: Option<String>,
+    /// Open encrypted properties, where this configuration has the key-encryption keys
+    #[arg(long)]
+    pub decrypt: bool,
     /// Print the primaries that the copies belong to
     #[arg(long)]
     pub entities: bool,

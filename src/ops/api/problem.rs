@@ -72,7 +72,9 @@ impl From<ClientError> for Problem {
         match &error {
             ClientError::Store { doing, source } => Self::store(doing, source),
             ClientError::Read { .. } => Self::not_yet(cause::chain(&error)),
-            ClientError::Broken(_) | ClientError::Output(_) => Self { status: StatusCode::BAD_GATEWAY, error: error.to_string() },
+            ClientError::Broken(_) | ClientError::Output(_) | ClientError::Encryption { .. } => {
+                Self { status: StatusCode::BAD_GATEWAY, error: error.to_string() }
+            }
             ClientError::Unknown(_) => Self::unknown(error.to_string()),
             ClientError::Job(_) | ClientError::Term(_) | ClientError::Lookup(_) | ClientError::Continuation(_) => {
                 Self::unusable(error.to_string())

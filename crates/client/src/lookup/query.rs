@@ -19,6 +19,7 @@ pub struct Lookup<'c> {
     pub(super) select: Vec<String>,
     pub(super) after: Option<String>,
     pub(super) entities: bool,
+    pub(super) decrypted: bool,
     pub(super) condition: Option<Condition>,
     pub(super) scan: bool,
 }
@@ -86,7 +87,19 @@ impl<'c> Lookup<'c> {
     fn of(client: &'c Client, subject: LookupSubject, terms: &[impl AsRef<str>]) -> Result<Self, ClientError> {
         let terms = terms.iter().map(|term| term.as_ref().parse()).collect::<Result<_, _>>()?;
         let (select, top) = (Vec::new(), TOP);
-        Ok(Self { client, subject, table: None, terms, top, select, after: None, entities: false, condition: None, scan: false })
+        Ok(Self {
+            client,
+            subject,
+            table: None,
+            terms,
+            top,
+            select,
+            after: None,
+            entities: false,
+            decrypted: false,
+            condition: None,
+            scan: false,
+        })
     }
 
     /// Most rows; 1,000 where nothing is said. Of lists these are members, of groups that are followed to their entities the entities.
@@ -129,6 +142,13 @@ impl<'c> Lookup<'c> {
     #[must_use]
     pub const fn scan(mut self) -> Self {
         self.scan = true;
+        self
+    }
+
+    /// Opens encrypted properties, where the key-encryption keys are here: one more request for each primary that has any.
+    #[must_use]
+    pub const fn decrypted(mut self) -> Self {
+        self.decrypted = true;
         self
     }
 

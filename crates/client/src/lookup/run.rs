@@ -25,6 +25,7 @@ impl Lookup<'_> {
     /// Asks.
     pub async fn run(&self) -> Result<LookupResult, ClientError> {
         let catalog = self.client.catalog();
+        self.refuse_encrypted()?;
         let mut found = match &self.subject {
             LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
             LookupSubject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
@@ -35,6 +36,11 @@ impl Lookup<'_> {
                 }
             },
         };
+        if self.decrypted
+            && let Some(table) = self.lies_in()?
+        {
+            found.requests += self.client.open(&table, &mut found.rows).await?.requests;
+        }
         // Without evenkeel's own properties, where certain ones were asked for.
         if !self.select.is_empty() {
             for row in &mut found.rows {
@@ -217,6 +223,38 @@ impl Lookup<'_> {
             found.requests += requests;
         }
         Ok(found)
+    }
+
+    /// The table of the rows that are found, or that documents were rows of; nothing of members and documents of others.
+    fn lies_in(&self) -> Result<Option<TableRef>, ClientError> {
+        let name = match &self.subject {
+            LookupSubject::Table(table) => return self.client.table(table).cloned().map(Some),
+            LookupSubject::View(name) => name,
+        };
+        Ok(match (self.view(name)?, self.client.catalog().archives.get(name)) {
+            (Some(view), _) if self.entities => Some(view.source.clone()),
+            (Some(view), _) => view.rows().map(|rows| rows.target.clone()),
+            (None, Some(archive)) => Some(archive.target.table().unwrap_or(&archive.source).clone()),
+            (None, None) => None,
+        })
+    }
+
+    /// Sealed values satisfy no condition.
+    fn refuse_encrypted(&self) -> Result<(), ClientError> {
+        let Some(condition) = &self.condition else { return Ok(()) };
+        let catalog = self.client.catalog();
+        let source = match &self.subject {
+            LookupSubject::Table(table) => Some(self.client.table(table)?.clone()),
+            LookupSubject::View(name) => {
+                let of_a_view = self.view(name)?.map(|view| view.source.clone());
+                of_a_view.or_else(|| catalog.archives.get(name).map(|archive| archive.source.clone()))
+            }
+        };
+        let encrypted = source.as_ref().and_then(|source| catalog.encrypted.get(source));
+        match encrypted.and_then(|encrypted| condition.properties().into_iter().find(|property| encrypted.contains(*property))) {
+            Some(property) => Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values satisfy no condition"))),
+            None => Ok(()),
+        }
     }
 
     fn refuse_condition(&self, name: &ViewName) -> Result<(), ClientError> {

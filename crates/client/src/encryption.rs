@@ -1,0 +1,128 @@
+//! Encrypted properties: sealed before a job is sent, opened after a row is read, where the key-encryption keys are here.
+
+use std::collections::BTreeSet;
+
+use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
+use serde_json::Value;
+
+use super::submission::packed;
+use super::{Client, ClientError, Prepared};
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::model::Row;
+use evenkeel_model::model::job::{self, Primary};
+use evenkeel_model::ports::vault::VaultError;
+use evenkeel_model::sealing::{DataKey, DataKeyError, DataKeys, SealedPlace, UnsealError, is_sealed, plain_entities};
+
+/// Data keys read at once.
+const PARALLEL: usize = 16;
+
+/// What became of the sealed values of rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenedRows {
+    /// The properties that stay sealed in some rows: no key-encryption key for them is here.
+    pub sealed: BTreeSet<String>,
+    /// Storage requests that it took.
+    pub requests: u64,
+}
+
+/// Why sealed values are not opened, or plain ones not sealed.
+#[derive(Debug, thiserror::Error)]
+pub enum EncryptionError {
+    /// The data key is not to be had.
+    #[error(transparent)]
+    Key(#[from] DataKeyError),
+    /// A value is not opened by its entity's data key.
+    #[error(transparent)]
+    Open(#[from] UnsealError),
+    /// The entity has no data key.
+    #[error("{0} has sealed values and no data key: its key was erased, or the values belong to another entity")]
+    Erased(Primary),
+}
+
+impl Client {
+    /// Opens the encrypted properties of rows, each as its own or as its primary's, wherever views and archives have brought it. One
+    /// request for each primary. Values stay sealed, as texts that begin with `ek1.`, where this configuration has no key-encryption
+    /// key for them.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Encryption`] where a value was changed or belongs elsewhere, and where its data key was erased.
+    ///
+    /// ```
+    /// # use evenkeel_client::{Client, ClientError, catalog::TableRef, model::Row};
+    /// # async fn example(client: &Client, table: &TableRef, mut rows: Vec<Row>) -> Result<(), ClientError> {
+    /// let opened = client.open(table, &mut rows).await?;
+    /// assert!(opened.sealed.is_empty(), "no key for {:?}", opened.sealed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn open(&self, table: &TableRef, rows: &mut [Row]) -> Result<OpenedRows, ClientError> {
+        if self.catalog.encrypted.is_empty() {
+            return Ok(OpenedRows::default());
+        }
+        let opened = iter(rows.iter_mut()).map(|row| self.open_row(table, row)).buffered(PARALLEL);
+        let add = |all: OpenedRows, one: OpenedRows| async move {
+            Ok(OpenedRows { sealed: all.sealed.into_iter().chain(one.sealed).collect(), requests: all.requests + one.requests })
+        };
+        opened.try_fold(OpenedRows::default(), add).await
+    }
+
+    async fn open_row(&self, table: &TableRef, row: &mut Row) -> Result<OpenedRows, ClientError> {
+        let Some((source, home)) = self.catalog.home_of(table, &row.entity) else { return Ok(OpenedRows::default()) };
+        let encrypted = self.catalog.encrypted.get(source).into_iter().flatten();
+        let sealed: Vec<&String> = encrypted.filter(|property| row.entity.get(property).is_some_and(is_sealed)).collect();
+        if sealed.is_empty() {
+            return Ok(OpenedRows::default());
+        }
+        let Some(key) = self.key_to_open(source, &home).await? else {
+            return Ok(OpenedRows { sealed: sealed.into_iter().cloned().collect(), requests: 1 });
+        };
+        for property in sealed {
+            if let Some(value) = row.entity.properties.get_mut(property) {
+                let opened = key.open(SealedPlace { home: &home, property }, value.as_str().unwrap_or_default());
+                *value = opened.map_err(|error| failed(&home, error.into()))?;
+            }
+        }
+        Ok(OpenedRows { requests: 1, ..OpenedRows::default() })
+    }
+
+    /// The data key that opens values of an entity; `None` where no key-encryption key for it is here.
+    async fn key_to_open(&self, table: &TableRef, home: &Primary) -> Result<Option<DataKey>, ClientError> {
+        let Some(keys) = self.data_keys(table)? else { return Ok(None) };
+        match keys.find(home).await {
+            Ok(Some(key)) => Ok(Some(key)),
+            Ok(None) => Err(failed(home, EncryptionError::Erased(home.clone()))),
+            Err(DataKeyError::Vault { source: VaultError::UnknownKey { .. }, .. }) => Ok(None),
+            Err(error) => Err(failed(home, error.into())),
+        }
+    }
+
+    fn data_keys(&self, table: &TableRef) -> Result<Option<DataKeys<'_>>, ClientError> {
+        let tables = self.account(&table.account)?.tables.as_ref();
+        Ok(self.stores.vault().ok().map(|vault| DataKeys { tables, vault }))
+    }
+
+    /// The text of a job with its encrypted properties sealed; `None` where nothing is to be sealed, or no key for it is here: then the
+    /// worker seals.
+    pub(super) async fn sealed_text(&self, job: &Prepared) -> Result<Option<String>, ClientError> {
+        if self.catalog.encrypted.is_empty() {
+            return Ok(None);
+        }
+        let Ok(mut message) = job::decode_object(&job.text) else { return Ok(None) };
+        let plain = plain_entities(&message, &self.catalog);
+        for entity in &plain {
+            let Some(keys) = self.data_keys(&entity.table)? else { return Ok(None) };
+            match keys.find_or_draw(&entity.home).await {
+                Ok(key) => entity.seal(&key, &mut message),
+                Err(DataKeyError::Vault { source: VaultError::UnknownKey { .. }, .. }) => return Ok(None),
+                Err(error) => return Err(failed(&entity.home, error.into())),
+            }
+        }
+        let sealed = (!plain.is_empty()).then(|| packed(&Value::Object(message).to_string()));
+        sealed.transpose().map_err(ClientError::Job)
+    }
+}
+
+fn failed(home: &Primary, source: EncryptionError) -> ClientError {
+    ClientError::Encryption { doing: format!("encrypted properties of {home}"), source: Box::new(source) }
+}

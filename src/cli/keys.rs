@@ -1,0 +1,212 @@
+//! `evenkeel keys`
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+use futures::stream::{StreamExt as _, iter};
+use serde::Serialize;
+
+use super::progress::Progress;
+use super::{Context, Exit, Format, Output, UsageError, args, help};
+use crate::catalog::TableRef;
+use crate::model::job::Primary;
+use crate::model::{AccountName, EntityKey, Key, Row, cause};
+use crate::ports::{Account, ErrorClass, Missing, Query};
+use crate::sealing::{self, DataKeyError, DataKeys, KEYS};
+use crate::telemetry::AUDIT;
+
+/// Data keys wrapped at once.
+const PARALLEL: usize = 16;
+
+/// Arguments of `keys`.
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// The action.
+    #[command(subcommand)]
+    pub action: KeysAction,
+}
+
+/// What to do with the data keys.
+#[derive(Debug, Subcommand)]
+pub enum KeysAction {
+    /// Count the data keys by the key-encryption key that wraps them
+    #[command(after_help = help::after(&[
+        ("evenkeel keys list", "of every account: how many data keys each key-encryption key has wrapped"),
+        ("evenkeel keys list --json", "for scripts"),
+    ]))]
+    List,
+    /// Wrap every data key by the current key-encryption key
+    ///
+    /// No entity is written: values stay sealed under their data keys. It may be interrupted and begun again at any time, beside
+    /// running workers. A key-encryption key that wraps nothing any more may be removed from the configuration.
+    #[command(after_help = help::after(&[
+        ("evenkeel keys rewrap", "after [encryption] names another key as the current one, and every worker runs with it"),
+    ]))]
+    Rewrap,
+    /// Delete the data key of one entity: what was ever sealed for it is never opened again
+    ///
+    /// This holds for copies, archives, logs, blobs and backups of them. The rows themselves stay: delete them by a job. An entity that
+    /// is written again under the same key gets another data key.
+    #[command(after_help = help::after(&[
+        ("evenkeel keys erase Employees Sales 000223 --yes", "the Ssn and Salary of an employee who has left, wherever they were kept"),
+    ]))]
+    Erase(EraseArgs),
+}
+
+/// Arguments of `keys erase`.
+#[derive(Debug, Args)]
+pub struct EraseArgs {
+    /// The table that says `encrypt`, in any case
+    #[arg(value_name = "TABLE")]
+    pub table: String,
+    /// The PartitionKey
+    #[arg(value_name = "PK", value_parser = args::key, allow_hyphen_values = true)]
+    pub pk: Key,
+    /// The RowKey
+    #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
+    pub rk: Key,
+    /// It cannot be undone
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Data keys of one account under one key-encryption key, as `--json` tells them.
+#[derive(Serialize)]
+struct KeyCount<'a> {
+    account: &'a AccountName,
+    key: &'a str,
+    /// Whether new data keys are wrapped by it.
+    current: bool,
+    data_keys: u64,
+}
+
+/// Data keys that were wrapped anew, as `--json` tells them.
+#[derive(Debug, Default, Serialize)]
+struct RewrapTally {
+    data_keys: u64,
+    rewrapped: u64,
+    failed: u64,
+}
+
+/// Counts, rewraps or erases data keys.
+pub async fn keys(args: &KeysArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    match &args.action {
+        KeysAction::List => list(context, out).await,
+        KeysAction::Rewrap => rewrap(context, out).await,
+        KeysAction::Erase(args) => erase(args, context, out).await,
+    }
+}
+
+async fn list(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let current = context.settings.encryption.current.as_deref();
+    let mut lines = Vec::new();
+    for (name, account) in context.stores.iter() {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        each_page(name, account, async |rows| {
+            for row in rows {
+                *counts.entry(sealing::key_id(&row).unwrap_or("(none)").to_owned()).or_default() += 1;
+            }
+            Ok(())
+        })
+        .await?;
+        lines.extend(counts.into_iter().map(|(key, count)| (name, key, count)));
+    }
+    let counted =
+        lines.iter().map(|(account, key, data_keys)| KeyCount { account, key, current: current == Some(key), data_keys: *data_keys });
+    if out.format() == Format::Json {
+        counted.into_iter().try_for_each(|count| out.value(&count))?;
+        return Ok(Exit::Done);
+    }
+    let mark = |count: &KeyCount<'_>| if count.current { format!("{} (current)", count.key) } else { count.key.to_owned() };
+    let cells = counted.map(|count| vec![count.account.to_string(), mark(&count), count.data_keys.to_string()]);
+    let cells: Vec<Vec<String>> = cells.collect();
+    if cells.is_empty() {
+        out.say("There are no data keys.")?;
+    } else {
+        out.table(&["Account", "Key-encryption key", "Data keys"].map(str::to_owned), &cells)?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let vault = context.stores.vault()?;
+    if let Some(current) = context.settings.encryption.missing() {
+        return Err(UsageError::new(format!("[encryption.keys.{current}] is the current key, and its secret is not set here")).into());
+    }
+    let mut progress = Progress::begin("rewrap", "data keys", None, out, &context.clock);
+    let mut done = RewrapTally::default();
+    let mut problems: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, account) in context.stores.iter() {
+        let keys = DataKeys { tables: account.tables.as_ref(), vault };
+        each_page(name, account, async |rows| {
+            let wrapped: Vec<Result<bool, DataKeyError>> = iter(&rows).map(|row| keys.rewrap(row)).buffered(PARALLEL).collect().await;
+            for (result, row) in wrapped.into_iter().zip(&rows) {
+                done.data_keys += 1;
+                match result {
+                    Ok(is_new) => done.rewrapped += u64::from(is_new),
+                    Err(DataKeyError::Store(error)) => return Err(error.into()),
+                    // One that is lost must not keep the others from their new key.
+                    Err(error) => {
+                        done.failed += 1;
+                        let key = sealing::key_id(row).unwrap_or("none").to_owned();
+                        tracing::debug!(error = %cause::chain(&error), "a data key was not rewrapped");
+                        *problems.entry(key).or_default() += 1;
+                    }
+                }
+            }
+            progress.set(done.data_keys, out)?;
+            Ok(())
+        })
+        .await?;
+    }
+    progress.end();
+    for (key, count) in problems {
+        out.complain(format_args!(
+            "not rewrapped: {count} under the key-encryption key {key}, which is not configured here, or is another one"
+        ))?;
+    }
+    if out.format() == Format::Json {
+        out.value(&done)?;
+    } else {
+        let RewrapTally { data_keys, rewrapped, .. } = done;
+        out.line(format_args!("{rewrapped} of {data_keys} data keys are wrapped anew, by {}", vault.current()))?;
+    }
+    Ok(if done.failed > 0 { Exit::Failed } else { Exit::Done })
+}
+
+async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let table: TableRef = context.table(&args.table)?;
+    let home = Primary { table: table.table.clone(), key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
+    if !context.catalog.encrypted.contains_key(&table) {
+        return Err(UsageError::new(format!("[tables.{}] does not say `encrypt`: its entities have no data keys", table.table)).into());
+    }
+    if !args.yes {
+        return Err(
+            UsageError::new(format!("what is sealed for {home} is never opened again, and this cannot be undone: add --yes")).into()
+        );
+    }
+    let keys = DataKeys { tables: context.stores.account(&table.account)?.tables.as_ref(), vault: context.stores.vault()? };
+    if !keys.erase(&home).await? {
+        return Err(anyhow!("{home} has no data key"));
+    }
+    tracing::warn!(target: AUDIT, entity = %home, "audit: data key erased");
+    out.say(format_args!("The data key of {home} is erased."))?;
+    Ok(Exit::Done)
+}
+
+/// The rows of the data keys of an account, page by page.
+async fn each_page(name: &AccountName, account: &Account, mut take: impl AsyncFnMut(Vec<Row>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut query = Query::default();
+    loop {
+        let page = match account.tables.query(&sealing::table(), &query).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(()),
+            page => page.with_context(|| format!("reading {KEYS} of account {name}"))?,
+        };
+        take(page.rows).await?;
+        query.continuation = page.continuation;
+        if query.continuation.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+"""Opens encrypted properties, as docs/encryption.md has their format. Needs the package `cryptography` alone."""
+
+import base64
+import hashlib
+import hmac
+import json
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+
+def compact(values):
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def unwrap(key_encryption_key, key_id, wrapped, table, pk, rk):
+    """The data key of an entity, from its row in EvenkeelKeys (`KeyId`, `WrappedKey`)."""
+    wrapped = base64.b64decode(wrapped)
+    owner = compact([table.lower(), pk, rk])
+    associated = b"\0".join([b"evenkeel/1 key", key_id.encode(), owner])
+    return AESGCM(key_encryption_key).decrypt(wrapped[:12], wrapped[12:], associated)
+
+
+def derived(data_key, purpose):
+    return hmac.new(data_key, b"evenkeel/1 " + purpose, hashlib.sha256).digest()
+
+
+def open_value(data_key, table, pk, rk, prop, sealed):
+    """A value as OData JSON: `{"v": 75000}`, or `{"v": "7", "v@odata.type": "Edm.Int64"}`."""
+    version, _, text = sealed.partition(".")
+    if version != "ek1":
+        raise ValueError(f"{prop} is no sealed value of a known version")
+    sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    associated = compact(["evenkeel/1", table.lower(), pk, rk, prop])
+    return json.loads(AESGCM(derived(data_key, b"value")).decrypt(sealed[:12], sealed[12:], associated))
+
+
+def seal_value(data_key, table, pk, rk, prop, value):
+    """The sealed text of a value in OData JSON."""
+    plain = compact(value)
+    associated = compact(["evenkeel/1", table.lower(), pk, rk, prop])
+    nonce = hmac.new(derived(data_key, b"nonce"), associated + b"\0" + plain, hashlib.sha256).digest()[:12]
+    sealed = nonce + AESGCM(derived(data_key, b"value")).encrypt(nonce, plain, associated)
+    return "ek1." + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
