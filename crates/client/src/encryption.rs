@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::submission::packed;
 use super::{Client, ClientError, Prepared};
@@ -102,27 +102,81 @@ impl Client {
         Ok(self.stores.vault().ok().map(|vault| DataKeys { tables, vault }))
     }
 
-    /// The text of a job with its encrypted properties sealed; `None` where nothing is to be sealed, or no key for it is here: then the
-    /// worker seals.
-    pub(super) async fn sealed_text(&self, job: &Prepared) -> Result<Option<String>, ClientError> {
+    /// The texts of a message with its encrypted properties sealed: several where what fitted into one message does not, once it is
+    /// sealed. `None` where nothing is to be sealed, or no key for it is here: then the worker seals.
+    pub(super) async fn sealed_texts(&self, job: &Prepared) -> Result<Option<Vec<String>>, ClientError> {
         if self.catalog.encrypted.is_empty() {
             return Ok(None);
         }
         let Ok(mut message) = job::decode_object(&job.text) else { return Ok(None) };
         let plain = plain_entities(&message, &self.catalog);
-        for entity in &plain {
-            let Some(keys) = self.data_keys(&entity.table)? else { return Ok(None) };
-            match keys.find_or_draw(&entity.home).await {
-                Ok(key) => entity.seal(&key, &mut message),
-                Err(DataKeyError::Vault { source: VaultError::UnknownKey { .. }, .. }) => return Ok(None),
-                Err(error) => return Err(failed(&entity.home, error.into())),
-            }
+        let keys = iter(plain.clone()).map(async |entity| self.key_to_seal(&entity.table, &entity.home).await).buffered(PARALLEL);
+        let Some(keys) = keys.try_collect::<Vec<_>>().await?.into_iter().collect::<Option<Vec<DataKey>>>() else { return Ok(None) };
+        for (entity, key) in plain.iter().zip(&keys) {
+            entity.seal(key, &mut message);
         }
-        let sealed = (!plain.is_empty()).then(|| packed(&Value::Object(message).to_string()));
-        sealed.transpose().map_err(ClientError::Job)
+        if plain.is_empty() { Ok(None) } else { texts(message).map(Some).map_err(ClientError::Job) }
     }
+
+    /// The data key to seal values of an entity by; `None` where no key-encryption key for it is here.
+    async fn key_to_seal(&self, table: &TableRef, home: &Primary) -> Result<Option<DataKey>, ClientError> {
+        let Some(keys) = self.data_keys(table)? else { return Ok(None) };
+        match keys.find_or_draw(home).await {
+            Ok(key) => Ok(Some(key)),
+            Err(DataKeyError::Vault { source: VaultError::UnknownKey { .. }, .. }) => Ok(None),
+            Err(error) => Err(failed(home, error.into())),
+        }
+    }
+}
+
+/// The texts of a message, halved until each fits.
+fn texts(mut message: Map<String, Value>) -> Result<Vec<String>, String> {
+    let refused = match packed(&Value::Object(message.clone()).to_string()) {
+        Ok(text) => return Ok(vec![text]),
+        Err(refused) => refused,
+    };
+    let Some(entities) = message.get_mut("entities").and_then(Value::as_array_mut).filter(|entities| entities.len() > 1) else {
+        return Err(refused);
+    };
+    let rest = entities.split_off(entities.len() / 2);
+    let mut second = message.clone();
+    second.insert("entities".to_owned(), Value::Array(rest));
+    Ok([texts(message)?, texts(second)?].concat())
 }
 
 fn failed(home: &Primary, source: EncryptionError) -> ClientError {
     ClientError::Encryption { doing: format!("encrypted properties of {home}"), source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::model::body;
+    use serde_json::json;
+
+    #[test]
+    fn a_batch_that_does_not_fit_once_it_is_sealed_goes_in_several_messages_and_loses_nothing() {
+        // As incompressible as sealed text is.
+        let noise = |seed: u64| {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut digit = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[usize::try_from(state % 64).unwrap()])
+            };
+            (0..200).map(|_| digit()).collect::<String>()
+        };
+        let entity = |number: u64| json!({"PartitionKey": "p", "RowKey": number.to_string(), "Ssn": noise(number + 1)});
+        let all: Vec<Value> = (0..700).map(entity).collect();
+        let message = json!({"op": "put", "table": "Employees", "mode": "merge", "entities": all});
+        let texts = texts(message.as_object().unwrap().clone()).unwrap();
+        assert!((3..=8).contains(&texts.len()), "{}", texts.len());
+        let decoded: Vec<Value> = texts.iter().map(|text| serde_json::from_str(&body::decode(text).unwrap().text).unwrap()).collect();
+        assert!(decoded.iter().all(|message| message["mode"] == "merge"));
+        let sent: Vec<Value> = decoded.iter().flat_map(|message| message["entities"].as_array().unwrap().clone()).collect();
+        assert_eq!(sent, all);
+        let one = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "1", "Ssn": (0..400).map(noise).collect::<String>()}});
+        assert!(super::texts(one.as_object().unwrap().clone()).unwrap_err().contains("a message carries"));
+    }
 }

@@ -80,14 +80,16 @@ impl Client {
     }
 
     /// Sends a checked job: with its encrypted properties sealed, where the key-encryption keys are here, and to be sealed by the worker
-    /// otherwise.
+    /// otherwise. A batch may take several messages once it is sealed; the id is that of the first.
     pub async fn send(&self, job: &Prepared) -> Result<Sent, ClientError> {
         let queues = &self.account(&job.account)?.queues;
-        let sealed = self.sealed_text(job).await?;
-        let text = sealed.as_ref().unwrap_or(&job.text);
-        let sent = queues.put(&job.queue, text, Duration::ZERO, Ttl::Never).await;
-        let sent = sent.map_err(ClientError::store(format!("sending the job to the queue {}", job.queue)))?;
-        let (queue, message_id, op, id) = (job.queue.clone(), sent.id, job.op, job.id.clone());
+        let sealed = self.sealed_texts(job).await?;
+        let mut ids = Vec::new();
+        for text in sealed.as_deref().unwrap_or_else(|| std::slice::from_ref(&job.text)) {
+            let sent = queues.put(&job.queue, text, Duration::ZERO, Ttl::Never).await;
+            ids.push(sent.map_err(ClientError::store(format!("sending the job to the queue {}", job.queue)))?.id);
+        }
+        let (queue, message_id, op, id) = (job.queue.clone(), ids.swap_remove(0), job.op, job.id.clone());
         Ok(Sent { queue, message_id, op, id, unknown_fields: job.unknown_fields })
     }
 }
