@@ -1,4 +1,5 @@
-//! `evenkeel demo`: sets the stage for the story: a folder with a configuration and a store, and a worker.
+//! `evenkeel demo`: sets the stage for the story: a folder with a configuration and a store, and a worker; for an example of the
+//! guide an empty folder.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,11 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::condition::ProgramState;
 use super::{AppParts, signals};
+use crate::adapters::system::SystemClock;
 use crate::cli::demo::{self, DemoArgs, DemoStage};
 use crate::cli::{Exit, Format, Output, UsageError};
 use crate::config::{self, Request};
 use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
+use crate::ports::Clock as _;
 use crate::rollout::{self, Watch};
 use crate::settings::HttpSettings;
 use crate::telemetry::LogControl;
@@ -25,8 +28,16 @@ const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)
 /// Sections that `--set` may reach: not where anything is stored, which is the demonstration's own.
 const SETTABLE: [&str; 2] = ["http.", "worker."];
 
-/// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints.
+/// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints. With `--guide`: an example.
 pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+    match &args.guide {
+        Some(None) => return demo::list_examples(out),
+        Some(Some(example)) => {
+            let day = SystemClock::new().now().strftime("%Y%m%d").to_string();
+            return demo::run_example(example, &DemoFolder::fresh()?.path, &day, out);
+        }
+        None => {}
+    }
     let folder = DemoFolder::fresh()?;
     let metrics = if args.once { None } else { Some(ops::install()?) };
     let mut loaded = folder.configuration(request)?;

@@ -39,6 +39,43 @@ fn machines_get_a_line_per_check() {
     assert_eq!((last["checks"].as_u64(), last["consistent"].as_bool()), (Some(checks.len() as u64), Some(true)));
 }
 
+#[test]
+fn an_example_of_the_guide_is_its_catalog_its_commands_and_their_output() {
+    let told = demo(&["demo", "--guide", "employees-by-email"]);
+    let out = String::from_utf8(told.stdout).unwrap();
+    assert!(told.status.success(), "{out}\n{}", String::from_utf8_lossy(&told.stderr));
+    says(
+        &out,
+        &[
+            "Employees by number and by e-mail address",
+            "[views.employees_by_email]",
+            "$ evenkeel lookup employees_by_email",
+            "1 row: point query",
+        ],
+    );
+
+    let output = demo(&["--json", "demo", "--guide", "logins-by-day"]);
+    let lines: Vec<Value> = String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, commands) = lines.split_last().unwrap();
+    assert!(commands.iter().all(|command| command["exit_code"] == 0), "{lines:?}");
+    assert_eq!((last["example"].as_str(), last["steps"].as_u64()), (Some("logins-by-day"), Some(commands.len() as u64)));
+}
+
+#[test]
+fn the_examples_of_the_guide_are_listed_and_an_unknown_one_is_a_usage_error() {
+    let listed = demo(&["--json", "demo", "--guide"]);
+    let lines = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.status.success() && lines.lines().count() > 20, "{lines}");
+    for line in lines.lines() {
+        let example: Value = serde_json::from_str(line).unwrap();
+        assert!(example["example"].is_string() && example["title"].as_str().is_some_and(|title| !title.is_empty()), "{line}");
+    }
+    says(&String::from_utf8(demo(&["demo", "--guide"]).stdout).unwrap(), &["EXAMPLE", "employees-by-email"]);
+    let unknown = demo(&["demo", "--guide", "nothing"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    says(&String::from_utf8(unknown.stderr).unwrap(), &["nothing", "demo --guide"]);
+}
+
 /// Where a demonstration listens that is started with these arguments.
 fn listens(args: &[&str], folder: &std::path::Path) -> String {
     let mut child = Command::new(PROGRAM)

@@ -9,9 +9,14 @@ use crate::cli::help;
 #[command(after_help = help::after(&[
     ("evenkeel demo --once", "tells the story and exits; 1 where a check does not hold"),
     ("evenkeel demo", "the same, then runs on with health and metrics until Ctrl-C"),
+    ("evenkeel demo --guide", "lists the worked examples of the table design guide"),
+    ("evenkeel demo --guide employees-by-email", "runs one: its catalog, each command and its output"),
 ]))]
 pub struct DemoArgs {
     /// Exit at the end of the story
     #[arg(long)]
     pub once: bool,
+    /// Run a worked example of Azure's table design guide, on an embedded store in a temporary folder; without a name, list them
+    #[arg(long, value_name = "EXAMPLE", num_args = 0..=1, conflicts_with = "once")]
+    pub guide: Option<Option<String>>,
 }
