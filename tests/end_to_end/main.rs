@@ -29,6 +29,7 @@ mod elsewhere;
 mod encryption;
 mod everything;
 mod forms;
+mod guide;
 mod indexing;
 mod key_lists;
 mod outage;

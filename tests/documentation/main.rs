@@ -2,6 +2,10 @@
 //! and rules and dashboards use no others, every key
 //! and condition in `docs/catalog.md` means what it says, and the catalogs and jobs of the quick start and of the tour are valid.
 
+#![expect(clippy::unwrap_used, reason = "a page that cannot be read is a failed test")]
+
+mod guide;
+
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::job::JobRequest;
@@ -17,7 +21,7 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
 
 #[test]
 fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
-    let text = include_str!("../docs/jobs.md");
+    let text = include_str!("../../docs/jobs.md");
     let schema = jsonschema::validator_for(&job::schema()).unwrap();
     let mut ops = Vec::new();
     for block in blocks(text, "json") {
@@ -42,13 +46,13 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
 
 #[test]
 fn the_schema_in_the_documentation_is_the_program_s_own() {
-    let written: serde_json::Value = serde_json::from_str(include_str!("../docs/job.schema.json")).unwrap();
+    let written: serde_json::Value = serde_json::from_str(include_str!("../../docs/job.schema.json")).unwrap();
     assert_eq!(written, job::schema(), "run scripts/check-generated --write");
 }
 
 #[test]
 fn every_metric_is_documented_with_its_labels() {
-    let rows: Vec<&str> = include_str!("../docs/metrics.md").lines().filter(|line| line.starts_with("| `evenkeel_")).collect();
+    let rows: Vec<&str> = include_str!("../../docs/metrics.md").lines().filter(|line| line.starts_with("| `evenkeel_")).collect();
     for metric in METRICS {
         let name = format!("`{}`", metric.name);
         let row = rows.iter().find(|row| row.contains(&name)).unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
@@ -67,8 +71,8 @@ fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_documented() {
-    let rules = include_str!("../deploy/prometheus/evenkeel.rules.yml");
-    let dashboard = include_str!("../deploy/grafana/evenkeel.json");
+    let rules = include_str!("../../deploy/prometheus/evenkeel.rules.yml");
+    let dashboard = include_str!("../../deploy/grafana/evenkeel.json");
     let recorded: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
     let mut seen = 0;
     for name in metrics_in(rules).chain(metrics_in(dashboard)) {
@@ -76,10 +80,10 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
         seen += 1;
     }
     assert!(seen > 40, "only {seen} names were found");
-    let documented = include_str!("../docs/metrics.md");
+    let documented = include_str!("../../docs/metrics.md");
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         assert!(documented.contains(&format!("| `{alert}` |")), "{alert} is not in docs/metrics.md");
-        assert!(include_str!("../deploy/prometheus/evenkeel.tests.yml").contains(alert), "{alert} is not tested");
+        assert!(include_str!("../../deploy/prometheus/evenkeel.tests.yml").contains(alert), "{alert} is not tested");
     }
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
@@ -95,8 +99,8 @@ struct Walkthrough {
 }
 
 const WALKTHROUGHS: [Walkthrough; 2] = [
-    Walkthrough { path: "README.md", text: include_str!("../README.md"), declares: (1, 1), jobs: 3 },
-    Walkthrough { path: "docs/tour.md", text: include_str!("../docs/tour.md"), declares: (3, 1), jobs: 7 },
+    Walkthrough { path: "README.md", text: include_str!("../../README.md"), declares: (1, 1), jobs: 3 },
+    Walkthrough { path: "docs/tour.md", text: include_str!("../../docs/tour.md"), declares: (3, 1), jobs: 7 },
 ];
 
 #[test]
@@ -126,14 +130,14 @@ fn every_job_that_a_walkthrough_submits_is_valid() {
 
 #[test]
 fn the_readme_is_read_in_one_sitting() {
-    let lines = include_str!("../README.md").lines().count();
+    let lines = include_str!("../../README.md").lines().count();
     assert!(lines <= 200, "README.md has {lines} lines: what goes on for longer has a page of its own in docs/");
 }
 
 #[test]
 fn every_key_filter_makes_what_the_catalog_s_table_says() {
     let mut seen = 0;
-    for line in include_str!("../docs/catalog.md").lines().filter(|line| line.contains(r"`{")) {
+    for line in include_str!("../../docs/catalog.md").lines().filter(|line| line.contains(r"`{")) {
         // The bar between filters is escaped in a table.
         let cells: Vec<String> = line.replace(r"\|", "\u{1}").split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect();
         let [.., template, value, key, _] = cells.as_slice() else { continue };
@@ -154,7 +158,7 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
 #[test]
 fn every_condition_in_the_catalog_s_documentation_is_one() {
     let mut seen = 0;
-    for line in include_str!("../docs/catalog.md").lines().filter(|line| line.starts_with("when = ")) {
+    for line in include_str!("../../docs/catalog.md").lines().filter(|line| line.starts_with("when = ")) {
         let table: toml::Table = toml::from_str(line).unwrap();
         let condition = table["when"].as_str().unwrap();
         Condition::parse(condition).unwrap_or_else(|error| panic!("{error}"));
