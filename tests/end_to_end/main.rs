@@ -19,6 +19,7 @@ mod signing_in;
 mod site;
 mod worker;
 
+mod accounts;
 mod archiving;
 mod bad_input;
 mod batches;

@@ -22,6 +22,7 @@ mod ranges;
 mod searching;
 mod series;
 mod site;
+mod together;
 mod wide;
 
 /// Turns each pattern into a test on the embedded store and one on Azurite.
@@ -119,6 +120,9 @@ patterns! {
         a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one
         what_a_row_cannot_take_at_once_is_told
         spilling_takes_as_many_requests_as_the_documentation_says;
+    together:
+        many_patterns_on_one_table_follow_its_entities_through_their_lives
+        a_department_and_its_employees_commit_together;
     wide:
         a_survey_of_300_answers_is_one_entity
         a_thousand_properties_are_archived_restored_and_moved_as_one

@@ -1,6 +1,6 @@
 //! Where a pattern is tried: an account, an engine with a catalog, and a client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,6 +208,15 @@ impl Site {
         let before = self.requests();
         self.work(json).await;
         self.requests() - before
+    }
+
+    /// The writes of tables that a job takes, by operation.
+    pub(crate) async fn writes_of(&self, json: Value) -> BTreeMap<&'static str, u64> {
+        let before = self.decorated.counts.snapshot();
+        self.work(json).await;
+        let sent = self.decorated.counts.snapshot().since(&before).requests;
+        let reads = ["get_entity", "query_entities"];
+        sent.into_iter().map(|(op, count)| (op.label(), count)).filter(|(op, count)| *count > 0 && !reads.contains(op)).collect()
     }
 
     /// How many storage requests were sent so far.

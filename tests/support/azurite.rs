@@ -39,9 +39,14 @@ impl Ports {
 
     /// A connection string to them.
     pub fn connection_string(self) -> String {
-        let endpoint = |service: &str, port: u16| format!("{service}Endpoint=http://127.0.0.1:{port}/{ACCOUNT};");
+        self.connection_string_of(ACCOUNT)
+    }
+
+    /// A connection string to an account of this name, with the emulator's key.
+    pub fn connection_string_of(self, account: &str) -> String {
+        let endpoint = |service: &str, port: u16| format!("{service}Endpoint=http://127.0.0.1:{port}/{account};");
         format!(
-            "DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};{}{}{}",
+            "DefaultEndpointsProtocol=http;AccountName={account};AccountKey={KEY};{}{}{}",
             endpoint("Blob", self.blob),
             endpoint("Queue", self.queue),
             endpoint("Table", self.table)
@@ -86,6 +91,12 @@ impl Azurite {
     /// [restarted](Self::restart) with the same data on the same ports.
     pub fn persistent(location: impl Into<PathBuf>) -> Self {
         Self::start(Some(location.into()))
+    }
+
+    /// One in memory with a second account of this name, whose key is the emulator's.
+    pub fn with_second(account: &str) -> Self {
+        Self::try_start_as(None, None, Some(format!("{ACCOUNT}:{KEY};{account}:{KEY}")), None, &[])
+            .expect("Azurite did not start with a second account")
     }
 
     /// As [`persistent`](Self::persistent), with one more key of the account, in Base64.
@@ -153,6 +164,16 @@ impl Azurite {
     }
 
     fn try_start(location: Option<PathBuf>, ports: Option<Ports>, key: Option<&str>, more: &[&OsStr]) -> Option<Self> {
+        Self::try_start_as(location, ports, key.map(|key| format!("{ACCOUNT}:{KEY}:{key}")), key, more)
+    }
+
+    fn try_start_as(
+        location: Option<PathBuf>,
+        ports: Option<Ports>,
+        accounts: Option<String>,
+        key: Option<&str>,
+        more: &[&OsStr],
+    ) -> Option<Self> {
         let folder = install();
         let mut command = Command::new("node");
         command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -162,8 +183,8 @@ impl Azurite {
         for (name, port) in ports.iter().flat_map(|p| [("--blob", p.blob), ("--queue", p.queue), ("--table", p.table)]) {
             command.arg(name).arg(port.to_string());
         }
-        if let Some(key) = key {
-            command.env("AZURITE_ACCOUNTS", format!("{ACCOUNT}:{KEY}:{key}"));
+        if let Some(accounts) = accounts {
+            command.env("AZURITE_ACCOUNTS", accounts);
         }
         command.args(more);
         let mut child = command.spawn().expect("Node.js is needed for the tests against Azurite");

@@ -41,8 +41,8 @@ impl Client {
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
     pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
-        row.entity = rejoined(self, &table.account, row.entity).await?;
-        resolve(self, &table.account, &mut row).await?;
+        row.entity = rejoined(self, table, row.entity).await?;
+        resolve(self, table, &mut row).await?;
         self.open(table, std::slice::from_mut(&mut row)).await?;
         row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
         Ok(Some(row))
@@ -61,17 +61,17 @@ impl Client {
     ) -> Result<Option<u64>, ClientError> {
         let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
         if row.entity.get(property).is_none() {
-            row.entity = rejoined(self, &table.account, row.entity).await?;
+            row.entity = rejoined(self, table, row.entity).await?;
         }
         let encrypts = |home: &TableRef| self.catalog.encrypted.get(home).is_some_and(|encrypted| encrypted.contains(property));
         if self.catalog.home_of(table, &row.entity).is_some_and(|(home, _)| encrypts(home)) {
             // A sealed value is opened as a whole.
             row.entity.properties.retain(|name, _| name == property || name.starts_with(RESERVED_PREFIX));
-            resolve(self, &table.account, &mut row).await?;
+            resolve(self, table, &mut row).await?;
             self.open(table, std::slice::from_mut(&mut row)).await?;
         }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
-            return resolve::read(self, &table.account, property, &pointer, |part, _| take(part)).await.map(Some);
+            return resolve::read(self, table, property, &pointer, |part, _| take(part)).await.map(Some);
         }
         let content: &[u8] = match row.entity.get(property) {
             Some(EdmValue::String(text)) => text.as_bytes(),
@@ -82,22 +82,18 @@ impl Client {
         Ok(Some(content.len() as u64))
     }
 
-    /// The account of a container that a view keeps large values in, or an archive of documents.
-    pub(super) fn account_of(&self, container: &ContainerName) -> Option<&AccountName> {
-        let of_a_view = self
-            .catalog
-            .views
-            .values()
-            .find_map(|view| view.large())
-            .filter(|large| large.container == *container)
-            .map(|large| &large.account);
-        let of_an_archive = || {
-            self.catalog.filings.values().find_map(|filing| match &filing.shelf {
-                Shelf::Blobs { account, container: of } if of == container => Some(account),
-                Shelf::Blobs { .. } | Shelf::Files { .. } => None,
-            })
-        };
-        of_a_view.or_else(of_an_archive)
+    /// The account of a container that a row's pointer names: where the row's own table keeps its large values; for a copy of another
+    /// table's row, where any view keeps some or an archive its documents; else the row's own.
+    pub(super) fn account_of<'c>(&'c self, table: &'c TableRef, container: &ContainerName) -> &'c AccountName {
+        let own = self.catalog.large_values_of(table).map(|(_, large)| large);
+        let of_views = own.into_iter().chain(self.catalog.views.values().filter_map(|view| view.large()));
+        let mut kept = of_views.map(|large| (&large.account, &large.container)).chain(self.catalog.filings.values().filter_map(|filing| {
+            match &filing.shelf {
+                Shelf::Blobs { account, container } => Some((account, container)),
+                Shelf::Files { .. } => None,
+            }
+        }));
+        kept.find(|(_, of)| *of == container).map_or(&table.account, |(account, _)| account)
     }
 
     /// One entity with all its rows, pointers and lists as they are.

@@ -8,7 +8,7 @@ use super::{Client, ClientError, lists};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::model::item::VIEW_PROPERTY;
 use evenkeel_model::model::large::{self, Pointer, SPILLED};
-use evenkeel_model::model::{AccountName, EdmValue, Entity, Row, Site, ViewName};
+use evenkeel_model::model::{EdmValue, Entity, Row, Site, ViewName};
 use evenkeel_model::ports::{Account, BlobProperties};
 use evenkeel_model::shared;
 
@@ -24,10 +24,10 @@ pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) 
 }
 
 /// Puts properties that have left their row back into it.
-pub(super) async fn rejoined(client: &Client, account: &AccountName, entity: Entity) -> Result<Entity, ClientError> {
+pub(super) async fn rejoined(client: &Client, table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
     let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok(large::rejoined(entity, BTreeMap::new())) };
     let mut content = Vec::new();
-    let taken = read(client, account, SPILLED, &pointer, |part, _| {
+    let taken = read(client, table, SPILLED, &pointer, |part, _| {
         content.extend_from_slice(part);
         Ok(())
     });
@@ -36,13 +36,13 @@ pub(super) async fn rejoined(client: &Client, account: &AccountName, entity: Ent
     Ok(large::rejoined(entity, large::spilled(&pointer, &content).map_err(broken)?))
 }
 
-/// Puts the content of blobs where properties point to them. `account` is the one of the row, where no view says another.
-pub(super) async fn resolve(client: &Client, account: &AccountName, row: &mut Row) -> Result<(), ClientError> {
+/// Puts the content of blobs where properties of a table's row point to them.
+pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) -> Result<(), ClientError> {
     let pointers: Vec<(String, Pointer)> =
         row.entity.properties.iter().filter_map(|(name, value)| Some((name.clone(), Pointer::of(value)?))).collect();
     for (name, pointer) in pointers {
         let (mut content, mut content_type) = (Vec::new(), String::new());
-        let taken = read(client, account, &name, &pointer, |part, properties| {
+        let taken = read(client, table, &name, &pointer, |part, properties| {
             content.extend_from_slice(part);
             content_type.clone_from(&properties.content_type);
             Ok(())
@@ -64,7 +64,7 @@ const PART_BYTES: u64 = 4 << 20;
 /// Reads the content that a property points to, part by part, and checks its hash at the end.
 pub(super) async fn read(
     client: &Client,
-    account: &AccountName,
+    table: &TableRef,
     property: &str,
     pointer: &Pointer,
     mut take: impl FnMut(&[u8], &BlobProperties) -> std::io::Result<()> + Send,
@@ -77,7 +77,7 @@ pub(super) async fn read(
     };
     let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
     let failed = || ClientError::store(format!("reading the blob of property {property}"));
-    let blobs = &client.account(client.account_of(container).unwrap_or(account))?.blobs;
+    let blobs = &client.account(client.account_of(table, container))?.blobs;
     let found = blobs.properties(container, name).await.map_err(failed())?;
     let found = found.ok_or_else(|| broken("which does not exist"))?;
     let (mut hash, mut at) = (Sha256::new(), 0);

@@ -1,0 +1,251 @@
+//! Two accounts: the source in one, its index, its lists, its large values and its archives in a second. Written by an application and by
+//! jobs, archived, restored and deleted; at the end both accounts hold what this file computes, and an audit finds nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evenkeel::adapters::azure::{self, AzureAccount};
+use evenkeel::adapters::embedded::EmbeddedStore;
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, TableName};
+use evenkeel::ports::{Account, Query, all_blobs, all_rows};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use crate::site::{Place, Site};
+use crate::support::azurite::Azurite;
+
+const CATALOG: &str = r#"
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByEmail"
+account = "second"
+partition_key = "email"
+row_key = "{Email|lower}"
+select = ["Email", "Resume"]
+on_conflict = "reject"
+
+[views.by_name]
+kind = "index_entity"
+source = "Employees"
+store = "table"
+table = "EmployeesNamed"
+account = "second"
+partition_key = "name"
+row_key = "{LastName}"
+member = ["{PartitionKey}", "{RowKey}"]
+property = "Employees"
+
+# The first large values in the order of names: of another table, in the main account.
+[views.drawings]
+kind = "large_entity"
+source = "Devices"
+properties = ["Drawing"]
+container = "drawings"
+threshold = "64B"
+
+[views.resumes]
+kind = "large_entity"
+source = "Employees"
+properties = ["Resume"]
+container = "resumes"
+account = "second"
+threshold = "64B"
+
+[views.resumes_of_former]
+kind = "large_entity"
+source = "FormerEmployees"
+properties = ["Resume"]
+container = "former-resumes"
+account = "second"
+threshold = "64B"
+
+[archives.former]
+source = "Employees"
+to = { kind = "table", table = "FormerEmployees", account = "second" }
+
+[archives.documents]
+source = "Employees"
+to = { kind = "blob", container = "former-documents", account = "second" }
+"#;
+/// So many employees.
+const STAFF: usize = 24;
+const NAMES: [&str; 3] = ["Kwok", "Cao", "Hall"];
+
+struct Accounts {
+    site: Site,
+}
+
+/// A text over the threshold.
+fn resume(number: usize, version: usize) -> String {
+    format!("Resume {version} of employee {number}. ").repeat(8)
+}
+
+fn key(number: usize) -> (&'static str, String) {
+    (if number.is_multiple_of(2) { "Sales" } else { "Research" }, format!("{number:05}"))
+}
+
+fn email(number: usize, version: usize) -> String {
+    format!("employee{number}.v{version}@contoso.com")
+}
+
+fn put(number: usize, version: usize) -> Value {
+    let (pk, rk) = key(number);
+    json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": pk, "RowKey": rk, "LastName": NAMES[(number + version) % 3],
+        "Email": email(number, version), "Resume": resume(number, version)}})
+}
+
+fn on(op: &str, archive: Option<&str>, number: usize) -> Value {
+    let (pk, rk) = key(number);
+    match archive {
+        Some(archive) => json!({"op": op, "archive": archive, "pk": pk, "rk": rk}),
+        None => json!({"op": op, "table": "Employees", "pk": pk, "rk": rk}),
+    }
+}
+
+impl Accounts {
+    fn embedded() -> Self {
+        let second = "\n[accounts.second]\nkind = \"embedded\"\npath = \"second.db\"\n";
+        Self { site: Site::embedded(&format!("{second}{CATALOG}")) }
+    }
+
+    fn azurite() -> Self {
+        let azurite = Azurite::with_second("second");
+        let text = azurite.ports.connection_string_of("second");
+        let second = format!("\n[accounts.second]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n");
+        Self { site: Site::new(Place::Azurite(azurite), &format!("{second}{CATALOG}")) }
+    }
+
+    /// Does something with the second account, behind the program's back.
+    fn with_second<T>(&self, action: impl AsyncFnOnce(Account) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let name = AccountName::new("second").unwrap();
+            let account = match &self.site.place {
+                Place::Embedded => EmbeddedStore::open(&self.site.file("second.db"), name, Arc::new(SystemClock::new())).unwrap(),
+                Place::Azurite(azurite) => {
+                    let text = SecretString::from(azurite.ports.connection_string_of("second"));
+                    azure::connect(&AzureAccount::from_connection_string(name, &text).unwrap()).unwrap()
+                }
+            };
+            action(account).await
+        })
+    }
+
+    /// The keys of a table's rows in the second account.
+    fn keys(&self, table: &str) -> BTreeSet<(String, String)> {
+        let table = TableName::new(table).unwrap();
+        let rows = self.with_second(async |account| all_rows(account.tables.as_ref(), &table, Query::default()).await.unwrap());
+        rows.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect()
+    }
+
+    /// How many blobs a container of the second account has.
+    fn blobs(&self, container: &str) -> usize {
+        let container = ContainerName::new(container).unwrap();
+        self.with_second(async |account| all_blobs(account.blobs.as_ref(), &container, "").await.unwrap().len())
+    }
+
+    fn done(&self, jobs: &[Value]) {
+        self.site.submit(jobs);
+        self.site.run_until_idle(&[]);
+        self.site.assert_all_done();
+    }
+
+    /// An entity as `get --resolve` prints it.
+    fn resolved(&self, table: &str, pk: &str, rk: &str) -> Value {
+        let ended = self.site.command(&["--json", "get", table, pk, rk, "--resolve"]);
+        assert_eq!(ended.code, 0, "{table} {pk} {rk}: {}", ended.err);
+        serde_json::from_str(&ended.out).unwrap()
+    }
+
+    /// Each employee that is present, with the version of what it says, is in the second account's index and lists, and nobody else is.
+    fn assert_derived(&self, present: &BTreeMap<usize, usize>) {
+        let wanted: BTreeSet<_> = present.iter().map(|(number, version)| ("email".to_owned(), email(*number, *version))).collect();
+        assert_eq!(self.keys("EmployeesByEmail"), wanted);
+        let named: BTreeSet<_> =
+            present.iter().map(|(number, version)| ("name".to_owned(), NAMES[(number + version) % 3].to_owned())).collect();
+        assert_eq!(self.keys("EmployeesNamed"), named);
+        let members: usize = named.iter().map(|(pk, name)| self.members(pk, name)).sum();
+        assert_eq!(members, present.len());
+        assert_eq!(self.blobs("resumes"), present.len(), "a value for each, and none left over");
+        let rows = self.site.rows("Employees");
+        assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), present.keys().map(|number| own(*number)).collect());
+    }
+
+    fn members(&self, pk: &str, name: &str) -> usize {
+        let found = self.resolved("EmployeesNamed", pk, name);
+        serde_json::from_str::<Vec<Value>>(found["Employees"].as_str().unwrap()).unwrap().len()
+    }
+}
+
+fn own(number: usize) -> (String, String) {
+    let (pk, rk) = key(number);
+    (pk.to_owned(), rk)
+}
+
+fn index_and_archive_in_a_second_account_follow_their_source(accounts: &Accounts) {
+    let site = &accounts.site;
+    site.migrate();
+    let mut present: BTreeMap<usize, usize> = (0..STAFF).map(|number| (number, 1)).collect();
+    accounts.done(&(0..STAFF).map(|number| put(number, 1)).collect::<Vec<_>>());
+    accounts.assert_derived(&present);
+
+    // Jobs change a third; the application changes another, itself, and says so.
+    accounts.done(&(0..8).map(|number| put(number, 2)).collect::<Vec<_>>());
+    let changed = (8..16).map(|number| {
+        let (pk, rk) = key(number);
+        let row = site.row("Employees", pk, &rk).unwrap();
+        let mut entity = Entity::new(EntityKey::new(pk, rk).unwrap());
+        entity.properties = row.entity.properties;
+        entity.with("Email", email(number, 2)).with("LastName", NAMES[(number + 2) % 3])
+    });
+    site.write("Employees", &changed.collect::<Vec<_>>());
+    accounts.done(&(8..16).map(|number| on("sync", None, number)).collect::<Vec<_>>());
+    present.extend((0..16).map(|number| (number, 2)));
+    accounts.assert_derived(&present);
+
+    // Four leave into the second account's table, four into its container, four for good.
+    let leave = |numbers: std::ops::Range<usize>, archive: Option<&'static str>| {
+        let op = if archive.is_some() { "archive" } else { "delete" };
+        numbers.map(move |number| on(op, archive, number))
+    };
+    accounts.done(&leave(0..4, Some("former")).chain(leave(4..8, Some("documents"))).chain(leave(16..20, None)).collect::<Vec<_>>());
+    present.retain(|number, _| !matches!(number, 0..8 | 16..20));
+    accounts.assert_derived(&present);
+    assert_eq!(accounts.keys("FormerEmployees"), (0..4).map(own).collect());
+    assert_eq!(accounts.blobs("former-resumes"), 4);
+    assert_eq!(accounts.blobs("former-documents"), 8, "a document and a value for each");
+    let (pk, rk) = key(1);
+    assert_eq!(accounts.resolved("FormerEmployees", pk, &rk)["Resume"], resume(1, 2));
+    for (number, archive) in [(0, "former"), (4, "documents")] {
+        let (pk, rk) = key(number);
+        let found = site.command(&["--json", "find", archive, pk, &rk]);
+        assert_eq!((found.code, found.out.contains("\"found\":\"archive\"")), (0, true), "{}", found.err);
+    }
+
+    // Half of them come back, with their values.
+    let back = |numbers: std::ops::Range<usize>, archive| numbers.map(move |number| on("restore", Some(archive), number));
+    accounts.done(&back(0..2, "former").chain(back(4..6, "documents")).collect::<Vec<_>>());
+    present.extend([0, 1, 4, 5].map(|number| (number, 2)));
+    accounts.assert_derived(&present);
+    for (number, version) in &present {
+        let (pk, rk) = key(*number);
+        let wanted = resume(*number, if (8..16).contains(number) { 1 } else { *version });
+        assert_eq!(accounts.resolved("Employees", pk, &rk)["Resume"], wanted);
+        assert_eq!(accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"], wanted, "by the pointer of a copy");
+    }
+
+    let audited = site.command(&["audit"]);
+    assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
+}
+
+#[test]
+fn index_and_archive_in_a_second_account_follow_their_source_on_the_embedded_store() {
+    index_and_archive_in_a_second_account_follow_their_source(&Accounts::embedded());
+}
+
+#[test]
+fn index_and_archive_in_a_second_account_follow_their_source_on_azurite() {
+    index_and_archive_in_a_second_account_follow_their_source(&Accounts::azurite());
+}
