@@ -213,17 +213,28 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_catalog_in_the_pages_of_the_patterns_is_valid() {
+fn every_catalog_in_the_pages_of_patterns_keys_and_storage_is_valid() {
+    const OTHERS: [&str; 3] = ["keys.md", "relationships.md", "storage.md"];
+    let has_catalogs = |path: &std::path::Path| {
+        path.parent().is_some_and(|folder| folder.ends_with("patterns")) || OTHERS.iter().any(|name| path.ends_with(name))
+    };
+    let environment: std::collections::BTreeMap<String, String> = [
+        ("SEARCH_ADMIN_KEY", "key"),
+        ("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true"),
+        ("SECOND_CONNECTION_STRING", "UseDevelopmentStorage=true"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into();
     let mut seen = 0;
-    for (path, text) in pages().unwrap().into_iter().filter(|(path, _)| path.parent().is_some_and(|folder| folder.ends_with("patterns"))) {
+    for (path, text) in pages().unwrap().into_iter().filter(|(path, _)| has_catalogs(path)) {
         for block in blocks(&text, "toml") {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("default.toml"), block).unwrap();
-            let environment = [("SEARCH_ADMIN_KEY".to_owned(), "key".to_owned())].into();
+            let environment = environment.clone().into_iter().collect();
             let request = Request { folder: Folder::Named(folder.path().to_owned()), environment, ..Request::default() };
             config::load(&request).unwrap_or_else(|errors| panic!("{}: {errors}\n{block}", path.display()));
             seen += 1;
         }
     }
-    assert!(seen > 5, "{seen} catalogs were read");
+    assert!(seen > 20, "{seen} catalogs were read");
 }
