@@ -19,6 +19,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::adapters::azure::vault;
 use crate::adapters::system::{SystemChance, SystemClock};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Global, Output};
@@ -161,7 +162,7 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Poison(args) => cli::poison::poison(args, context, out).await,
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
         Command::Sas(args) => cli::sas::sas(args, context, |grant, expires| stores::issue(&context.settings, grant, expires), out),
-        Command::Keys(args) => cli::keys::keys(args, context, out).await,
+        Command::Keys(args) => cli::keys::keys(args, context, async |name, by| Ok(vault::draw(name, by).await?), out).await,
         Command::Plan(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
             cli::plan::plan(args, context, &engine, out).await

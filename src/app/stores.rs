@@ -8,7 +8,10 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 use super::meter::{Meter, Metered};
-use crate::adapters::azure::{self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas, vault};
+use crate::adapters::azure::{
+    self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas,
+    vault::{self, VaultOpenError},
+};
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
@@ -92,6 +95,9 @@ pub(super) enum StoreOpenError {
         #[source]
         source: SearchError,
     },
+    /// Key-encryption keys.
+    #[error("[encryption] cannot be used")]
+    Encryption(#[from] VaultOpenError),
     /// The HTTP client.
     #[error("[accounts.{account}] cannot be connected to")]
     Connect {
@@ -134,7 +140,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         sinks.insert(name, decorated.sink);
     }
     Ok(OpenedStores {
-        stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)),
+        stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,
         retries,

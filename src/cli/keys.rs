@@ -14,6 +14,7 @@ use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey, Key, Row, cause};
 use crate::ports::{Account, ErrorClass, Missing, Query};
 use crate::sealing::{self, DataKeyError, DataKeys, KEYS};
+use crate::settings::{VaultKey, WrappedText};
 use crate::telemetry::AUDIT;
 
 /// Data keys wrapped at once.
@@ -36,6 +37,15 @@ pub enum KeysAction {
         ("evenkeel keys list --json", "for scripts"),
     ]))]
     List,
+    /// Draw a key-encryption key, wrapped by a key of Azure Key Vault
+    ///
+    /// [encryption.keys.NAME] names the vault's key (`vault_key`) and the identity that may use it. What is printed is no secret: the
+    /// vault alone can unwrap it, and does so once for each process.
+    #[command(after_help = help::after(&[
+        ("evenkeel keys new k2027", "prints the line for [encryption.keys.k2027]"),
+        ("evenkeel keys new k2027 --json", "for scripts"),
+    ]))]
+    New(NewArgs),
     /// Wrap every data key by the current key-encryption key
     ///
     /// No entity is written: values stay sealed under their data keys. It may be interrupted and begun again at any time, beside
@@ -52,6 +62,14 @@ pub enum KeysAction {
         ("evenkeel keys erase Employees Sales 000223 --yes", "the Ssn and Salary of an employee who has left, wherever they were kept"),
     ]))]
     Erase(EraseArgs),
+}
+
+/// Arguments of `keys new`.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// The key, as [encryption.keys.NAME] declares it
+    #[arg(value_name = "NAME")]
+    pub name: String,
 }
 
 /// Arguments of `keys erase`.
@@ -81,6 +99,13 @@ struct KeyCount<'a> {
     data_keys: u64,
 }
 
+/// A new key-encryption key, as `--json` tells it.
+#[derive(Serialize)]
+struct NewKey<'a> {
+    key: &'a str,
+    wrapped_key: &'a str,
+}
+
 /// Data keys that were wrapped anew, as `--json` tells them.
 #[derive(Debug, Default, Serialize)]
 struct RewrapTally {
@@ -89,10 +114,16 @@ struct RewrapTally {
     failed: u64,
 }
 
-/// Counts, rewraps or erases data keys.
-pub async fn keys(args: &KeysArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+/// Counts, rewraps or erases data keys, or draws a key-encryption key by `draw`.
+pub async fn keys(
+    args: &KeysArgs,
+    context: &Context,
+    draw: impl AsyncFnOnce(&str, &VaultKey) -> anyhow::Result<WrappedText>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     match &args.action {
         KeysAction::List => list(context, out).await,
+        KeysAction::New(args) => new(args, context, draw, out).await,
         KeysAction::Rewrap => rewrap(context, out).await,
         KeysAction::Erase(args) => erase(args, context, out).await,
     }
@@ -125,6 +156,30 @@ async fn list(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
         out.say("There are no data keys.")?;
     } else {
         out.table(&["Account", "Key-encryption key", "Data keys"].map(str::to_owned), &cells)?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn new(
+    args: &NewArgs,
+    context: &Context,
+    draw: impl AsyncFnOnce(&str, &VaultKey) -> anyhow::Result<WrappedText>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let NewArgs { name } = args;
+    let encryption = &context.settings.encryption;
+    let Some(by) = encryption.unused.get(name) else {
+        let problem = if encryption.keys.contains_key(name) {
+            format!("[encryption.keys.{name}] has its key already: declare another one, and rewrap")
+        } else {
+            format!("[encryption.keys.{name}] names no key of a vault (vault_key)")
+        };
+        return Err(UsageError::new(problem).into());
+    };
+    let wrapped = draw(name, by).await?.to_string();
+    match out.format() {
+        Format::Json => out.value(&NewKey { key: name, wrapped_key: &wrapped })?,
+        Format::Text => out.line(format_args!("wrapped_key = \"{wrapped}\""))?,
     }
     Ok(Exit::Done)
 }

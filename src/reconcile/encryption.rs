@@ -146,10 +146,34 @@ impl Engine {
 fn failed(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
-        // One configuration is missing it for every job alike: it must not poison a backlog.
-        DataKeyError::Vault { source: VaultError::UnknownKey { .. }, .. } => {
+        // Every job fails alike: it must not poison a backlog.
+        DataKeyError::Vault { ref source, .. } if source.is_configuration() => {
             Failure::new(FailureClass::Withheld { retry_after: Some(GONE) }, step, error)
         }
+        DataKeyError::Vault { source: VaultError::Away { .. }, .. } => {
+            Failure::new(FailureClass::Transient { retry_after: None }, step, error)
+        }
         DataKeyError::Vault { .. } | DataKeyError::Malformed { .. } => permanent(step, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_for_every_job_alike_waits_and_what_fails_for_one_is_permanent() {
+        let (vault, problem) = ("https://contoso.vault.azure.net/keys/evenkeel".to_owned(), "no reason".to_owned());
+        let class = |source| failed("encrypting".to_owned(), DataKeyError::Vault { owner: "[]".to_owned(), source }).class;
+        let waits = [
+            VaultError::UnknownKey { key_id: "k".to_owned(), known: "none".to_owned() },
+            VaultError::Forbidden { vault: vault.clone(), problem: problem.clone() },
+            VaultError::Rejected { vault: vault.clone(), problem: problem.clone() },
+        ];
+        for source in waits {
+            assert_eq!(class(source), FailureClass::Withheld { retry_after: Some(GONE) });
+        }
+        assert_eq!(class(VaultError::Away { vault, problem }), FailureClass::Transient { retry_after: None });
+        assert_eq!(class(VaultError::Refused("k".to_owned())), FailureClass::Permanent);
     }
 }

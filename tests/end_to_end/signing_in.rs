@@ -5,14 +5,18 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::site::QUEUE;
 use crate::support::azurite::Azurite;
+use crate::support::stub::{Reply, Stub};
 
 const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
 
@@ -186,5 +190,92 @@ fn an_app_of_app_service_signs_in_by_its_managed_identity() {
     for part in ["managed identity (system-assigned): 127.0.0.1 answered 401: no X-IDENTITY-HEADER", "Azure CLI: ", "Azure Developer CLI: "]
     {
         assert!(log.contains(part), "{part}: {log}");
+    }
+}
+
+/// What the stub of a key vault does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum VaultMood {
+    Answers,
+    Forbids,
+    IsBusy,
+}
+
+/// A key vault with one key of one version, which "encrypts" by turning bits over; tokens for other audiences are refused.
+fn key_vault(mood: Arc<Mutex<VaultMood>>) -> Stub {
+    let error = |status: u16, message: &str| Reply::status(status).body(json!({"error": {"code": "C", "message": message}}).to_string());
+    Stub::start(move |request| {
+        let claims =
+            request.header("authorization").and_then(|header| header.split('.').nth(1)).and_then(|part| BASE64URL.decode(part).ok());
+        let claims: Value = claims.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        if claims["aud"] != "https://vault.azure.net" {
+            return error(401, "AKV10022: Invalid audience").into();
+        }
+        match *mood.lock().unwrap() {
+            VaultMood::Forbids => return error(403, "Caller is not authorized to perform action").into(),
+            VaultMood::IsBusy => return error(429, "Throttled").into(),
+            VaultMood::Answers => {}
+        }
+        let asked: Value = serde_json::from_slice(&request.body).unwrap();
+        let turned = |text: &str| BASE64URL.encode(BASE64URL.decode(text).unwrap().iter().map(|byte| byte ^ 0x5a).collect::<Vec<u8>>());
+        match (request.method.as_str(), request.target.as_str(), asked["alg"].as_str(), asked["value"].as_str()) {
+            (
+                "POST",
+                "/keys/evenkeel/wrapkey?api-version=7.4" | "/keys/evenkeel/v1/unwrapkey?api-version=7.4",
+                Some("RSA-OAEP-256"),
+                Some(value),
+            ) => {
+                let kid = "https://contoso.vault.azure.net/keys/evenkeel/v1";
+                Reply::status(200).body(json!({"kid": kid, "value": turned(value)}).to_string()).into()
+            }
+            _ => error(404, "A key with (name/id) was not found in this key vault").into(),
+        }
+    })
+}
+
+#[test]
+fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
+    let tenant = Tenant::new();
+    let mood = Arc::new(Mutex::new(VaultMood::Answers));
+    let vault = key_vault(Arc::clone(&mood));
+    let config = tenant.folder.path().join("config/default.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    let declare = |more: &str| {
+        let key = format!("vault_key = \"http://{}/keys/evenkeel\"\n{more}", format_args!("127.0.0.1:{}", vault.port()));
+        fs::write(
+            &config,
+            format!("{before}\n[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\n{key}\n[tables.Employees]\nencrypt = [\"Ssn\"]\n"),
+        )
+        .unwrap();
+    };
+    declare("");
+    let (code, _, log) = tenant.command(&["run", "--until-idle=1", "--no-http"]);
+    assert!(code == 2 && log.contains("[encryption.keys.k] is the current key"), "{log}");
+    let (out, _) = tenant.succeed(&["--json", "keys", "new", "k"]);
+    let drawn: Value = serde_json::from_str(&out).unwrap();
+    assert!(drawn["wrapped_key"].as_str().unwrap().starts_with("v1."), "{out}");
+    declare(&format!("wrapped_key = {}", drawn["wrapped_key"]));
+    let (code, _, log) = tenant.command(&["keys", "new", "k"]);
+    assert!(code == 2 && log.contains("declare another one"), "{log}");
+
+    tenant.succeed(&["migrate", "up"]);
+    assert_eq!(vault.requests().len(), 1, "a command that seals nothing asks for nothing");
+    let entity = |rk: usize| json!({"PartitionKey": "Sales", "RowKey": rk.to_string(), "Ssn": format!("canary {rk}")});
+    let entities: Vec<Value> = (0..30).map(entity).collect();
+    tenant.succeed(&["submit", &json!({"op": "put", "table": "Employees", "entities": entities}).to_string()]);
+    assert_eq!(vault.requests().len(), 2);
+    let (out, _) = tenant.succeed(&["--json", "run", "--until-idle=1", "--no-http"]);
+    assert!(out.contains("\"done\":30"), "{out}");
+    assert_eq!(vault.requests().len(), 3);
+    let (out, _) = tenant.succeed(&["--json", "get", "Employees", "Sales", "7"]);
+    assert!(out.contains("ek1.") && !out.contains("canary"), "{out}");
+    let (out, _) = tenant.succeed(&["--json", "get", "Employees", "Sales", "7", "--resolve"]);
+    assert!(out.contains("canary 7"), "{out}");
+
+    for (wrong, expected) in [(VaultMood::Forbids, "Key Vault Crypto User"), (VaultMood::IsBusy, "does not answer: HTTP 429")] {
+        *mood.lock().unwrap() = wrong;
+        let (code, out, log) = tenant.command(&["--json", "get", "Employees", "Sales", "7", "--resolve"]);
+        assert!(code != 0 && !out.contains("canary") && log.contains(expected), "{wrong:?}: {code} {out} {log}");
+        assert!(!log.contains("eyJ"), "a token is printed: {log}");
     }
 }

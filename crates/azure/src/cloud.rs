@@ -5,12 +5,14 @@ use url::Url;
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cloud {
-    /// Endings of the addresses of storage accounts and search services.
+    /// Endings of the addresses of storage accounts, search services and key vaults.
     domains: &'static [&'static str],
     /// Where tokens are requested.
     pub(crate) authority: &'static str,
     /// The scope of tokens for search services.
     pub(crate) search_scope: &'static str,
+    /// The scope of tokens for key vaults.
+    pub(crate) vault_scope: &'static str,
 }
 
 /// The scope of tokens for storage accounts, in every cloud ("Authorize with Microsoft Entra ID", resource scope).
@@ -18,19 +20,22 @@ pub(crate) const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
 
 const CLOUDS: [Cloud; 3] = [
     Cloud {
-        domains: &[".core.windows.net", ".storage.azure.net", ".search.windows.net"],
+        domains: &[".core.windows.net", ".storage.azure.net", ".search.windows.net", ".vault.azure.net"],
         authority: "https://login.microsoftonline.com",
         search_scope: "https://search.azure.com/.default",
+        vault_scope: "https://vault.azure.net/.default",
     },
     Cloud {
-        domains: &[".core.chinacloudapi.cn", ".search.azure.cn"],
+        domains: &[".core.chinacloudapi.cn", ".search.azure.cn", ".vault.azure.cn"],
         authority: "https://login.chinacloudapi.cn",
         search_scope: "https://search.azure.cn/.default",
+        vault_scope: "https://vault.azure.cn/.default",
     },
     Cloud {
-        domains: &[".core.usgovcloudapi.net", ".search.azure.us"],
+        domains: &[".core.usgovcloudapi.net", ".search.azure.us", ".vault.usgovcloudapi.net"],
         authority: "https://login.microsoftonline.us",
         search_scope: "https://search.azure.us/.default",
+        vault_scope: "https://vault.usgovcloudapi.net/.default",
     },
 ];
 

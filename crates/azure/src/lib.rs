@@ -21,7 +21,7 @@
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
 //! Beside them: [`sas`], signatures for applications; [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`layer`], what every decorator of a port is made of;
-//! [`retry`], the one that repeats requests; [`vault`], key-encryption keys; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
+//! [`retry`], the one that repeats requests; [`vault`], key-encryption keys, `key_vault`, Azure Key Vault behind them; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
 //!
 //! Invariants: nothing is sent twice (retries are a decorator's task), but for a request whose token or secret the service refused (401, 403); nothing that breaks a limit is
 //! sent at all; no write is unconditional unless the port's operation is; no secret and no signature gets
@@ -45,6 +45,7 @@ pub mod files;
 pub mod http;
 mod http_date;
 pub mod identity;
+mod key_vault;
 mod keyring;
 pub mod layer;
 mod listing;

@@ -1,4 +1,4 @@
-//! Key-encryption keys that the configuration gives: AES-256-GCM under keys of 256 bits.
+//! Key-encryption keys that the configuration gives, or that a key vault unwraps: AES-256-GCM under keys of 256 bits.
 //!
 //! ```text
 //!   wrapped data key   nonce (12 random bytes) ‖ AES-256-GCM(key, nonce, data key, associated data)
@@ -11,36 +11,97 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::rand;
+use tokio::sync::OnceCell;
 
+use crate::key_vault::FarKey;
 use evenkeel_model::model::KeyBytes;
 use evenkeel_model::ports::vault::{Vault, VaultError, WrappedKey};
-use evenkeel_model::settings::EncryptionSettings;
+use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 
-/// Key-encryption keys in the memory of this process.
+/// Key-encryption keys in the memory of this process, some of them once a key vault has unwrapped them.
 pub struct LocalVault {
     current: String,
-    keys: BTreeMap<String, LessSafeKey>,
+    keys: BTreeMap<String, HeldKey>,
 }
 
-/// The keys that a configuration gives; nothing where it has no `[encryption]`.
-pub fn open(settings: &EncryptionSettings) -> Option<Arc<dyn Vault>> {
-    let current = settings.current.as_deref()?;
-    Some(Arc::new(LocalVault::new(current, settings.keys.clone())))
+enum HeldKey {
+    Here(LessSafeKey),
+    Wrapped { by: Box<FarKey>, wrapped: WrappedText, unwrapped: OnceCell<LessSafeKey> },
+}
+
+/// The keys of a configuration; nothing where it has no `[encryption]`. Nothing is sent yet.
+pub fn open(settings: &EncryptionSettings) -> Result<Option<Arc<dyn Vault>>, VaultOpenError> {
+    let Some(current) = settings.current.clone() else { return Ok(None) };
+    let held = |(name, source): (&String, &KeySource)| {
+        let held = match source {
+            KeySource::Here(key) => HeldKey::Here(usable(key).ok_or(VaultOpenError::Unusable)?),
+            KeySource::Wrapped { by, wrapped } => HeldKey::Wrapped {
+                by: Box::new(FarKey::new(name, by).map_err(VaultOpenError::Client)?),
+                wrapped: wrapped.clone(),
+                unwrapped: OnceCell::new(),
+            },
+        };
+        Ok((name.clone(), held))
+    };
+    let keys = settings.keys.iter().map(held).collect::<Result<_, VaultOpenError>>()?;
+    Ok(Some(Arc::new(LocalVault { current, keys })))
+}
+
+/// Draws a key-encryption key and has a vault wrap it: the value of `wrapped_key`. The key itself is forgotten.
+pub async fn draw(name: &str, by: &VaultKey) -> Result<WrappedText, DrawError> {
+    let mut key = KeyBytes([0; 32]);
+    rand::fill(&mut key.0).map_err(|_| VaultOpenError::Unusable)?;
+    let far = FarKey::new(name, by).map_err(VaultOpenError::Client)?;
+    Ok(far.wrap(&key).await?)
+}
+
+/// Why key-encryption keys cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum VaultOpenError {
+    /// The HTTP client could not be set up, because of this machine's certificates.
+    #[error("the HTTP client could not be set up")]
+    Client(#[source] reqwest::Error),
+    /// The cryptographic library failed.
+    #[error("the cryptographic library of this machine has no AES-256-GCM or no randomness")]
+    Unusable,
+}
+
+/// Why there is no new key-encryption key.
+#[derive(Debug, thiserror::Error)]
+pub enum DrawError {
+    /// This machine.
+    #[error(transparent)]
+    Open(#[from] VaultOpenError),
+    /// The vault.
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+}
+
+fn usable(key: &KeyBytes) -> Option<LessSafeKey> {
+    UnboundKey::new(&AES_256_GCM, &key.0).ok().map(LessSafeKey::new)
 }
 
 impl LocalVault {
     /// The keys by name; `current` wraps what is new.
     pub fn new(current: &str, keys: impl IntoIterator<Item = (String, KeyBytes)>) -> Self {
-        let usable = |(name, key): (String, KeyBytes)| Some((name, LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key.0).ok()?)));
-        Self { current: current.to_owned(), keys: keys.into_iter().filter_map(usable).collect() }
+        let held = |(name, key): (String, KeyBytes)| Some((name, HeldKey::Here(usable(&key)?)));
+        Self { current: current.to_owned(), keys: keys.into_iter().filter_map(held).collect() }
     }
 
-    fn key(&self, key_id: &str) -> Result<&LessSafeKey, VaultError> {
+    async fn key(&self, key_id: &str) -> Result<&LessSafeKey, VaultError> {
         let known = || match self.keys.keys().map(String::as_str).collect::<Vec<_>>() {
             names if names.is_empty() => "none".to_owned(),
             names => names.join(", "),
         };
-        self.keys.get(key_id).ok_or_else(|| VaultError::UnknownKey { key_id: key_id.to_owned(), known: known() })
+        match self.keys.get(key_id) {
+            Some(HeldKey::Here(key)) => Ok(key),
+            // One request for all who wait; a failure is none of the next one's.
+            Some(HeldKey::Wrapped { by, wrapped, unwrapped }) => {
+                let unwrap = async || usable(&by.unwrap(wrapped).await?).ok_or_else(|| VaultError::Refused(key_id.to_owned()));
+                unwrapped.get_or_try_init(unwrap).await
+            }
+            None => Err(VaultError::UnknownKey { key_id: key_id.to_owned(), known: known() }),
+        }
     }
 }
 
@@ -71,7 +132,7 @@ impl Vault for LocalVault {
         let refused = |_| VaultError::Refused(self.current.clone());
         let (mut nonce, mut bytes) = ([0; NONCE_LEN], key.0.to_vec());
         rand::fill(&mut nonce).map_err(refused)?;
-        let wrapping = self.key(&self.current)?;
+        let wrapping = self.key(&self.current).await?;
         let sealed = wrapping.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), associated(&self.current, owner), &mut bytes);
         sealed.map_err(refused)?;
         Ok(WrappedKey { key_id: self.current.clone(), bytes: [&nonce[..], &bytes].concat() })
@@ -79,7 +140,7 @@ impl Vault for LocalVault {
 
     async fn unwrap(&self, wrapped: &WrappedKey, owner: &[u8]) -> Result<KeyBytes, VaultError> {
         let refused = || VaultError::Refused(wrapped.key_id.clone());
-        let wrapping = self.key(&wrapped.key_id)?;
+        let wrapping = self.key(&wrapped.key_id).await?;
         let (nonce, sealed) = wrapped.bytes.split_first_chunk::<NONCE_LEN>().ok_or_else(refused)?;
         let mut bytes = sealed.to_vec();
         let opened = wrapping.open_in_place(Nonce::assume_unique_for_key(*nonce), associated(&wrapped.key_id, owner), &mut bytes);

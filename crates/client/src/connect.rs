@@ -7,7 +7,8 @@ use evenkeel_azure::files::SharedFiles;
 use evenkeel_azure::search::{self, SearchError};
 use evenkeel_azure::settings::SettingsError;
 use evenkeel_azure::system::SystemChance;
-use evenkeel_azure::{AzureAccount, retry, vault};
+use evenkeel_azure::vault::{self, VaultOpenError};
+use evenkeel_azure::{AzureAccount, retry};
 use evenkeel_config::{ConfigErrors, Request};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::{Account, Chance, Stores};
@@ -42,6 +43,9 @@ pub enum ConnectError {
         #[source]
         source: evenkeel_azure::AzureConnectError,
     },
+    /// Key-encryption keys.
+    #[error("[encryption] cannot be used")]
+    Encryption(#[from] VaultOpenError),
     /// A search service.
     #[error("[sinks.{sink}] cannot be connected to")]
     Search {
@@ -68,7 +72,7 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
         let sink = search::connect(sink.into()).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
         sinks.insert(name, sink);
     }
-    let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption));
+    let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?);
     Ok(Client::new(stores, Arc::new(loaded.catalog), settings.queues))
 }
 

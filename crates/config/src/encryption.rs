@@ -10,14 +10,19 @@ use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{TableName, ViewName};
-use evenkeel_model::settings::EncryptionSettings;
+use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 use secrecy::ExposeSecret as _;
+use url::Url;
 
 use super::archives::{ArchiveDraft, TargetDraft};
+use super::identity;
 use super::secret::SecretKeys;
 use super::section::Section;
+use super::sinks::endpoint;
 use super::views::{TableDraft, ViewDraft};
 
+const VAULT_KEY: &str = "vault_key";
+const WRAPPED_KEY: &str = "wrapped_key";
 const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
 
 /// Reads the keys. One without its secret is left out: what it has wrapped is not opened here.
@@ -31,19 +36,25 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     let current = section.required("current", "the name of one of [encryption.keys]", |text| {
         if names.contains(&text) { Ok(text.to_owned()) } else { Err(format!("expected one of [encryption.keys], found {text:?}")) }
     });
-    let keys: BTreeMap<String, KeyBytes> =
-        named.iter().filter_map(|(name, section)| Some(((*name).to_owned(), key(name, section)?))).collect();
+    let mut settings = EncryptionSettings { current, ..EncryptionSettings::default() };
+    for (name, section) in named {
+        if let Err(error) = ViewName::new(name) {
+            section.error("", error);
+        }
+        if section.has(VAULT_KEY) {
+            wrapped(name, &section, &mut settings);
+        } else {
+            here(name, &section, &mut settings);
+        }
+        section.finish();
+    }
     section.finish();
-    EncryptionSettings { current, keys }
+    settings
 }
 
-fn key(name: &str, section: &Section<'_>) -> Option<KeyBytes> {
-    if let Err(error) = ViewName::new(name) {
-        section.error("", error);
-    }
-    let found = KEY.find(section);
-    section.finish();
-    let Some((setting, secret)) = found else {
+/// A key whose secret is set here.
+fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
+    let Some((setting, secret)) = KEY.find(section) else {
         match section.text(KEY.env) {
             Some(variable) => section.warning(
                 KEY.env,
@@ -52,19 +63,44 @@ fn key(name: &str, section: &Section<'_>) -> Option<KeyBytes> {
                 ),
             ),
             None if !section.has(KEY.file) => {
-                section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64", KEY.env, KEY.file));
+                section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64, or {VAULT_KEY}", KEY.env, KEY.file));
             }
             None => {}
         }
-        return None;
+        return;
     };
     let text = secret.expose_secret();
     let decoded = [BASE64.decode(text).ok(), hex::decode(text).ok()];
-    let bytes = decoded.into_iter().flatten().find_map(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    if bytes.is_none() {
-        section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` draws them, or 64 hexadecimal digits");
+    match decoded.into_iter().flatten().find_map(|bytes| <[u8; 32]>::try_from(bytes).ok()) {
+        Some(bytes) => drop(settings.keys.insert(name.to_owned(), KeySource::Here(KeyBytes(bytes)))),
+        None => section.error(setting, "expected 32 bytes in Base64, as `openssl rand -base64 32` draws them, or 64 hexadecimal digits"),
     }
-    bytes.map(KeyBytes)
+}
+
+/// A key that a key of a vault has wrapped.
+fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
+    section.refuse(VAULT_KEY, "a key of a vault", &[&[KEY.inline, KEY.env, KEY.file]]);
+    let address = section.parsed(VAULT_KEY, vault_key);
+    let identity = identity::read(section);
+    let (Some(address), Some(identity)) = (address, identity) else { return };
+    let by = VaultKey { address, identity };
+    if !section.has(WRAPPED_KEY) {
+        section.warning(
+            WRAPPED_KEY,
+            format!("nothing is wrapped by this key yet: `evenkeel keys new {name}` draws a key and prints its line"),
+        );
+        settings.unused.insert(name.to_owned(), by);
+    } else if let Some(wrapped) = section.parsed(WRAPPED_KEY, WrappedText::parse) {
+        settings.keys.insert(name.to_owned(), KeySource::Wrapped { by, wrapped });
+    }
+}
+
+/// The address of a key in a vault, without a version: each wrapped key names its own.
+fn vault_key(text: &str) -> Result<Url, String> {
+    const EXPECTED: &str = "expected the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
+    let url = endpoint(text, EXPECTED)?;
+    let parts: Vec<&str> = url.path().trim_matches('/').split('/').collect();
+    if matches!(parts.as_slice(), ["keys", name] if !name.is_empty()) { Ok(url) } else { Err(EXPECTED.to_owned()) }
 }
 
 /// The key `encrypt` of a table.

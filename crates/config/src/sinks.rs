@@ -38,7 +38,9 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     }
     let kind = section.word("kind", &[("search", ())]);
     let endpoint =
-        section.required("endpoint", "the address of a search service, such as \"https://contoso.search.windows.net\"", endpoint);
+        section.required("endpoint", "the address of a search service, such as \"https://contoso.search.windows.net\"", |text| {
+            endpoint(text, "expected an address such as \"https://contoso.search.windows.net\", without query or user")
+        });
     let auth = auth(section);
     let key_field = if section.has("key_field") { section.parsed("key_field", field_name) } else { Some(KEY_FIELD.to_owned()) };
     section.finish();
@@ -63,16 +65,15 @@ fn auth(section: &Section<'_>) -> Option<SinkAuth> {
 }
 
 /// Checks an address. The message never repeats it, since people paste keys into it.
-fn endpoint(text: &str) -> Result<Url, String> {
-    const EXPECTED: &str = "expected an address such as \"https://contoso.search.windows.net\", without query or user";
-    let url = Url::parse(text.trim()).map_err(|error| format!("{EXPECTED}: {error}"))?;
+pub(super) fn endpoint(text: &str, expected: &str) -> Result<Url, String> {
+    let url = Url::parse(text.trim()).map_err(|error| format!("{expected}: {error}"))?;
     let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
     if !plain || !url.has_host() || !matches!(url.scheme(), "http" | "https") {
-        return Err(EXPECTED.to_owned());
+        return Err(expected.to_owned());
     }
     let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
     if url.scheme() == "http" && !local {
-        return Err(format!("{EXPECTED}: over http everybody on the way would read the credential"));
+        return Err(format!("{expected}: over http everybody on the way would read the credential"));
     }
     Ok(url)
 }

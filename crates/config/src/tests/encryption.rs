@@ -2,6 +2,7 @@
 
 use super::*;
 use evenkeel_model::model::{AccountName, TableName};
+use evenkeel_model::settings::KeySource;
 
 const KEYS: &str =
     "[encryption]\ncurrent = \"k2\"\n[encryption.keys.k1]\nkey_env = \"FIRST\"\n[encryption.keys.k2]\nkey_env = \"SECOND\"\n";
@@ -24,8 +25,12 @@ fn keys_are_read_in_both_forms_and_never_printed() {
     let loaded = with_keys(TABLE, &[("FIRST", HEX), ("SECOND", BASE64)]).unwrap();
     let encryption = &loaded.settings.encryption;
     assert_eq!((encryption.current.as_deref(), encryption.missing()), (Some("k2"), None));
-    assert_eq!(encryption.keys["k1"], encryption.keys["k2"]);
-    assert_eq!(encryption.keys["k1"].0[31], 31);
+    let [first, second] = ["k1", "k2"].map(|name| match &encryption.keys[name] {
+        KeySource::Here(key) => key.clone(),
+        KeySource::Wrapped { .. } => panic!("{name} is wrapped"),
+    });
+    assert_eq!(first, second);
+    assert_eq!(first.0[31], 31);
     let staff = loaded.catalog.table(&TableName::new("staff").unwrap()).unwrap();
     assert_eq!(loaded.catalog.encrypted[staff].iter().collect::<Vec<_>>(), ["Salary", "Ssn"]);
     let inline = load_text(&format!("[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = {BASE64:?}\n")).unwrap();
@@ -96,4 +101,31 @@ fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() 
     let staff = TableName::new("Staff").unwrap();
     let loaded = with_keys(TABLE, &[]).unwrap();
     assert_eq!(loaded.catalog.tables[&staff].account, AccountName::main());
+}
+
+#[test]
+fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
+    let vault = |more: &str| {
+        format!(
+            "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nvault_key = \"https://contoso.vault.azure.net/keys/evenkeel\"\ncredential = \"managed_identity\"\n{more}{TABLE}"
+        )
+    };
+    let unused = load_text(&vault("")).unwrap();
+    assert_eq!((unused.settings.encryption.missing(), unused.settings.encryption.unused.len()), (Some("k"), 1));
+    assert!(unused.warnings.iter().any(|warning| warning.to_string().contains("`evenkeel keys new k`")), "{:?}", unused.warnings);
+    let used = load_text(&vault("wrapped_key = \"0f1e.q7-_\"\n")).unwrap();
+    assert_eq!(used.settings.encryption.missing(), None);
+    let KeySource::Wrapped { wrapped, .. } = &used.settings.encryption.keys["k"] else { panic!("it is wrapped") };
+    assert_eq!((wrapped.version.as_str(), wrapped.to_string().as_str()), ("0f1e", "0f1e.q7-_"));
+    for (right, wrong, expected) in [
+        ("wrapped_key = \"0f1e.q7-_\"", "wrapped_key = \"q7\"", "encryption.keys.k.wrapped_key: expected what `evenkeel keys new` prints"),
+        ("wrapped_key = \"0f1e.q7-_\"", "key_env = \"SECRET\"", "encryption.keys.k.key_env: has no meaning with a key of a vault"),
+        ("keys/evenkeel", "keys/evenkeel/0f1e", "without its version"),
+        ("keys/evenkeel", "secrets/evenkeel", "expected the address of a key"),
+        ("https:", "http:", "would read the credential"),
+        ("managed_identity", "client_secret", "encryption.keys.k.tenant_id: missing"),
+    ] {
+        let found = mistakes(&vault("wrapped_key = \"0f1e.q7-_\"\n").replace(right, wrong));
+        assert!(found.iter().any(|found| found.contains(expected)), "{expected}: {found:#?}");
+    }
 }

@@ -29,6 +29,37 @@ pub enum VaultError {
     /// The key of this name is another one, or the wrapped key was changed, or belongs to another owner.
     #[error("the key-encryption key {0:?} does not unwrap this data key: another key has that name here, or the row was changed")]
     Refused(String),
+    /// The key vault does not answer now.
+    #[error("the key vault of {vault} does not answer: {problem}")]
+    Away {
+        /// The address of its key.
+        vault: String,
+        /// The problem.
+        problem: String,
+    },
+    /// The key vault refuses the identity.
+    #[error("the key vault of {vault} refuses this identity: {problem}")]
+    Forbidden {
+        /// The address of its key.
+        vault: String,
+        /// The problem.
+        problem: String,
+    },
+    /// The key vault has no such key or version, or cannot do with it what was asked for.
+    #[error("the key vault of {vault} rejects the request: {problem}")]
+    Rejected {
+        /// The address of its key.
+        vault: String,
+        /// The problem.
+        problem: String,
+    },
+}
+
+impl VaultError {
+    /// Whether every entity that needs this key fails alike, until an operator acts.
+    pub const fn is_configuration(&self) -> bool {
+        matches!(self, Self::UnknownKey { .. } | Self::Forbidden { .. } | Self::Rejected { .. })
+    }
 }
 
 /// Key-encryption keys. `owner` is authenticated with each data key: one that is moved to another owner is not unwrapped.

@@ -21,7 +21,7 @@ use url::Url;
 use crate::model::{AccountName, CatalogOwner, QueueName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
-pub use encryption::EncryptionSettings;
+pub use encryption::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 pub use identity::{Application, EntraCredential, Identity};
 pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget};
 pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
