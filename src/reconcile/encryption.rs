@@ -1,6 +1,7 @@
 //! Encrypted properties: sealed before a job writes them, sealed anew where an entity gets another key.
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 
 use serde_json::Value;
 
@@ -10,15 +11,18 @@ use super::failure::{GONE, permanent, storage};
 use crate::catalog::TableRef;
 use crate::model::job::{Primary, Put, decode_object};
 use crate::model::large::Pointer;
+use crate::model::template::Template;
 use crate::model::{EdmValue, Entity, EntityKey, TableName, limits};
 use crate::ports::vault::VaultError;
-use crate::sealing::{DataKey, DataKeyError, DataKeys, SealedPlace, is_sealed, plain_entities, seal_entity};
+use crate::sealing::{DataKey, DataKeyError, DataKeys, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity};
 
 /// Why a value is not sealed, or not sealed anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error("{property:?} is encrypted in {table}, and a staged blob is not: send it in \"entity\", or sealed by a client")]
     Staged { property: String, table: TableName },
+    #[error("{property:?} is a keyed hash, computed in {table} from an encrypted property: send that one")]
+    Hash { property: String, table: TableName },
     #[error("\"newer_by\" names {property:?}, which is encrypted in {table}: sealed values have no order")]
     Ordered { property: String, table: TableName },
     #[error(
@@ -53,6 +57,12 @@ impl Engine {
         if let Some(property) = put.staged_values.keys().find(|property| encrypted.contains(*property)) {
             return refused(SealError::Staged { property: property.clone(), table: home.table.clone() });
         }
+        let alone = |(name, template): &(&String, &Template)| {
+            put.entity.get(name).is_some() && !template.properties().iter().any(|property| put.entity.get(property).is_some())
+        };
+        if let Some((property, _)) = self.catalog.hashed.get(table).into_iter().flatten().find(alone) {
+            return refused(SealError::Hash { property: property.clone(), table: home.table.clone() });
+        }
         if let Some(property) = put.condition.newer_by.as_ref().filter(|property| encrypted.contains(*property)) {
             return refused(SealError::Ordered { property: property.clone(), table: home.table.clone() });
         }
@@ -70,7 +80,10 @@ impl Engine {
         let step = || format!("encrypting properties of {home}");
         let key = self.data_keys(table)?.find_or_draw(home).await.map_err(|error| failed(step(), error))?;
         let mut entity = entity.clone();
-        seal_entity(&key, home, marked.iter().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
+        let plain = seal_entity(&key, home, marked.iter().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
+        if let Some(hashed) = self.catalog.hashed.get(table) {
+            entity.properties.extend(hashes(&self.hash_key(table).await?, hashed, &plain));
+        }
         let spacious = self.catalog.large_values_of(table).map(|(_, large)| &large.properties);
         for property in marked.into_iter().filter(|property| spacious.is_none_or(|large| !large.contains(*property))) {
             let characters = entity.text(property).unwrap_or_default().len();
@@ -79,6 +92,19 @@ impl Engine {
             }
         }
         Ok(Some(entity))
+    }
+
+    /// The key of a table's hashes, read once in a process: it is drawn once and stays.
+    async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
+        // Held for plain assignments, which cannot panic halfway.
+        let known = || self.hash_keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = known().get(table) {
+            return Ok(key.clone());
+        }
+        let step = || format!("finding the key of the hashes of {table}");
+        let key = self.data_keys(table)?.of_hashes(&table.table).await.map_err(|error| failed(step(), error))?;
+        known().insert(table.clone(), key.clone());
+        Ok(key)
     }
 
     /// A row that takes another key, with its sealed values opened for what it was and sealed for what it becomes.

@@ -1,6 +1,7 @@
 //! The engine: the catalog, the stores, a clock, and the operations on them.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -17,6 +18,7 @@ use crate::model::limits::LATE_REQUEST;
 use crate::model::{Job, TableName, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Chance, Clock, ClocksApart, Stores};
+use crate::sealing::HashKey;
 
 /// How far apart two workers' clocks may be: a taint is kept this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
@@ -58,6 +60,8 @@ pub struct Engine {
     pub(super) lanes: LogLanes,
     /// Key that seals cursors, once it was needed.
     pub(super) secret: OnceCell<[u8; 32]>,
+    /// Keys of hashes, once they were needed.
+    pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
 }
 
 /// A job names something that the catalog does not have.
@@ -92,6 +96,7 @@ impl Engine {
             turns: DocumentTurns::default(),
             lanes: LogLanes::default(),
             secret: OnceCell::new(),
+            hash_keys: Mutex::default(),
             part: PART,
             memory: Arc::default(),
         }

@@ -41,3 +41,8 @@ def seal_value(data_key, table, pk, rk, prop, value):
     nonce = hmac.new(derived(data_key, b"nonce"), associated + b"\0" + plain, hashlib.sha256).digest()[:12]
     sealed = nonce + AESGCM(derived(data_key, b"value")).encrypt(nonce, plain, associated)
     return "ek1." + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+
+def hashed(table_key, name, text):
+    """The keyed hash of a text, as the property `name` of a table holds it. The key of the table is in EvenkeelKeys, RowKey "hash"."""
+    return hmac.new(derived(table_key, b"hash"), name.encode() + b"\0" + text.encode(), hashlib.sha256).hexdigest()

@@ -102,6 +102,17 @@ impl Client {
         Ok(self.stores.vault().ok().map(|vault| DataKeys { tables, vault }))
     }
 
+    /// A text as the keyed hash that a table has of it.
+    pub(super) async fn hashed(&self, table: &TableRef, name: &str, text: &str) -> Result<String, ClientError> {
+        let keys = self
+            .data_keys(table)?
+            .ok_or_else(|| ClientError::Unknown(format!("{name} is a keyed hash, and this configuration has no [encryption]")))?;
+        let key = keys.of_hashes(&table.table).await;
+        let key =
+            key.map_err(|error| ClientError::Encryption { doing: format!("the keyed hashes of {table}"), source: Box::new(error.into()) })?;
+        Ok(key.hash(name, text))
+    }
+
     /// The texts of a message with its encrypted properties sealed: several where what fitted into one message does not, once it is
     /// sealed. `None` where nothing is to be sealed, or no key for it is here: then the worker seals.
     pub(super) async fn sealed_texts(&self, job: &Prepared) -> Result<Option<Vec<String>>, ClientError> {

@@ -48,12 +48,15 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     let retentions = retention::retentions(root, accounts);
     let tables = tables(&declared, &views, &archives);
     let wide = declared.iter().filter(|table| table.wide).map(|table| tables.place(&table.name)).collect();
+    let hashed = declared.iter().filter(|table| !table.hash.is_empty());
+    let hashed = hashed.map(|table| (tables.place(&table.name), table.hash.clone())).collect();
     let encrypted = declared.iter().filter(|table| !table.encrypt.is_empty());
     let encrypted = encrypted.map(|table| (tables.place(&table.name), table.encrypt.clone())).collect();
     let catalog = Catalog {
         declared: declared.iter().map(|table| tables.place(&table.name)).collect(),
         wide,
         encrypted,
+        hashed,
         tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
         views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
         dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),

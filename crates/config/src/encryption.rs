@@ -16,6 +16,7 @@ use url::Url;
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::identity;
+use super::kinds::own_property;
 use super::secret::SecretKeys;
 use super::section::Section;
 use super::sinks::endpoint;
@@ -120,6 +121,35 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
         }
     });
     names.unwrap_or_default().into_iter().collect()
+}
+
+/// The key `hash` of a table: `{ SsnHash = "{Ssn|trim}" }`.
+pub(super) fn hashes(section: &Section<'_>, encrypted: &BTreeSet<String>) -> BTreeMap<String, Template> {
+    if !section.has("hash") {
+        return BTreeMap::new();
+    }
+    let Some((inner, texts)) = section.texts_by_name("hash") else { return BTreeMap::new() };
+    let hash = |(name, text): (&str, &str)| {
+        let name = own_property(name)
+            .and_then(|name| if encrypted.contains(&name) { Err(format!("{name:?} is encrypted itself")) } else { Ok(name) });
+        let template = Template::parse_text(text).map_err(|error| error.to_string()).and_then(|template| {
+            let properties = template.properties();
+            let is_of_one = properties.len() == 1 && properties.iter().all(|property| encrypted.contains(*property));
+            if is_of_one {
+                Ok(template)
+            } else {
+                Err(format!("expected a template of one encrypted property, such as \"{{Ssn|trim}}\", found {text:?}"))
+            }
+        });
+        match (name, template) {
+            (Ok(name), Ok(template)) => Some((name, template)),
+            (Err(problem), _) | (_, Err(problem)) => {
+                inner.error("", problem);
+                None
+            }
+        }
+    };
+    texts.into_iter().filter_map(hash).collect()
 }
 
 /// Sealed values are carried as they are, or refused: nothing computes with them.

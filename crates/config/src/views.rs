@@ -111,6 +111,8 @@ pub(super) struct TableDraft<'a> {
     pub(super) wide: bool,
     /// Its encrypted properties.
     pub(super) encrypt: BTreeSet<String>,
+    /// The keyed hashes of these, by the properties that hold them.
+    pub(super) hash: BTreeMap<String, Template>,
 }
 
 /// Reads the name of an account, where one is named.
@@ -136,9 +138,10 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
         let account = account(&section, accounts, "account");
         let wide = section.truth("wide") == Some(true);
         let encrypt = encryption::properties(&section);
+        let hash = encryption::hashes(&section, &encrypt);
         section.finish();
         let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
-        Some(TableDraft { name, account: account.ok()?, wide, encrypt, section })
+        Some(TableDraft { name, account: account.ok()?, wide, encrypt, hash, section })
     };
     root.named("tables").into_iter().filter_map(table).collect()
 }

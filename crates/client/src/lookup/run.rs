@@ -16,6 +16,7 @@ use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::sink;
+use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{Entity, EntityKey, Member, Row, Site, TableName, ViewName};
 use evenkeel_model::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
 use evenkeel_model::shared::Owned;
@@ -26,6 +27,11 @@ impl Lookup<'_> {
     pub async fn run(&self) -> Result<LookupResult, ClientError> {
         let catalog = self.client.catalog();
         self.refuse_encrypted()?;
+        if let Some((hashed, requests)) = self.hashed().await? {
+            let mut found = Box::pin(hashed.run()).await?;
+            found.requests += requests;
+            return Ok(found);
+        }
         let mut found = match &self.subject {
             LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
             LookupSubject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
@@ -237,6 +243,38 @@ impl Lookup<'_> {
             (None, Some(archive)) => Some(archive.target.table().unwrap_or(&archive.source).clone()),
             (None, None) => None,
         })
+    }
+
+    /// The lookup by keyed hashes in the place of the encrypted properties that its terms name, and the requests that it took; nothing
+    /// where they name none.
+    async fn hashed(&self) -> Result<Option<(Self, u64)>, ClientError> {
+        let LookupSubject::View(name) = &self.subject else { return Ok(None) };
+        let Some(view) = self.view(name)? else { return Ok(None) };
+        let catalog = self.client.catalog();
+        let Some(encrypted) = catalog.encrypted.get(&view.source) else { return Ok(None) };
+        let (mut lookup, mut requests) = (self.clone(), 0);
+        for term in lookup.terms.iter_mut().filter(|term| encrypted.contains(&term.property)) {
+            let property = term.property.clone();
+            let hashes = catalog.hashed.get(&view.source).into_iter().flatten();
+            let in_keys = view.properties();
+            let of_it = |(name, template): &(&String, &Template)| {
+                in_keys.contains(name.as_str()) && template.properties().contains(property.as_str())
+            };
+            let hash = hashes.clone().find(of_it).filter(|_| term.op == TermOp::Equal);
+            let Some((name, template)) = hash else {
+                return Err(ClientError::Unknown(format!(
+                    "{property} is encrypted: it is looked up by its whole value (`{property}=…`), in a view whose keys have a keyed hash of it (`hash` of [tables.{}])",
+                    view.source.table
+                )));
+            };
+            let plain = Entity::new(EntityKey::new("", "").map_err(|error| ClientError::Unknown(error.to_string()))?)
+                .with(&property, term.value.as_str());
+            let text = template.render_text(&plain).map_err(|error| ClientError::Unknown(error.to_string()))?;
+            term.value = self.client.hashed(&view.source, name, &text.unwrap_or_default()).await?;
+            term.property.clone_from(name);
+            requests += 1;
+        }
+        Ok((requests > 0).then_some((lookup, requests)))
     }
 
     /// Sealed values satisfy no condition.

@@ -11,7 +11,7 @@ mod search_index;
 mod secondary_index;
 mod view_section;
 
-pub(super) use view_section::ViewSection;
+pub(super) use view_section::{ViewSection, own_property};
 
 use super::section::Section;
 use super::views::{Named, ViewTables};

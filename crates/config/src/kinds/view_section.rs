@@ -156,7 +156,7 @@ pub(super) fn select(section: &Section<'_>) -> Option<Vec<String>> {
 }
 
 /// A property that evenkeel may write into an entity.
-pub(super) fn own_property(name: &str) -> Result<String, String> {
+pub(crate) fn own_property(name: &str) -> Result<String, String> {
     if name.starts_with(RESERVED_PREFIX) {
         return Err(format!("{name:?} is one of evenkeel's own properties; expected another name"));
     }

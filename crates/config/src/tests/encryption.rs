@@ -129,3 +129,24 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
         assert!(found.iter().any(|found| found.contains(expected)), "{expected}: {found:#?}");
     }
 }
+
+#[test]
+fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
+    let table = |hash: &str| format!("[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\nhash = {{ {hash} }}\n");
+    let view =
+        "[views.v]\nkind = \"secondary_index\"\nsource = \"Staff\"\ntable = \"Copies\"\npartition_key = \"p\"\nrow_key = \"{SsnHash}\"\n";
+    let loaded = with_keys(&format!("{}{view}", table("SsnHash = \"{Ssn|trim|lower}\"")), &[]).unwrap();
+    let staff = loaded.catalog.table(&TableName::new("Staff").unwrap()).unwrap();
+    assert_eq!(loaded.catalog.hashed[staff]["SsnHash"].to_string(), "{Ssn|trim|lower}");
+    for (hash, expected) in [
+        ("SsnHash = \"{Name}\"", "expected a template of one encrypted property"),
+        ("SsnHash = \"{Ssn}_{Salary}\"", "expected a template of one encrypted property"),
+        ("SsnHash = \"constant\"", "expected a template of one encrypted property"),
+        ("SsnHash = \"{Ssn|int}\"", "unknown filter"),
+        ("Salary = \"{Ssn}\"", "is encrypted itself"),
+        ("ek_hash = \"{Ssn}\"", "evenkeel's own properties"),
+    ] {
+        let found = wrong(&table(hash));
+        assert!(found.iter().any(|found| found.contains("tables.Staff.hash") && found.contains(expected)), "{hash}: {found:#?}");
+    }
+}

@@ -39,6 +39,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::item::{Owner, VIEW_PROPERTY};
 use crate::model::job::Primary;
+use crate::model::template::Template;
 use crate::model::{Entity, TableName, ViewName, settled};
 
 /// Everything that the configuration declares about data.
@@ -52,6 +53,8 @@ pub struct Catalog {
     pub wide: BTreeSet<TableRef>,
     /// The encrypted properties of tables (`encrypt`).
     pub encrypted: BTreeMap<TableRef, BTreeSet<String>>,
+    /// The keyed hashes of encrypted properties (`hash`), by the properties that hold them; each template has one property.
+    pub hashed: BTreeMap<TableRef, BTreeMap<String, Template>>,
     /// The views of one table each, by name.
     pub views: BTreeMap<ViewName, Arc<View>>,
     /// The views of tables by date, by name; no name is among the others.

@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
 
-use super::format::DataKey;
+use super::format::{DataKey, HashKey};
 use crate::model::job::Primary;
 use crate::model::settled::footprint_key;
-use crate::model::{EdmValue, Entity, Row, TableName};
+use crate::model::{EdmValue, Entity, EntityKey, Row, TableName};
 use crate::ports::vault::{Vault, VaultError, WrappedKey};
 use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore};
 
@@ -72,32 +72,46 @@ fn folded(home: &Primary) -> Primary {
 impl DataKeys<'_> {
     /// The data key of an entity; `None` where it has none. One request.
     pub async fn find(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
-        let row = match self.tables.get(&table(), &footprint_key(&folded(home)), None).await {
+        self.find_at(&footprint_key(&folded(home)), owner(home)).await
+    }
+
+    /// The data key of an entity, drawn where it has none. One request, two for a new one.
+    pub async fn find_or_draw(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
+        self.find_or_draw_at(footprint_key(&folded(home)), owner(home)).await
+    }
+
+    /// The key of a table's hashes, drawn where it has none. One request, two for a new one.
+    pub async fn of_hashes(&self, of: &TableName) -> Result<HashKey, DataKeyError> {
+        let folded = of.as_str().to_ascii_lowercase();
+        // No entity's: theirs have a "~" after the table.
+        #[expect(clippy::expect_used, reason = "letters and digits, at most 63")]
+        let key = EntityKey::new(folded.as_str(), "hash").expect("a key");
+        self.find_or_draw_at(key, json!([folded]).to_string()).await.map(HashKey::new)
+    }
+
+    async fn find_at(&self, key: &EntityKey, owner: String) -> Result<Option<DataKey>, DataKeyError> {
+        let row = match self.tables.get(&table(), key, None).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => None,
             row => row?,
         };
         let Some(row) = row else { return Ok(None) };
-        let owner = owner(home);
         // Another row in its place has another owner, which is authenticated.
         let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
         let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
         key.map(|key| Some(DataKey::new(key))).map_err(|source| DataKeyError::Vault { owner, source })
     }
 
-    /// The data key of an entity, drawn where it has none. One request, two for a new one.
-    pub async fn find_or_draw(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
-        if let Some(key) = self.find(home).await? {
-            return Ok(key);
+    async fn find_or_draw_at(&self, key: EntityKey, owner: String) -> Result<DataKey, DataKeyError> {
+        if let Some(found) = self.find_at(&key, owner.clone()).await? {
+            return Ok(found);
         }
-        let owner = owner(home);
         let drawn = self.vault.generate(owner.as_bytes()).await;
-        let (key, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.clone(), source })?;
-        let row = Entity::new(footprint_key(&folded(home)));
-        let insert = TableOperation::Insert(written(row, &wrapped).with(OWNER, owner.as_str()));
+        let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.clone(), source })?;
+        let insert = TableOperation::Insert(written(Entity::new(key.clone()), &wrapped).with(OWNER, owner.as_str()));
         match self.insert(&insert).await {
-            Ok(()) => Ok(DataKey::new(key)),
+            Ok(()) => Ok(DataKey::new(bytes)),
             // Another run was faster, or this request was and its answer is lost.
-            Err(error) if error.may_have_lost() => self.find(home).await?.ok_or(DataKeyError::Store(error)),
+            Err(error) if error.may_have_lost() => self.find_at(&key, owner).await?.ok_or(DataKeyError::Store(error)),
             Err(error) => Err(error.into()),
         }
     }
@@ -158,7 +172,6 @@ pub fn key_id(row: &Row) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::EntityKey;
 
     #[test]
     fn an_entity_has_one_data_key_however_its_table_is_spelled() {

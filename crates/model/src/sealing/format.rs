@@ -8,6 +8,9 @@
 //!   nonce             first 12 bytes of HMAC-SHA-256(nonce key, associated data ‖ 0x00 ‖ plaintext)
 //!   value key         HMAC-SHA-256(data key, "evenkeel/1 value")
 //!   nonce key         HMAC-SHA-256(data key, "evenkeel/1 nonce")
+//!
+//!   hash              hex( HMAC-SHA-256(hash key, property of the hash ‖ 0x00 ‖ text) )                         a string property
+//!   hash key          HMAC-SHA-256(key of the table, "evenkeel/1 hash")
 //! ```
 //!
 //! The nonce is made of what is sealed, as in a synthetic initialization vector: the same value in the same place is the same text,
@@ -68,6 +71,21 @@ pub enum UnsealError {
 /// The data key of one entity.
 #[derive(Debug, Clone)]
 pub struct DataKey(KeyBytes);
+
+/// The key of a table's hashes.
+#[derive(Debug, Clone)]
+pub struct HashKey(DataKey);
+
+impl HashKey {
+    pub(super) const fn new(key: DataKey) -> Self {
+        Self(key)
+    }
+
+    /// The keyed hash of a text, as the property `name` holds it: 64 hexadecimal digits.
+    pub fn hash(&self, name: &str, text: &str) -> String {
+        hex::encode(hmac::sign(&self.0.derived("hash"), &[name.as_bytes(), &[0], text.as_bytes()].concat()))
+    }
+}
 
 /// Whether a value looks sealed. Any application may write such a text: only opening it proves it.
 pub fn is_sealed(value: &EdmValue) -> bool {
@@ -179,6 +197,11 @@ mod tests {
             let value = decoded(vector["plaintext"].as_str().unwrap().as_bytes()).unwrap();
             assert_eq!(key.seal(place, &value), text("sealed"));
             assert_eq!(key.open(place, text("sealed")), Ok(value));
+        }
+        for vector in vectors["hashes"].as_array().unwrap() {
+            let text = |name: &str| vector[name].as_str().unwrap();
+            let key = HashKey::new(DataKey::new(KeyBytes(bytes(&vector["table_key"]).try_into().unwrap())));
+            assert_eq!(key.hash(text("property"), text("text")), text("hash"));
         }
     }
 

@@ -15,26 +15,43 @@ mod format;
 mod message;
 
 pub use data_keys::{DataKeyError, DataKeys, KEYS, key_id, table};
-pub use format::{DataKey, PREFIX, SealedPlace, UnsealError, is_sealed};
+pub use format::{DataKey, HashKey, PREFIX, SealedPlace, UnsealError, is_sealed};
 pub use message::{PlainEntity, plain_entities};
 
+use std::collections::BTreeMap;
+
 use crate::model::job::Primary;
+use crate::model::template::Template;
 use crate::model::{EdmValue, Entity};
 
-/// Seals the marked properties of an entity, as far as it has them. Those that are sealed already have to open.
+/// Seals the marked properties of an entity, as far as it has them; an entity with the plain values alone. Those that are sealed already have to open.
 pub fn seal_entity<'p>(
     key: &DataKey,
     home: &Primary,
     marked: impl Iterator<Item = &'p String>,
     entity: &mut Entity,
-) -> Result<(), UnsealError> {
+) -> Result<Entity, UnsealError> {
+    let mut plain = Entity::new(home.key.clone());
     for property in marked {
         let place = SealedPlace { home, property };
-        match entity.properties.get_mut(property) {
-            Some(value) if is_sealed(value) => drop(key.open(place, value.as_str().unwrap_or_default())?),
-            Some(value) => *value = EdmValue::String(key.seal(place, value)),
-            None => {}
-        }
+        let Some(value) = entity.properties.get_mut(property) else { continue };
+        let opened = if is_sealed(value) {
+            key.open(place, value.as_str().unwrap_or_default())?
+        } else {
+            let sealed = EdmValue::String(key.seal(place, value));
+            std::mem::replace(value, sealed)
+        };
+        plain.properties.insert(property.clone(), opened);
     }
-    Ok(())
+    Ok(plain)
+}
+
+/// The keyed hashes of an entity's plain values, by the properties that hold them: empty where a template has no value.
+pub fn hashes(key: &HashKey, hashed: &BTreeMap<String, Template>, plain: &Entity) -> BTreeMap<String, EdmValue> {
+    let has = |template: &Template| template.properties().iter().any(|property| plain.get(property).is_some());
+    let hash = |(name, template): (&String, &Template)| {
+        let text = template.render_text(plain).ok().flatten().filter(|text| !text.is_empty());
+        (name.clone(), EdmValue::String(text.map(|text| key.hash(name, &text)).unwrap_or_default()))
+    };
+    hashed.iter().filter(|(_, template)| has(template)).map(hash).collect()
 }
