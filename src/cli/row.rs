@@ -22,8 +22,8 @@ impl RowJson {
 }
 
 /// Says which values stayed sealed.
-pub(super) fn tell_sealed(rows: &[Row], out: &mut Output) -> std::io::Result<()> {
-    let sealed = rows.iter().flat_map(|row| &row.entity.properties).filter(|(_, value)| is_sealed(value));
+pub(super) fn tell_sealed<'r>(rows: impl IntoIterator<Item = &'r Row>, out: &mut Output) -> std::io::Result<()> {
+    let sealed = rows.into_iter().flat_map(|row| &row.entity.properties).filter(|(_, value)| is_sealed(value));
     let names: BTreeSet<&str> = sealed.map(|(name, _)| name.as_str()).collect();
     if names.is_empty() {
         return Ok(());

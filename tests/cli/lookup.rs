@@ -65,6 +65,10 @@ fn what_the_keys_cannot_answer_is_refused_in_words() {
         (&["lookup", "--table", "Nowhere", "PartitionKey=Sales"], "it knows Employees"),
         (&["lookup", "--table", "Employees", "PartitionKey=Sales", "--where", "Age >"], "expected"),
         (&["lookup", "by_email", "Email=a", "--entities", "--where", "Age > 1"], "not filtered"),
+        (&["lookup", "by_email", "Email=a", "--with", "Nowhere={PartitionKey}/a"], "does not know the table Nowhere; it knows Employees"),
+        (&["lookup", "by_email", "Email=a", "--with", "Employees=a/b", "--with", "employees=c/d"], "is joined twice"),
+        (&["lookup", "by_email", "Email=a", "--with", "Employees={Age}"], "there is no / between its keys"),
+        (&["lookup", "by_email", "Email=a", "--with", "Employees={Age|pat:3}/a"], "did you mean \"pad\"?"),
     ] {
         says(&stderr(&place.run(args).code(2)), &[word]);
     }

@@ -32,6 +32,7 @@ mod everything;
 mod forms;
 mod guide;
 mod indexing;
+mod joining;
 mod key_lists;
 mod outage;
 mod racing;

@@ -1,6 +1,8 @@
 //! The library for applications: jobs, entities, lookups of every kind of view and archive, and entities that are under way.
 
-use evenkeel::client::{ClientError, Found, LookupResult, Whereabouts};
+use std::sync::Arc;
+
+use evenkeel::client::{ClientError, Found, JoinSpec, LookupResult, Whereabouts};
 use evenkeel::model::{EdmValue, EntityKey, Row, TableName, ViewName};
 use evenkeel::patterns::lookup::QueryClass;
 use evenkeel::ports::MessageText;
@@ -342,6 +344,72 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
     assert_eq!(found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await, ["02"]);
     let plain = site.client.lookup_table(&table, &["PartitionKey=Owned", "RowKey=05"]).unwrap().run().await.unwrap();
     assert_eq!((plain.rows.len(), plain.requests), (1, 1));
+}
+
+pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
+    hire(site).await;
+    survey(site, "joined", 300).await;
+    site.write("Staff§", evenkeel::model::Entity::new(key("Gone", "9")).with("Name", "Byron")).await;
+    let (staff, departments, surveys) = (site.table("Staff§"), site.table("Departments§"), site.table("Surveys§"));
+    let join = |text: &str| site.name(text).parse::<JoinSpec>().unwrap();
+    let of_department = "departments§={PartitionKey}/department";
+
+    // Three of one department and two of another: each department once.
+    let by_name = ViewName::new("by_name").unwrap();
+    let lookup = site.client.lookup(&by_name, &["Name^=K"]).unwrap().entities();
+    let before = site.requests();
+    let found = lookup.clone().with(join(of_department)).run().await.unwrap();
+    assert_eq!((keys(&found.rows), found.requests), (["Ops/4", "Sales/1", "Sales/10"].map(str::to_owned).to_vec(), 1 + 3 + 2));
+    assert!(site.requests() - before <= found.requests, "reads of one partition may go together");
+    let managers = |found: &LookupResult| -> Vec<Option<String>> {
+        let of = |row: &Option<Arc<Row>>| Some(row.as_ref()?.entity.text("Manager")?.to_owned());
+        found.joined[&departments].iter().map(of).collect()
+    };
+    let (ops, sales) = (Some("Lovelace".to_owned()), Some("King".to_owned()));
+    assert_eq!(managers(&found), [ops.clone(), sales.clone(), sales.clone()]);
+    assert!(Arc::ptr_eq(found.joined[&departments][1].as_ref().unwrap(), found.joined[&departments][2].as_ref().unwrap()));
+
+    // Page by page, with one property of the rows; the join needs others, which are not shown.
+    let (mut seen, mut next) = (Vec::new(), lookup.clone().top(1).select(["Email"]).with(join("Departments§={PartitionKey}/department")));
+    loop {
+        let found = next.run().await.unwrap();
+        seen.extend(managers(&found));
+        let Some(continuation) = found.continuation else { break };
+        next = next.after(continuation);
+    }
+    assert_eq!(seen, [ops, sales.clone(), sales]);
+    let by_manager = site.client.lookup_table(&staff, &["PartitionKey=Sales", "RowKey=2"]).unwrap().select(["Email"]);
+    let found = by_manager.with(join("ByName§=name/{Name}")).run().await.unwrap();
+    assert!(found.rows[0].entity.properties.keys().eq(["Email"]), "the Name is for the join alone");
+    assert_eq!(found.joined[&site.table("ByName§")][0].as_ref().unwrap().entity.key.rk.as_str(), "Byron");
+    let copy = site.client.lookup(&ViewName::new("latest").unwrap(), &["PartitionKey=Ops"]).unwrap().top(1).select(["Nothing"]);
+    let found = copy.with(join("ByName§=name/{Name}")).run().await.unwrap();
+    assert_eq!((found.rows[0].entity.properties.len(), found.requests), (0, 2));
+    assert!(found.joined[&site.table("ByName§")][0].is_some());
+
+    // A row without an entity, and rows without a value; a wide entity; two tables at once.
+    let own = |pk: &str| site.client.lookup_table(&staff, &[format!("PartitionKey={pk}")]).unwrap();
+    let found = own("Gone").with(join(of_department)).run().await.unwrap();
+    assert_eq!((managers(&found), found.requests), (vec![None], 2), "it was asked for");
+    let found = own("Gone").with(join("Departments§={PartitionKey}/{Email}")).run().await.unwrap();
+    assert_eq!((managers(&found), found.requests), (vec![None], 1), "there was nothing to ask for");
+    let found = own("Sales").with(join(of_department)).with(join("Surveys§=2026/joined")).run().await.unwrap();
+    assert_eq!((found.rows.len(), found.requests), (3, 1 + 1 + 2));
+    assert!(found.joined[&surveys].iter().all(|survey| survey.as_ref().unwrap().entity.user_properties().count() == 301));
+    let none = own("Nobody").with(join(of_department)).run().await.unwrap();
+    assert_eq!((none.joined[&departments].len(), none.requests), (0, 1));
+
+    // Refused before anything is asked; a value that makes no key is told with its row.
+    let before = site.requests();
+    let unknown = own("Sales").with(join("Nowhere§=a/b")).run().await.unwrap_err();
+    assert!(unknown.is_misuse() && unknown.to_string().contains(&site.name("does not know the table Nowhere§; it knows")), "{unknown}");
+    let twice = own("Sales").with(join(of_department)).with(join("Departments§=a/b")).run().await.unwrap_err();
+    assert!(twice.is_misuse() && twice.to_string().contains("joined twice"), "{twice}");
+    assert_eq!(site.requests(), before);
+    let Err(ClientError::Join { doing, source }) = own("Sales").with(join("Departments§={Manager|inverted_ticks}/a")).run().await else {
+        panic!("a truth value is no moment")
+    };
+    assert!(doing.contains("Sales") && source.to_string().contains("Manager"), "{doing}: {source}");
 }
 
 pub(crate) async fn many_jobs_share_messages(site: &Site) {

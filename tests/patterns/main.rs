@@ -52,6 +52,7 @@ patterns! {
         jobs_are_sent_and_done
         a_write_is_timed_until_it_is_found
         a_table_is_looked_up_by_its_own_keys
+        rows_are_joined_with_entities_of_other_tables
         many_jobs_share_messages
         what_cannot_be_is_said_before_anything_is_asked;
     costs:

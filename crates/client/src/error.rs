@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use evenkeel_model::model::template::RenderError;
 use evenkeel_model::patterns::lookup::{LookupError, TermError};
 use evenkeel_model::ports::StoreError;
 use evenkeel_model::wide::ReadError;
@@ -26,6 +27,15 @@ pub enum ClientError {
     /// A continuation that is not of this lookup: the reason.
     #[error("the continuation {0}")]
     Continuation(&'static str),
+    /// A value of a row, of which the template of a join makes no key.
+    #[error("{doing}")]
+    Join {
+        /// The table and the row.
+        doing: String,
+        /// Why it makes none.
+        #[source]
+        source: RenderError,
+    },
     /// A store did not answer, or refused.
     #[error("{doing}")]
     Store {
@@ -66,7 +76,9 @@ impl ClientError {
     pub const fn is_misuse(&self) -> bool {
         match self {
             Self::Job(_) | Self::Unknown(_) | Self::Term(_) | Self::Lookup(_) | Self::Continuation(_) => true,
-            Self::Store { .. } | Self::Read { .. } | Self::Encryption { .. } | Self::Output(_) | Self::Broken(_) => false,
+            Self::Join { .. } | Self::Store { .. } | Self::Read { .. } | Self::Encryption { .. } | Self::Output(_) | Self::Broken(_) => {
+                false
+            }
         }
     }
 

@@ -77,7 +77,7 @@ pub use entity::Whole;
 pub use error::ClientError;
 pub use find::{Found, Whereabouts};
 pub use key_list::SentList;
-pub use lookup::{Lookup, LookupResult};
+pub use lookup::{JoinSpec, JoinSpecError, Lookup, LookupResult};
 pub use packing::{IN_FLIGHT, Packing, ReadyMessage, SentJobs};
 pub use settled::InStep;
 pub use submission::{Prepared, Sent};

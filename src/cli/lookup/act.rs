@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::args::LookupArgs;
 use super::print;
 use crate::cli::exit::misused;
-use crate::cli::row::{RowJson, tell_sealed};
+use crate::cli::row::tell_sealed;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
 use crate::client::{Client, ClientError, Lookup, LookupResult};
-use crate::model::{Row, ViewName};
+use crate::model::ViewName;
 use crate::patterns::lookup::QueryClass;
 
 /// Finds copies, or their primaries, by the values that their keys are made of.
@@ -30,10 +30,12 @@ pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> a
     if args.decrypt {
         lookup = lookup.decrypted();
     }
-    let LookupResult { rows, class, requests, continuation } = lookup.run().await.map_err(failed)?;
-    LookupSummary { query_class: class, requests, rows: rows.len(), continuation }.print(&rows, out)?;
+    lookup = args.joins.iter().cloned().fold(lookup, Lookup::with);
+    let found = lookup.run().await.map_err(failed)?;
+    LookupSummary::of(&found).print(&found, out)?;
     if args.decrypt {
-        tell_sealed(&rows, out)?;
+        let joined = found.joined.values().flatten().flatten().map(AsRef::as_ref);
+        tell_sealed(found.rows.iter().chain(joined), out)?;
     }
     Ok(Exit::Done)
 }
@@ -74,13 +76,18 @@ struct LookupSummary {
 }
 
 impl LookupSummary {
-    fn print(&self, rows: &[Row], out: &mut Output) -> anyhow::Result<()> {
+    fn of(found: &LookupResult) -> Self {
+        let (rows, requests, continuation) = (found.rows.len(), found.requests, found.continuation.clone());
+        Self { query_class: found.class, requests, rows, continuation }
+    }
+
+    fn print(&self, found: &LookupResult, out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {
-            rows.iter().try_for_each(|row| out.value(&RowJson::of(row)))?;
+            print::rows_json(found).try_for_each(|row| out.value(&row))?;
             out.value(self)?;
             return Ok(());
         }
-        let (heading, cells) = print::table(rows);
+        let (heading, cells) = print::table(found);
         out.table(&heading, &cells)?;
         let plural = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         out.say(format_args!("{}: {}, {}", plural(self.rows as u64, "row"), self.query_class, plural(self.requests, "request")))?;

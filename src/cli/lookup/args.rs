@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::cli::help;
+use crate::client::JoinSpec;
 use crate::model::TableName;
 use crate::model::condition::Condition;
 
@@ -13,6 +14,7 @@ use crate::model::condition::Condition;
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, of a prefix"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
     ("evenkeel lookup --table Employees PartitionKey=Sales 'RowKey>=0002' --where 'Salary > 100'", "entities by their own keys, filtered"),
+    ("evenkeel lookup employees_named LastName=Jones --entities --with 'Departments={PartitionKey}/{DepartmentId}'", "each beside its department"),
     ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "of one of many tables by date"),
 ]))]
 pub struct LookupArgs {
@@ -38,6 +40,10 @@ pub struct LookupArgs {
     /// Go on where an earlier lookup with the same terms ended
     #[arg(long = "continue", value_name = "TOKEN")]
     pub token: Option<String>,
+    /// Beside each row the entity of another table whose PartitionKey and RowKey these templates make of the row's properties; several
+    /// times for several tables
+    #[arg(long = "with", value_name = "TABLE=PK/RK")]
+    pub joins: Vec<JoinSpec>,
     /// Open encrypted properties, where this configuration has the key-encryption keys
     #[arg(long)]
     pub decrypt: bool,

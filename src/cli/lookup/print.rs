@@ -1,29 +1,64 @@
 //! How rows look in a table: pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
 
 use crate::cli::output::printable;
+use crate::cli::row::RowJson;
+use crate::client::LookupResult;
 use crate::model::entity::RESERVED_PREFIX;
 use crate::model::{EdmValue, Row};
 
 /// Longest value shown in a column, in characters.
 const WIDTH: usize = 48;
 
-/// The heading and the cells: both keys, then the properties that any row has, evenkeel's own left out.
-pub(super) fn table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>) {
-    let names: BTreeSet<&str> = rows
-        .iter()
-        .flat_map(|row| row.entity.properties.keys())
-        .map(String::as_str)
-        .filter(|name| !name.starts_with(RESERVED_PREFIX))
-        .collect();
-    let heading = ["PartitionKey", "RowKey"].into_iter().chain(names.iter().copied()).map(str::to_owned).collect();
-    let cells = rows.iter().map(|row| {
+/// The heading and the cells: both keys, then the properties that any row has, then those of the entities beside the rows with their table
+/// before the name. Evenkeel's own are left out.
+pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
+    let names = names(found.rows.iter());
+    let joined: Vec<_> =
+        found.joined.iter().map(|(table, rows)| (table, rows, self::names(rows.iter().flatten().map(AsRef::as_ref)))).collect();
+    let of_joined = joined.iter().flat_map(|(table, _, names)| names.iter().map(move |name| format!("{table}.{name}")));
+    let own = ["PartitionKey", "RowKey"].into_iter().chain(names.iter().copied()).map(str::to_owned);
+    let heading = own.chain(of_joined).collect();
+    let cells = found.rows.iter().enumerate().map(|(at, row)| {
         let keys = [row.entity.key.pk.as_str(), row.entity.key.rk.as_str()].map(cut);
-        let values = names.iter().map(|name| row.entity.get(name).map(shown).unwrap_or_default());
-        keys.into_iter().chain(values).collect()
+        let of_joined = joined.iter().flat_map(|(_, rows, names)| cells(rows.get(at).and_then(Option::as_deref), names));
+        keys.into_iter().chain(cells(Some(row), &names)).chain(of_joined).collect()
     });
     (heading, cells.collect())
+}
+
+/// The properties that any of these rows has.
+fn names<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<&'r str> {
+    let names = rows.flat_map(|row| row.entity.properties.keys()).map(String::as_str);
+    names.filter(|name| !name.starts_with(RESERVED_PREFIX)).collect()
+}
+
+/// Of these properties the values of a row, or blanks.
+fn cells(row: Option<&Row>, names: &BTreeSet<&str>) -> impl Iterator<Item = String> {
+    names.iter().map(move |name| row.and_then(|row| row.entity.get(name)).map(shown).unwrap_or_default())
+}
+
+/// A row of a lookup as JSON, beside the entities of other tables.
+#[derive(Serialize)]
+pub(super) struct FoundJson<'r> {
+    #[serde(flatten)]
+    row: RowJson,
+    /// By table. No property is called so, as no property's name has an `@`.
+    #[serde(rename = "@with", skip_serializing_if = "BTreeMap::is_empty")]
+    with: BTreeMap<&'r str, Option<RowJson>>,
+}
+
+/// The rows as JSON.
+pub(super) fn rows_json(found: &LookupResult) -> impl Iterator<Item = FoundJson<'_>> {
+    found.rows.iter().enumerate().map(|(at, row)| {
+        let joined = |rows: &[Option<Arc<Row>>]| rows.get(at).and_then(Option::as_deref).map(RowJson::of);
+        let with = found.joined.iter().map(|(table, rows)| (table.as_str(), joined(rows))).collect();
+        FoundJson { row: RowJson::of(row), with }
+    })
 }
 
 fn shown(value: &EdmValue) -> String {

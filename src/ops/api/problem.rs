@@ -75,6 +75,7 @@ impl From<ClientError> for Problem {
             ClientError::Broken(_) | ClientError::Output(_) | ClientError::Encryption { .. } => {
                 Self { status: StatusCode::BAD_GATEWAY, error: error.to_string() }
             }
+            ClientError::Join { .. } => Self::unusable(cause::chain(&error)),
             ClientError::Unknown(_) => Self::unknown(error.to_string()),
             ClientError::Job(_) | ClientError::Term(_) | ClientError::Lookup(_) | ClientError::Continuation(_) => {
                 Self::unusable(error.to_string())

@@ -14,7 +14,8 @@ impl Lookup<'_> {
     /// The entities with these keys, in their order, and the requests that it took. One that is gone meanwhile is left out.
     pub(super) async fn read_all(&self, table: &TableRef, keys: &[EntityKey]) -> Result<(Vec<Whole>, u64), ClientError> {
         let wide = self.client.catalog.wide.contains(table);
-        let select = (!self.select.is_empty() && !wide).then_some(self.select.as_slice());
+        let properties: Vec<String> = self.select.iter().cloned().chain(self.join_properties().map(str::to_owned)).collect();
+        let select = (!self.select.is_empty() && !wide).then_some(properties.as_slice());
         let tables = self.client.account(&table.account)?.tables.as_ref();
         let read: Vec<Option<Whole>> = iter(keys)
             .map(|key| async move {

@@ -32,6 +32,7 @@ impl Lookup<'_> {
             found.requests += requests;
             return Ok(found);
         }
+        let joins = self.joins()?;
         let mut found = match &self.subject {
             LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
             LookupSubject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
@@ -47,7 +48,8 @@ impl Lookup<'_> {
         {
             found.requests += self.client.open(&table, &mut found.rows).await?.requests;
         }
-        // Without evenkeel's own properties, where certain ones were asked for.
+        self.join(&joins, &mut found).await?;
+        // Without evenkeel's own properties and those of joins, where certain ones were asked for.
         if !self.select.is_empty() {
             for row in &mut found.rows {
                 row.entity.properties.retain(|name, _| self.select.contains(name));
@@ -91,12 +93,12 @@ impl Lookup<'_> {
                 let (rows, more) = members::in_blob(view, lists, &name, account, after.as_ref(), self.top as usize).await?;
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
-                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation }, keys)
+                (LookupResult::new(rows, QueryClass::Point, 1, continuation), keys)
             }
             Form::Documents(search) => {
                 let rows: Vec<Row> = self.in_search(view, search).await?.into_iter().collect();
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
-                (LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None }, keys)
+                (LookupResult::new(rows, QueryClass::Point, 1, None), keys)
             }
             Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Values(_) => {
                 self.in_rows(view).await?
@@ -191,7 +193,7 @@ impl Lookup<'_> {
         }
         let rest = rest.or_else(|| merge.positions().map(|positions| self.token(positions)));
         let requests = requests + merge.requests();
-        Ok(LookupResult { rows, class: plan.class, requests, continuation: rest.map(|token| token.encode()) })
+        Ok(LookupResult::new(rows, plan.class, requests, rest.map(|token| token.encode())))
     }
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
@@ -201,7 +203,7 @@ impl Lookup<'_> {
                 self.refuse_condition(&archive.name)?;
                 let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
                 let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
-                Ok(LookupResult { rows, class: QueryClass::Point, requests: 1, continuation: None })
+                Ok(LookupResult::new(rows, QueryClass::Point, 1, None))
             }
             ArchiveTarget::Log(_) => {
                 let name = &archive.name;
@@ -277,9 +279,11 @@ impl Lookup<'_> {
         Ok((requests > 0).then_some((lookup, requests)))
     }
 
-    /// Sealed values satisfy no condition.
+    /// Sealed values satisfy no condition, and make no keys.
     fn refuse_encrypted(&self) -> Result<(), ClientError> {
-        let Some(condition) = &self.condition else { return Ok(()) };
+        if self.condition.is_none() && self.joins.is_empty() {
+            return Ok(());
+        }
         let catalog = self.client.catalog();
         let source = match &self.subject {
             LookupSubject::Table(table) => Some(self.client.table(table)?.clone()),
@@ -288,9 +292,15 @@ impl Lookup<'_> {
                 of_a_view.or_else(|| catalog.archives.get(name).map(|archive| archive.source.clone()))
             }
         };
-        let encrypted = source.as_ref().and_then(|source| catalog.encrypted.get(source));
-        match encrypted.and_then(|encrypted| condition.properties().into_iter().find(|property| encrypted.contains(*property))) {
-            Some(property) => Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values satisfy no condition"))),
+        let Some(encrypted) = source.as_ref().and_then(|source| catalog.encrypted.get(source)) else { return Ok(()) };
+        let sealed = |property: &&str| encrypted.contains(*property);
+        if let Some(property) = self.condition.iter().flat_map(Condition::properties).find(sealed) {
+            return Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values satisfy no condition")));
+        }
+        match self.join_properties().find(sealed).filter(|_| !self.decrypted) {
+            Some(property) => {
+                Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values make no keys: have it opened (--decrypt)")))
+            }
             None => Ok(()),
         }
     }
@@ -319,7 +329,7 @@ impl Lookup<'_> {
         let found = merge::read(&reading, &plan.ranges, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
         let continuation = found.positions.map(|positions| self.token(positions).encode());
-        Ok(LookupResult { rows: found.rows, class: plan.class, requests: found.requests, continuation })
+        Ok(LookupResult::new(found.rows, plan.class, found.requests, continuation))
     }
 
     /// Where to begin: where an earlier lookup ended, else at the start of each range.
@@ -363,7 +373,8 @@ impl Lookup<'_> {
     /// The requested properties, and those that are needed to tell which rows are wanted.
     fn selected(&self) -> Vec<String> {
         let conditions = self.condition.iter().flat_map(Condition::properties).map(str::to_owned);
-        self.select.iter().cloned().chain(conditions).chain(own()).collect()
+        let joins = self.join_properties().map(str::to_owned);
+        self.select.iter().cloned().chain(conditions).chain(joins).chain(own()).collect()
     }
 
     fn value(&self, property: &str) -> Option<&str> {

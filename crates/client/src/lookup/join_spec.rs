@@ -1,0 +1,188 @@
+//! A join, as it is written: `Departments={PartitionKey}/{DepartmentId|lower}`. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use evenkeel_model::model::large::Pointer;
+use evenkeel_model::model::template::{RenderError, Template, TemplateError};
+use evenkeel_model::model::{EdmValue, Entity, EntityKey, TableName};
+use evenkeel_model::sealing::is_sealed;
+
+/// A join of the rows of a lookup to the entities of another table: both of an entity's keys are made of a row's properties,
+/// by [key templates](evenkeel_model::model::template). A template of a row without one of its properties makes no key.
+///
+/// Written as `Table=PARTITION_KEY/ROW_KEY`; neither key can contain a slash.
+///
+/// ```
+/// use evenkeel_client::JoinSpec;
+///
+/// let join: JoinSpec = "Departments={PartitionKey}/{DepartmentId|lower}".parse()?;
+/// assert_eq!(join.table().as_str(), "Departments");
+/// assert!("Departments={PartitionKey}".parse::<JoinSpec>().is_err(), "both keys");
+/// # Ok::<(), evenkeel_client::JoinSpecError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinSpec {
+    table: TableName,
+    partition_key: Template,
+    row_key: Template,
+}
+
+/// Why a text is not a join.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JoinSpecError {
+    /// Not of the form of a join.
+    #[error("{text:?} is not a join: {problem}; expected TABLE={{PartitionKey}}/{{RowKey}}, each key a template")]
+    Form {
+        /// The text.
+        text: String,
+        /// The problem.
+        problem: String,
+    },
+    /// One of its templates is none; displayed with carets under the place.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+impl JoinSpec {
+    /// A join to this table.
+    pub const fn new(table: TableName, partition_key: Template, row_key: Template) -> Self {
+        Self { table, partition_key, row_key }
+    }
+
+    /// The table that is joined.
+    pub const fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// Names of the properties that the keys are made of, apart from `PartitionKey` and `RowKey`; some may come twice.
+    pub fn properties(&self) -> impl Iterator<Item = &str> {
+        let all = self.partition_key.properties().into_iter().chain(self.row_key.properties());
+        all.filter(|name| !matches!(*name, "PartitionKey" | "RowKey"))
+    }
+
+    /// The key of the entity joined to a row; `None` where the row lacks a value for it. A sealed value, and one in a blob, count as absent.
+    pub(super) fn key(&self, row: &Entity) -> Result<Option<EntityKey>, RenderError> {
+        let value = |property: &str| match property {
+            "PartitionKey" => Some(EdmValue::from(row.key.pk.as_str())),
+            "RowKey" => Some(EdmValue::from(row.key.rk.as_str())),
+            name => row.get(name).filter(|value| !is_sealed(value) && Pointer::of(value).is_none()).cloned(),
+        };
+        let (pk, rk) = (self.partition_key.render_with(value)?, self.row_key.render_with(value)?);
+        Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
+    }
+}
+
+impl FromStr for JoinSpec {
+    type Err = JoinSpecError;
+
+    fn from_str(text: &str) -> Result<Self, JoinSpecError> {
+        let form = |problem: &str| JoinSpecError::Form { text: text.to_owned(), problem: problem.to_owned() };
+        let (table, keys) = text.split_once('=').ok_or_else(|| form("there is no ="))?;
+        let table = TableName::new(table).map_err(|error| form(&error.to_string()))?;
+        let slash = slash_between(keys).ok_or_else(|| form("there is no / between its keys"))?;
+        let begins = text.len() - keys.len();
+        let template = |from: usize, to: usize| {
+            let part = &text[from..to];
+            if part.is_empty() {
+                return Err(form("one of its keys is empty"));
+            }
+            // With the carets under the place in the whole join.
+            let shifted = |error: TemplateError| TemplateError {
+                span: error.span.start + from..error.span.end + from,
+                template: text.to_owned(),
+                ..error
+            };
+            Template::parse(part).map_err(|error| shifted(error).into())
+        };
+        let partition_key = template(begins, begins + slash)?;
+        let row_key = template(begins + slash + 1, text.len())?;
+        Ok(Self { table, partition_key, row_key })
+    }
+}
+
+impl fmt::Display for JoinSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}/{}", self.table, self.partition_key, self.row_key)
+    }
+}
+
+/// The first slash outside of all fields: literals hold none, arguments of filters may.
+fn slash_between(keys: &str) -> Option<usize> {
+    let mut in_field = false;
+    let mut rest = keys;
+    while let Some(c) = rest.chars().next() {
+        let at = keys.len() - rest.len();
+        if !in_field && (rest.starts_with("{{") || rest.starts_with("}}")) {
+            rest = &rest[2..];
+            continue;
+        }
+        match c {
+            '{' => in_field = true,
+            '}' => in_field = false,
+            '/' if !in_field => return Some(at),
+            _ => {}
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Entity {
+        let row = Entity::new(EntityKey::new("Sales", "000223").unwrap());
+        row.with("Department", "East").with("Office", 7_i32).with("Seat", 1.5).with("Secret", "ek1.c2VhbGVk")
+    }
+
+    fn key(join: &str) -> Option<String> {
+        let join: JoinSpec = join.parse().unwrap();
+        join.key(&row()).unwrap().map(|key| format!("{}/{}", key.pk, key.rk))
+    }
+
+    #[test]
+    fn both_keys_are_made_of_a_rows_properties_or_there_is_none() {
+        assert_eq!(key("Departments={PartitionKey}/{Department|lower}").as_deref(), Some("Sales/east"));
+        assert_eq!(key("Offices=office/{Office|pad:3}_{RowKey}").as_deref(), Some("office/007_000223"));
+        assert_eq!(key("Odd={{}}/a{{{Department}").as_deref(), Some("{}/a{East"));
+        assert_eq!(key("Departments={Nowhere}/{Department}"), None);
+        assert_eq!(key("Departments={PartitionKey}/{Nowhere}"), None);
+        assert_eq!(key("Departments={PartitionKey}/{Secret}"), None, "sealed");
+        let double: JoinSpec = "Seats={PartitionKey}/{Seat}".parse().unwrap();
+        assert!(double.key(&row()).unwrap_err().to_string().contains("Seat"));
+    }
+
+    #[test]
+    fn a_join_reads_as_it_is_written_and_names_what_it_needs() {
+        for text in ["Departments={PartitionKey}/{DepartmentId|lower}", "Days={Day|date:%Y/%m}/x{RowKey}", "Odd={{/}}"] {
+            let join: JoinSpec = text.parse().unwrap();
+            assert_eq!(join.to_string(), text);
+        }
+        let join: JoinSpec = "Offices={City}/{RowKey}_{Office}".parse().unwrap();
+        assert_eq!(join.properties().collect::<Vec<_>>(), ["City", "Office"]);
+    }
+
+    #[test]
+    fn what_is_no_join_is_refused_with_its_place() {
+        for (text, problem) in [
+            ("Departments", "there is no ="),
+            ("Depart-ments={A}/{B}", "is not a join"),
+            ("Departments={A}{B}", "there is no / between"),
+            ("Departments={A}/", "empty"),
+            ("Departments=/{B}", "empty"),
+            ("Departments={A/B}", "there is no / between"),
+            ("Departments={A}/{B}/{C}", "forbids '/'"),
+        ] {
+            let error = text.parse::<JoinSpec>().unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+        let error = "Departments={A}/{B|lwoer}".parse::<JoinSpec>().unwrap_err().to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert!(lines[0].contains("lower"), "{error}");
+        let (shown, carets) = (lines[1], lines[2]);
+        assert_eq!(shown.find("lwoer"), carets.find('^'), "{error}");
+        assert!(shown.contains("Departments={A}/"), "{error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Joining: each row of a lookup beside entities of other tables, by point reads.
+//!
+//! ```text
+//!   rows ─▶ a key per row and join (pure) ─▶ each distinct key once, 16 at a time of each table ─▶ the entities, row by row
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
+
+use super::join_spec::JoinSpec;
+use super::query::{Lookup, LookupResult};
+use crate::ClientError;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::model::{EntityKey, Row};
+
+/// Entities of a table read at once.
+const PARALLEL: usize = 16;
+
+/// A join to a table of the catalog.
+pub(super) struct Join<'l> {
+    spec: &'l JoinSpec,
+    table: &'l TableRef,
+}
+
+impl Join<'_> {
+    /// The key of the entity for each row.
+    fn keys(&self, rows: &[Row]) -> Result<Vec<Option<EntityKey>>, ClientError> {
+        let key = |row: &Row| {
+            let failed = |source| ClientError::Join { doing: format!("joining {} to {}", self.table.table, row.entity.key), source };
+            self.spec.key(&row.entity).map_err(failed)
+        };
+        rows.iter().map(key).collect()
+    }
+}
+
+impl Lookup<'_> {
+    /// The joins, each to a table of its own that the catalog knows.
+    pub(super) fn joins(&self) -> Result<Vec<Join<'_>>, ClientError> {
+        let mut seen = BTreeSet::new();
+        let mut join = |spec| {
+            let table = self.client.table(JoinSpec::table(spec))?;
+            if !seen.insert(table) {
+                return Err(ClientError::Unknown(format!("the table {} is joined twice; give it once", table.table)));
+            }
+            Ok(Join { spec, table })
+        };
+        self.joins.iter().map(&mut join).collect()
+    }
+
+    /// Names of the properties that the joins need.
+    pub(super) fn join_properties(&self) -> impl Iterator<Item = &str> {
+        self.joins.iter().flat_map(JoinSpec::properties)
+    }
+
+    /// Reads what the rows are joined to.
+    pub(super) async fn join(&self, joins: &[Join<'_>], found: &mut LookupResult) -> Result<(), ClientError> {
+        let rows = found.rows.as_slice();
+        let joined = try_join_all(joins.iter().map(async |join| {
+            let keys = join.keys(rows)?;
+            let (entities, requests) = self.read_joined(join.table, keys.iter().flatten().collect()).await?;
+            let of_rows: Vec<Option<Arc<Row>>> = keys.iter().map(|key| entities.get(key.as_ref()?).cloned()).collect();
+            Ok::<_, ClientError>((join.table.table.clone(), of_rows, requests))
+        }));
+        for (table, of_rows, requests) in joined.await? {
+            found.joined.insert(table, of_rows);
+            found.requests += requests;
+        }
+        Ok(())
+    }
+
+    /// The entities of a table with these keys that exist, and the requests that it took.
+    async fn read_joined(&self, table: &TableRef, keys: BTreeSet<&EntityKey>) -> Result<(BTreeMap<EntityKey, Arc<Row>>, u64), ClientError> {
+        let read = iter(keys).map(|key| self.client.whole(table, key)).buffered(PARALLEL);
+        let read: Vec<_> = read.try_collect().await?;
+        let mut requests = read.iter().map(|whole| whole.as_ref().map_or(1, |whole| whole.requests)).sum();
+        let mut entities: Vec<Row> = read.into_iter().flatten().map(|whole| whole.row).collect();
+        if self.decrypted {
+            requests += self.client.open(table, &mut entities).await?.requests;
+        }
+        Ok((entities.into_iter().map(|row| (row.entity.key.clone(), Arc::new(row))).collect(), requests))
+    }
+}
