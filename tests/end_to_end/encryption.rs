@@ -225,11 +225,19 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
     let mut staged = put("3");
     staged["blobs"] = json!({"Salary": {"blob": "evenkeel-staging/none"}});
     staged["entity"].as_object_mut().unwrap().remove("Salary");
-    site.put_texts([unknown.to_string().as_str(), staged.to_string().as_str()]);
-    assert_eq!(site.run_until_idle(&[]).poisoned, 2);
+    let mut mistyped = put("4");
+    mistyped["entity"]["Ssn@odata.type"] = json!("Edm.Int64");
+    site.put_texts([unknown, staged, mistyped].map(|job| job.to_string()).iter().map(String::as_str));
+    let ended = site.command(&["--json", "-vv", "run", "--until-idle=1", "--no-http"]);
+    assert!(ended.out.contains("\"poisoned\":3"), "{} {}", ended.out, ended.err);
+    assert!(!ended.err.contains(CANARY), "{}", ended.err);
     let all = stored(site);
     assert!(!all.contains(CANARY) && all.contains("ek1."), "{all}");
-    assert_eq!(site.poison().len(), 2);
+    let poison = site.poison();
+    assert!(
+        poison.len() == 3 && poison.iter().any(|one| one["error"].to_string().contains("it is a string of 8 characters")),
+        "{poison:#?}"
+    );
     // A body that names no entity cannot be sealed for one.
     site.put_texts([large.to_string().as_str()]);
     assert_eq!(site.run_until_idle(&[]).poisoned, 1);

@@ -32,13 +32,13 @@ pub enum ODataError {
         source: KeyError,
     },
     /// The value does not fit its type.
-    #[error("the property {name:?} is not {expected}: {found}")]
+    #[error("the property {name:?} is not {expected}: it is {found}")]
     Value {
         /// The property.
         name: String,
         /// The expected type.
         expected: String,
-        /// The JSON found, shortened.
+        /// The JSON found, in words.
         found: String,
     },
     /// An annotation without its property, or of an unknown type.
@@ -221,14 +221,15 @@ pub fn decode_properties(map: Map<String, Value>) -> Result<BTreeMap<String, Edm
     Ok(properties)
 }
 
+/// The value itself is not told: errors are logged and kept, and the property may be one that is encrypted.
 fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
-    let mut text = found.to_string();
-    if text.len() > 80 {
-        let end = (0..=80).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
-    ODataError::Value { name: name.to_owned(), expected: expected.to_owned(), found: text }
+    let found = match found {
+        Value::String(text) => format!("a string of {} characters", text.chars().count()),
+        Value::Number(number) if number.is_f64() => "a number with a fraction or an exponent".to_owned(),
+        Value::Number(number) => format!("an integer of {} characters", number.to_string().len()),
+        other => kind(other).to_owned(),
+    };
+    ODataError::Value { name: name.to_owned(), expected: expected.to_owned(), found }
 }
 
 fn decode_value(name: &str, annotation: Option<&str>, json: &Value) -> Result<EdmValue, ODataError> {
