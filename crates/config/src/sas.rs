@@ -6,6 +6,7 @@ use super::section::Section;
 use super::views::account;
 use evenkeel_model::model::large::{OWN_CONTAINERS, STAGING};
 use evenkeel_model::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
+use evenkeel_model::sealing::KEYS;
 use evenkeel_model::settings::{SasGrant, SasRows, SasTarget};
 
 /// Validity: as a user delegation key, a week at most.
@@ -130,6 +131,15 @@ fn filled(text: &str) -> Result<Key, String> {
 fn own(grant: &SasGrant) -> Option<String> {
     let refuse = |name: &str| Some(format!("{name:?} holds evenkeel's own records, which no application may open"));
     match &grant.target {
+        // Wrapped data keys are read by who opens encrypted properties, and added by who seals them.
+        SasTarget::Table(table, _) if table.as_str().eq_ignore_ascii_case(KEYS) => {
+            let opens_or_seals = matches!(grant.permissions.as_str(), "r" | "ra");
+            if opens_or_seals {
+                None
+            } else {
+                Some(format!("{KEYS:?} holds data keys: expected permissions = \"r\", or \"ra\" for who seals"))
+            }
+        }
         SasTarget::Table(table, _) if table.as_str().to_ascii_lowercase().starts_with("evenkeel") => refuse(table.as_str()),
         SasTarget::Queue(queue) if ["-poison", "-recheck"].iter().any(|suffix| queue.as_str().ends_with(suffix)) => refuse(queue.as_str()),
         SasTarget::Blob(container, _) if container.as_str() == STAGING && grant.permissions != "c" => {

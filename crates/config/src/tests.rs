@@ -582,6 +582,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
         ("queue = \"jobs\"\npk = \"Sales\"", "sas.s.pk: has no meaning with queue"),
         ("table = \"Employees\"\npk = \"\"", "sas.s.pk: expected a key that is not empty"),
         ("table = \"Employees\"\npk = \"p\"\nrk_from = \"b\"\nrk_to = \"a\"", "sas.s.rk_to: the range of rows ends before it begins"),
+        ("table = \"evenkeelkeys\"\npermissions = \"rd\"", "holds data keys"),
         ("table = \"EvenkeelFootprints\"", "holds evenkeel's own records"),
         ("queue = \"evenkeel-jobs-poison\"", "holds evenkeel's own records"),
         ("container = \"evenkeel-poison\"", "holds evenkeel's own records"),

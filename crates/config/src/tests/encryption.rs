@@ -150,3 +150,14 @@ fn a_keyed_hash_is_of_one_encrypted_property_and_a_property_like_any_other() {
         assert!(found.iter().any(|found| found.contains("tables.Staff.hash") && found.contains(expected)), "{hash}: {found:#?}");
     }
 }
+
+#[test]
+fn data_keys_are_opened_for_reading_and_for_sealing_and_nothing_else() {
+    let grant = |permissions: &str| format!("[sas.g]\ntable = \"EvenkeelKeys\"\npermissions = {permissions:?}\n");
+    for permissions in ["r", "ra"] {
+        assert_eq!(load_text(&grant(permissions)).unwrap().settings.sas[0].permissions, permissions);
+    }
+    for permissions in ["a", "raud", "rd"] {
+        assert!(mistakes(&grant(permissions))[0].contains("holds data keys"), "{permissions}");
+    }
+}
