@@ -50,9 +50,9 @@ def unit_file(path):
 
 
 def compiled_in():
-    """Folders and files beside the sources that the program's code includes."""
+    """Folders and files beside the sources that the program's code includes; an image is built without its tests, which stand last in a file."""
     for source in sorted([*(ROOT / "src").rglob("*.rs"), *(ROOT / "crates").glob("*/src/**/*.rs")]):
-        text = source.read_text()
+        text = source.read_text().split("\n#[cfg(test)]\nmod ")[0]
         for path in re.findall(r'include_(?:str|bytes|dir)!\(\s*"([^"]+)"', text):
             yield (source.parent / path).resolve().relative_to(ROOT).parts[0]
         # rust-embed's and askama's folders are relative to the package.
