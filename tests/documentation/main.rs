@@ -98,8 +98,9 @@ struct Walkthrough {
     jobs: usize,
 }
 
-const WALKTHROUGHS: [Walkthrough; 2] = [
+const WALKTHROUGHS: [Walkthrough; 3] = [
     Walkthrough { path: "README.md", text: include_str!("../../README.md"), declares: (1, 1), jobs: 3 },
+    Walkthrough { path: "README.ko.md", text: include_str!("../../README.ko.md"), declares: (1, 1), jobs: 3 },
     Walkthrough { path: "docs/tour.md", text: include_str!("../../docs/tour.md"), declares: (3, 1), jobs: 7 },
 ];
 
@@ -171,7 +172,7 @@ fn every_condition_in_the_catalog_s_documentation_is_one() {
 fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join("docs"), root.join("deploy")];
-    let mut files: Vec<_> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].iter().map(|name| root.join(name)).collect();
+    let mut files: Vec<_> = ["README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md"].iter().map(|name| root.join(name)).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             match entry?.path() {
