@@ -34,7 +34,7 @@ mod group;
 mod messages;
 mod query;
 mod queues;
-mod range;
+pub(super) mod range;
 mod readers;
 mod reclaim;
 mod schema;

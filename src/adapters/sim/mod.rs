@@ -12,10 +12,15 @@
 //! and that arrives later; duplicate delivery (visibility that ends while somebody works); throttling; a
 //! store that refuses everything; a caller that stops at any operation. Not injected: a store that loses
 //! acknowledged writes or returns stale reads, since Azure Storage is strongly consistent.
+//!
+//! # Limits
+//!
+//! An account takes anything at once, unless [`SimWorld::limit`] gives it [`ServiceLimits`].
 
 mod blobs;
 mod fault_policy;
 mod files;
+mod limits;
 mod queues;
 mod sinks;
 mod tables;
@@ -23,6 +28,7 @@ mod witness;
 mod world;
 
 pub use fault_policy::{FaultDecision, FaultPolicy, NoFaults, OperationInfo};
+pub use limits::{ServiceLimits, ServiceLoad};
 pub use queues::LyingMessage;
 pub use witness::{Execution, ObservedChange, Witness};
 pub use world::{REFUSED, ROW_REFUSED, SimWorld};

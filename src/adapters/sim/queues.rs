@@ -1,11 +1,12 @@
 //! Simulated queues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
+use super::limits::Weight;
 use super::witness::ObservedChange;
 use super::world::{AccountState, Inner, SimWorld};
 use crate::model::{QueueName, limits};
@@ -15,7 +16,47 @@ use crate::ports::{
 
 /// All queues.
 #[derive(Default)]
-pub(super) struct Queues(BTreeMap<QueueName, BTreeMap<u64, StoredMessage>>);
+pub(super) struct Queues(BTreeMap<QueueName, StoredQueue>);
+
+/// The messages of a queue by number, and in the orders in which they become visible and expire.
+#[derive(Default)]
+struct StoredQueue {
+    messages: BTreeMap<u64, StoredMessage>,
+    visible: BTreeSet<(Timestamp, u64)>,
+    expiring: BTreeSet<(Timestamp, u64)>,
+}
+
+impl StoredQueue {
+    fn insert(&mut self, number: u64, message: StoredMessage) {
+        self.visible.insert((message.visible, number));
+        self.expiring.extend(message.expires.map(|expires| (expires, number)));
+        self.messages.insert(number, message);
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(message) = self.messages.remove(&number) else { return };
+        self.visible.remove(&(message.visible, number));
+        message.expires.map(|expires| self.expiring.remove(&(expires, number)));
+    }
+
+    /// Hides a message until then, or shows it from then on.
+    fn show(&mut self, number: u64, from: Timestamp) {
+        let Some(message) = self.messages.get_mut(&number) else { return };
+        self.visible.remove(&(std::mem::replace(&mut message.visible, from), number));
+        self.visible.insert((from, number));
+    }
+
+    /// The first visible messages, in the order in which they became so.
+    fn first(&self, now: Timestamp, most: u32) -> Vec<u64> {
+        self.visible.range(..=(now, u64::MAX)).take(most as usize).map(|(_, number)| *number).collect()
+    }
+
+    /// A message at its newest receipt.
+    fn held(&mut self, id: &str, receipt: &str) -> Option<(u64, &mut StoredMessage)> {
+        let number = serial(id)?;
+        self.messages.get_mut(&number).filter(|message| message.receipt == receipt).map(|message| (number, message))
+    }
+}
 
 struct StoredMessage {
     text: String,
@@ -46,7 +87,7 @@ impl SimWorld {
     #[must_use]
     pub fn messages(&self, queue: &QueueName) -> Vec<LyingMessage> {
         let state = self.inner.lock();
-        let messages = state.queues.0.get(queue).into_iter().flatten();
+        let messages = state.queues.0.get(queue).into_iter().flat_map(|queue| &queue.messages);
         let lying = messages.map(|(number, message)| LyingMessage {
             id: id(*number),
             text: message.text.clone(),
@@ -60,8 +101,8 @@ impl SimWorld {
     #[must_use]
     pub fn backlog(&self, queue: &QueueName) -> (usize, Option<Timestamp>) {
         let state = self.inner.lock();
-        let messages = state.queues.0.get(queue);
-        (messages.map_or(0, BTreeMap::len), messages.and_then(|messages| messages.values().map(|message| message.visible).min()))
+        let queue = state.queues.0.get(queue);
+        (queue.map_or(0, |queue| queue.messages.len()), queue.and_then(|queue| queue.visible.first()).map(|(visible, _)| *visible))
     }
 
     /// Ends the visibility timeout of the n-th message that is hidden because somebody got it (modulo their number).
@@ -70,22 +111,24 @@ impl SimWorld {
         let mut state = self.inner.lock();
         self.inner.catch_up(&mut state);
         let now = state.now();
-        let mut held: Vec<(&u64, &mut StoredMessage)> =
-            state.queues.0.get_mut(queue)?.iter_mut().filter(|(_, m)| m.held && m.visible > now).collect();
-        let count = held.len();
-        let (number, message) = held.get_mut(nth.checked_rem(count)?)?;
-        message.visible = now;
-        Some(id(**number))
+        let queue = state.queues.0.get_mut(queue)?;
+        let held: Vec<u64> = queue.messages.iter().filter(|(_, m)| m.held && m.visible > now).map(|(number, _)| *number).collect();
+        let number = *held.get(nth.checked_rem(held.len())?)?;
+        queue.show(number, now);
+        Some(id(number))
     }
 }
 
-/// The messages of a queue, without those that have expired.
-fn of<'s>(state: &'s mut AccountState, queue: &QueueName) -> Result<&'s mut BTreeMap<u64, StoredMessage>, (ErrorClass, &'static str)> {
+/// A queue, without messages that have expired.
+fn of<'s>(state: &'s mut AccountState, queue: &QueueName) -> Result<&'s mut StoredQueue, (ErrorClass, &'static str)> {
     const MISSING: (ErrorClass, &str) = (ErrorClass::NotFound(Missing::Container), "the queue does not exist");
     let now = state.now();
-    let messages = state.queues.0.get_mut(queue).ok_or(MISSING)?;
-    let expired: Vec<u64> =
-        messages.extract_if(.., |_, message| message.expires.is_some_and(|expires| expires <= now)).map(|(n, _)| n).collect();
+    let found = state.queues.0.get_mut(queue).ok_or(MISSING)?;
+    let mut expired: Vec<u64> = found.expiring.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
+    expired.sort_unstable();
+    for number in &expired {
+        found.remove(*number);
+    }
     for number in expired {
         state.changed(|| ObservedChange::Expired { queue: queue.clone(), id: id(number) });
     }
@@ -214,24 +257,24 @@ impl QueueStore for SimWorld {
             let (now, off) = (state.now(), state.queues_off());
             let base = state.next_serial();
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            let mut visible: Vec<(&u64, &mut StoredMessage)> = messages.iter_mut().filter(|(_, message)| message.visible <= now).collect();
-            visible.sort_by_key(|(number, message)| (message.visible, **number));
-            let got = visible.into_iter().take(max as usize).map(|(number, message)| {
+            let mut got: Vec<Message> = Vec::new();
+            for number in messages.first(now, max) {
+                messages.show(number, later(now, visibility));
+                let Some(message) = messages.messages.get_mut(&number) else { continue };
                 message.held = true;
                 message.dequeue_count += 1;
-                message.visible = later(now, visibility);
                 message.receipt = format!("receipt-{base}-{number}");
-                Message {
-                    id: id(*number),
+                got.push(Message {
+                    id: id(number),
                     pop_receipt: message.receipt.clone(),
                     text: MessageText::Readable(message.text.clone()),
                     dequeue_count: message.dequeue_count,
                     inserted: told(off, message.inserted),
                     expires: message.expires.map(|expires| told(off, expires)),
                     next_visible: told(off, message.visible),
-                }
-            });
-            let got: Vec<Message> = got.collect();
+                });
+            }
+            state.weighs(Weight::Messages(got.len()));
             for message in &got {
                 let dequeue_count = message.dequeue_count;
                 state.changed(|| ObservedChange::Got { queue: queue.clone(), id: message.id.clone(), dequeue_count });
@@ -257,12 +300,11 @@ impl QueueStore for SimWorld {
             let (now, off) = (state.now(), state.queues_off());
             let receipt = format!("receipt-{}", state.next_serial());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            let message = serial(&id).and_then(|number| messages.get_mut(&number)).filter(|message| message.receipt == given);
-            let Some(message) = message else { return Err(refuse(inner, NAME, &subject)(LOST)) };
+            let Some((number, message)) = messages.held(&id, &given) else { return Err(refuse(inner, NAME, &subject)(LOST)) };
             message.text.clone_from(&text);
-            message.visible = later(now, visibility);
             message.receipt.clone_from(&receipt);
-            let next_visible = told(off, message.visible);
+            messages.show(number, later(now, visibility));
+            let next_visible = told(off, later(now, visibility));
             state.changed(|| ObservedChange::Updated { queue, id, text });
             Ok(UpdatedMessage { pop_receipt: receipt, next_visible })
         });
@@ -275,9 +317,9 @@ impl QueueStore for SimWorld {
         let (queue, id, given, subject) = (queue.clone(), id.to_owned(), pop_receipt.to_owned(), what.clone());
         let deleted = self.send(NAME, what, true, move |state, inner| {
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            match serial(&id).filter(|number| messages.get(number).is_some_and(|message| message.receipt == given)) {
+            match messages.held(&id, &given).map(|(number, _)| number) {
                 Some(number) => {
-                    messages.remove(&number);
+                    messages.remove(number);
                     state.changed(|| ObservedChange::Deleted { queue, id });
                     Ok(())
                 }
@@ -295,16 +337,18 @@ impl QueueStore for SimWorld {
         let peeked = self.send(NAME, what, false, move |state, inner| {
             let (now, off) = (state.now(), state.queues_off());
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            let mut visible: Vec<(&u64, &StoredMessage)> = messages.iter().filter(|(_, message)| message.visible <= now).collect();
-            visible.sort_by_key(|(number, message)| (message.visible, **number));
-            let peeked = visible.into_iter().take(max as usize).map(|(number, message)| PeekedMessage {
-                id: id(*number),
+            let first = messages.first(now, max);
+            let first = first.iter().filter_map(|number| Some((*number, messages.messages.get(number)?)));
+            let peeked = first.map(|(number, message)| PeekedMessage {
+                id: id(number),
                 text: MessageText::Readable(message.text.clone()),
                 dequeue_count: message.dequeue_count,
                 inserted: told(off, message.inserted),
                 expires: message.expires.map(|expires| told(off, expires)),
             });
-            Ok(peeked.collect())
+            let peeked: Vec<PeekedMessage> = peeked.collect();
+            state.weighs(Weight::Messages(peeked.len()));
+            Ok(peeked)
         });
         peeked.await
     }
@@ -315,7 +359,7 @@ impl QueueStore for SimWorld {
         let (queue, subject) = (queue.clone(), what.clone());
         let count = self.send(NAME, what, false, move |state, inner| {
             let messages = of(state, &queue).map_err(refuse(inner, NAME, &subject))?;
-            Ok(messages.len() as u64)
+            Ok(messages.messages.len() as u64)
         });
         count.await
     }

@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use async_trait::async_trait;
 
+use super::limits::{Scanned, Weight};
 use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
+use crate::adapters::embedded::range::{self, KeyBounds, ScanRange};
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
 use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};
@@ -45,6 +48,38 @@ impl SimTables {
             None => Err((ErrorClass::NotFound(Missing::Container), "the table does not exist")),
         }
     }
+}
+
+/// The rows that a scan of a range comes by, from a key on.
+fn between<'t>(
+    rows: &'t BTreeMap<EntityKey, StoredEntity>,
+    range: &ScanRange,
+    after: (&str, &str),
+) -> impl Iterator<Item = (&'t EntityKey, &'t StoredEntity)> {
+    let lower = |bounds: &KeyBounds| match &bounds.lower {
+        Bound::Included(key) | Bound::Excluded(key) => key.clone(),
+        Bound::Unbounded => String::new(),
+    };
+    let below = |bounds: &KeyBounds, key: &Key| match &bounds.upper {
+        Bound::Included(upper) => key.as_str() <= upper.as_str(),
+        Bound::Excluded(upper) => key.as_str() < upper.as_str(),
+        Bound::Unbounded => true,
+    };
+    let first = match range {
+        ScanRange::Nothing => None,
+        ScanRange::Partition(pk, rows) => Some((pk.clone(), lower(rows))),
+        ScanRange::Partitions(partitions) => Some((lower(partitions), String::new())),
+    };
+    let first = first.map(|first| first.max((after.0.to_owned(), after.1.to_owned())));
+    // What is no key bounds nothing; the filter is asked about each row all the same.
+    let first = first.map(|(pk, rk)| EntityKey::new(pk, rk).map_or(Bound::Unbounded, Bound::Included));
+    let range = range.clone();
+    let found = first.map(|first| rows.range((first, Bound::Unbounded))).into_iter().flatten();
+    found.take_while(move |(key, _)| match &range {
+        ScanRange::Nothing => false,
+        ScanRange::Partition(pk, rows) => key.pk.as_str() <= pk.as_str() && (key.pk.as_str() < pk.as_str() || below(rows, &key.rk)),
+        ScanRange::Partitions(partitions) => below(partitions, &key.pk),
+    })
 }
 
 /// What a row was before it was written; nothing where it was absent.
@@ -232,15 +267,19 @@ impl TableStore for SimWorld {
             let top = query.top.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS) as usize;
             let top = short.map_or(top, |short| short.min(top));
             let after = query.continuation.as_ref().map(|c| (c.next_partition_key.as_str(), c.next_row_key.as_deref().unwrap_or_default()));
-            let mut matching = rows
-                .iter()
+            let (range, _) = range::plan(query.filter.as_ref());
+            let mut scanned = Scanned::default();
+            let mut matching = between(rows, &range, after.unwrap_or_default())
                 .filter(|(key, _)| after.is_none_or(|after| (key.pk.as_str(), key.rk.as_str()) >= after))
+                .inspect(|(key, _)| scanned.row(&key.pk))
                 .filter(|(key, stored)| query.filter.as_ref().is_none_or(|filter| filter.matches(&row(key, stored, None))));
             let found = matching.by_ref().take(top).map(|(key, stored)| row(key, stored, query.select.as_deref())).collect();
             let continuation = matching.next().map(|(key, _)| Continuation {
                 next_partition_key: key.pk.as_str().to_owned(),
                 next_row_key: Some(key.rk.as_str().to_owned()),
             });
+            drop(matching);
+            state.weighs(Weight::Scanned(scanned));
             Ok(Page { rows: found, continuation })
         });
         page.await

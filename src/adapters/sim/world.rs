@@ -10,12 +10,13 @@ use tokio::time::sleep;
 use super::blobs::Containers;
 use super::fault_policy::{FaultDecision, FaultPolicy, OperationInfo};
 use super::files::Files;
+use super::limits::{Limiter, ServiceLimits, ServiceLoad, Weight};
 use super::queues::Queues;
 use super::sinks::Collections;
 use super::tables::SimTables;
 use super::witness::{Execution, ObservedChange, Witness};
 use crate::model::{AccountName, EdmDateTime, EntityKey};
-use crate::ports::{Account, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError, Subject, What};
+use crate::ports::{Account, Chance, Clock, ErrorClass, FileStore, Service, ServiceClocks, Sink, StoreError, Subject, What};
 
 /// What the fault policy says of a request that it refuses.
 pub const REFUSED: &str = "injected before execution";
@@ -60,6 +61,10 @@ pub(super) struct AccountState {
     last_write: Option<EdmDateTime>,
     /// What the operation under way has changed; kept where somebody is told.
     changes: Option<Vec<ObservedChange>>,
+    /// What the account takes, where that is limited.
+    limiter: Option<Limiter>,
+    /// What the operation under way turned out to weigh; kept where that is limited.
+    weight: Option<Weight>,
     /// Requests on their way, by the number of the operation before which they arrive.
     late: BTreeMap<(u64, u64), LateRequest>,
     /// Requests on their way, by the monotonic time at which they arrive.
@@ -120,6 +125,11 @@ impl AccountState {
         };
         self.last_write = Some(rising);
         rising
+    }
+
+    /// Notes what the operation under way turned out to weigh, where that is limited.
+    pub(super) fn weighs(&mut self, weight: Weight) {
+        self.weight = self.limiter.as_ref().map(|_| weight);
     }
 
     /// Whether somebody is told of changes.
@@ -284,6 +294,18 @@ impl SimWorld {
         self.inner.lock().clocks = ClocksOff { queues, tables };
     }
 
+    /// From now on the account takes no more than this, and its answers need their time, but for operations to which the fault policy does
+    /// something.
+    pub fn limit(&self, limits: ServiceLimits, chance: Arc<dyn Chance>) {
+        self.inner.lock().limiter = Some(Limiter::new(limits, chance));
+    }
+
+    /// What was asked of the account since it was limited.
+    #[must_use]
+    pub fn load(&self) -> ServiceLoad {
+        self.inner.lock().limiter.as_ref().map(Limiter::load).unwrap_or_default()
+    }
+
     /// Sends an operation through the fault policy.
     pub(super) async fn send<T: Send + 'static>(
         &self,
@@ -327,7 +349,7 @@ impl SimWorld {
         let info = OperationInfo { number, name, what, writes, rows };
         let verdict = self.faults.before(&info).await;
         match verdict {
-            FaultDecision::Execute => self.execute_now(&info, operation),
+            FaultDecision::Execute => self.serve(info, operation).await,
             FaultDecision::Fail(class) => {
                 self.catch_up();
                 Err(self.inner.error(class, name, info.what, REFUSED))
@@ -397,6 +419,38 @@ impl SimWorld {
         let due = (self.inner.clock.monotonic() + arrives, state.next_serial());
         state.travelling.insert(due, Box::new(request));
         letterbox
+    }
+
+    /// Executes an operation within what the account takes.
+    async fn serve<T>(
+        &self,
+        info: OperationInfo,
+        operation: impl FnOnce(&mut AccountState, &Inner) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (result, latency) = {
+            let mut state = self.inner.lock();
+            self.inner.catch_up(&mut state);
+            let now = self.inner.clock.monotonic();
+            let admission = state.limiter.as_mut().map(|limiter| (limiter.admit(&info.what, now), limiter.latency()));
+            let Some((admitted, latency)) = admission else {
+                return self.inner.execute(&mut state, (self.caller, &info, false), operation);
+            };
+            let result = if admitted {
+                let result = self.inner.execute(&mut state, (self.caller, &info, false), operation);
+                let weight = state.weight.take();
+                if let Some(limiter) = &mut state.limiter {
+                    limiter.charge(&info, weight, now);
+                }
+                result
+            } else {
+                let busy = ErrorClass::Throttled { retry_after: None };
+                let error = self.inner.error(busy, info.name, info.what, "the server is busy");
+                Err(error.with_status(503, Some("ServerBusy".to_owned())))
+            };
+            (result, latency)
+        };
+        sleep(latency).await;
+        result
     }
 
     fn execute_now<T>(
