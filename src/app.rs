@@ -2,7 +2,7 @@
 //! its context. The only place that names adapters.
 //!
 //! ```text
-//!   arguments ─▶ configuration ─▶ stores (adapter, observe, circuit, pace, retry) ─▶ a command ─▶ exit code
+//!   arguments ─▶ configuration ─▶ stores (adapter, observe, circuit, pace, retry, group) ─▶ a command ─▶ exit code
 //!                                                                   └─▶ run: HTTP, migrations, worker, watch
 //! ```
 //!

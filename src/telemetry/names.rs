@@ -83,7 +83,8 @@ pub const QUEUE: &str = "queue";
 pub const OP: &str = "op";
 /// How it ended. Jobs: `done`, `skipped`; poisoned: `permanent`, `exhausted`, `undecodable`, `expired`; released for
 /// another try: `transient`, `timeout`, `panic`, `interrupted` (drain, or a lease that could not be renewed);
-/// `lost`: another receiver has the message. Renewals: `renewed`, `lost`, `failed`.
+/// `lost`: another receiver has the message; `advanced`: part of a walk or a batch. Primaries of batches: `done`, `skipped`,
+/// `poisoned`, `retried`, `lost`. Renewals: `renewed`, `lost`, `failed`. Freshness: `in_time`, `late`.
 pub const OUTCOME: &str = "outcome";
 /// Why a message was poisoned: one of [`POISON_REASONS`].
 pub const REASON: &str = "reason";
@@ -91,7 +92,7 @@ pub const REASON: &str = "reason";
 pub const CLASS: &str = "class";
 /// The account, as the configuration names it.
 pub const ACCOUNT: &str = "account";
-/// `table`, `queue` or `blob`.
+/// `table`, `queue`, `blob` or `search`.
 pub const SERVICE: &str = "service";
 /// [`OK`]; else the HTTP status of the answer (`503`), or the error's class where there was no answer
 /// (`refused`), or [`CANCELLED`].
@@ -224,8 +225,8 @@ mod tests {
     fn names_carry_their_units_and_no_name_is_used_twice() {
         for (position, metric) in METRICS.iter().enumerate() {
             assert!(metric.name.starts_with("evenkeel_"), "{}", metric.name);
-            assert_eq!(metric.unit == Unit::Seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
-            assert_eq!(metric.unit == Unit::Bytes, metric.name.ends_with("_bytes"), "{}", metric.name);
+            assert_eq!(metric.unit == Unit::Seconds, metric.name.trim_end_matches("_total").ends_with("_seconds"), "{}", metric.name);
+            assert_eq!(metric.unit == Unit::Bytes, metric.name.trim_end_matches("_total").ends_with("_bytes"), "{}", metric.name);
             assert_eq!(metric.kind == Type::Counter, metric.name.ends_with("_total"), "{}", metric.name);
             assert!(METRICS[..position].iter().all(|other| other.name != metric.name), "{}", metric.name);
         }
