@@ -1,4 +1,4 @@
-//! The kinds of views. One file per kind, and one line in [`ViewKind`], [`ViewKind::kind`] and [`ViewKind::map`].
+//! The kinds of views. One file per kind, and one line in the list of `kinds!`.
 //!
 //! A kind declares: the configuration name, the properties it reads, the form of its items ([`Form`]), and its part of the canonical
 //! encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
@@ -41,53 +41,50 @@ pub trait Kind<P> {
     fn canonical(&self, on_conflict: OnConflict) -> String;
 }
 
-/// The registry of kinds.
-#[derive(Debug, Clone)]
-pub enum ViewKind<P = TableRef> {
-    /// Copies under another key.
-    SecondaryIndex(SecondaryIndex<P>),
-    /// Lists of the primaries that share a value, in rows.
-    IndexEntity(IndexEntity<P>),
-    /// Lists of the primaries that share a value, in blobs.
-    BlobLists(BlobLists),
-    /// Large values in blobs.
-    LargeEntity(LargeEntity),
-    /// Properties on another entity.
-    Denormalize(Denormalize<P>),
-    /// Properties on all entities of a range.
-    DenormalizeRange(DenormalizeRange<P>),
-    /// Figures of groups.
-    Aggregate(Aggregate<P>),
-    /// Documents of a search service.
-    SearchIndex(SearchIndex),
+/// The kinds, and what is done with whichever it is, from one list. A kind with a target of its own has its place as a parameter.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $(<$place:ident>)?,)*) => {
+        /// The registry of kinds.
+        #[derive(Debug, Clone)]
+        pub enum ViewKind<P = TableRef> {
+            $($(#[$doc])* $kind($kind $(<$place>)?),)*
+        }
+
+        impl<P> ViewKind<P> {
+            /// The kind behind its trait.
+            pub fn kind(&self) -> &dyn Kind<P> {
+                match self {
+                    $(Self::$kind(kind) => kind,)*
+                }
+            }
+
+            /// The same kind with its target elsewhere.
+            pub fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> ViewKind<Q> {
+                match self {
+                    $(Self::$kind(kind) => ViewKind::$kind(kinds!(@map kind, place $(, $place)?)),)*
+                }
+            }
+        }
+    };
+    (@map $kind:ident, $to:ident, P) => { $kind.map($to) };
+    (@map $kind:ident, $to:ident) => { $kind.clone() };
 }
 
-impl<P> ViewKind<P> {
-    /// The kind behind its trait.
-    pub fn kind(&self) -> &dyn Kind<P> {
-        match self {
-            Self::SecondaryIndex(kind) => kind,
-            Self::IndexEntity(kind) => kind,
-            Self::BlobLists(kind) => kind,
-            Self::LargeEntity(kind) => kind,
-            Self::Denormalize(kind) => kind,
-            Self::DenormalizeRange(kind) => kind,
-            Self::Aggregate(kind) => kind,
-            Self::SearchIndex(kind) => kind,
-        }
-    }
-
-    /// The same kind with its target elsewhere.
-    pub fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> ViewKind<Q> {
-        match self {
-            Self::SecondaryIndex(kind) => ViewKind::SecondaryIndex(kind.map(place)),
-            Self::IndexEntity(kind) => ViewKind::IndexEntity(kind.map(place)),
-            Self::BlobLists(kind) => ViewKind::BlobLists(kind.clone()),
-            Self::LargeEntity(kind) => ViewKind::LargeEntity(kind.clone()),
-            Self::Denormalize(kind) => ViewKind::Denormalize(kind.map(place)),
-            Self::DenormalizeRange(kind) => ViewKind::DenormalizeRange(kind.map(place)),
-            Self::Aggregate(kind) => ViewKind::Aggregate(kind.map(place)),
-            Self::SearchIndex(kind) => ViewKind::SearchIndex(kind.clone()),
-        }
-    }
+kinds! {
+    /// Copies under another key.
+    SecondaryIndex<P>,
+    /// Lists of the primaries that share a value, in rows.
+    IndexEntity<P>,
+    /// Lists of the primaries that share a value, in blobs.
+    BlobLists,
+    /// Large values in blobs.
+    LargeEntity,
+    /// Properties on another entity.
+    Denormalize<P>,
+    /// Properties on all entities of a range.
+    DenormalizeRange<P>,
+    /// Figures of groups.
+    Aggregate<P>,
+    /// Documents of a search service.
+    SearchIndex,
 }
