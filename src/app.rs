@@ -163,6 +163,8 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
         Command::Sas(args) => cli::sas::sas(args, context, |grant, expires| stores::issue(&context.settings, grant, expires), out),
         Command::Keys(args) => cli::keys::keys(args, context, async |name, by| Ok(vault::draw(name, by).await?), out).await,
+        Command::Doctor(args) => cli::doctor::doctor(args, context, &parts.opened.direct(), async || fleet::seen(context).await, out).await,
+        Command::Stress(args) => cli::stress::stress(args, context, &parts.opened.direct(), out).await,
         Command::Plan(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
             cli::plan::plan(args, context, &engine, out).await

@@ -33,6 +33,8 @@ use crate::telemetry::names;
 pub struct DecoratedAccount {
     /// The account, to be used in place of the bare one.
     pub account: Account,
+    /// The account with its requests sent once each and alone, and counted: for measuring.
+    pub observed: Account,
     /// Its circuits, for [`Circuits`](super::circuit::Circuits).
     pub circuit: Arc<Circuit>,
     /// Requests sent to it.
@@ -80,7 +82,7 @@ pub fn decorate(
         blobs: Arc::new(Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
         clocks: paced.clocks,
     };
-    DecoratedAccount { account, circuit, counts, pace, retry }
+    DecoratedAccount { account, observed, circuit, counts, pace, retry }
 }
 
 /// A sink in its decorator stack, with handles on the layers.

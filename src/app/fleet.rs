@@ -9,10 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::AppParts;
+use crate::cli::Context;
+use crate::cli::doctor::WorkersSeen;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
 use crate::ops::board::{Board, SilentWorker};
-use crate::ports::{IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
+use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// The partition of the workers' rows.
 const PARTITION: &str = "worker";
@@ -36,15 +38,27 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Writes this worker's row and looks at the others' until `end`, then deletes it.
 pub(super) async fn keep(parts: &AppParts, name: &str, board: Option<&Board>, end: &CancellationToken) {
-    let Some(fleet) = Fleet::of(parts, name) else { return };
+    let Some(fleet) = Fleet::of(&parts.context, name) else { return };
     end.run_until_cancelled(fleet.watch(parts, board)).await;
     // A row that stays for a while does no harm.
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
 }
 
+/// The workers of the store, seen by one who is none of them.
+pub(super) async fn seen(context: &Context) -> anyhow::Result<WorkersSeen> {
+    let Some(fleet) = Fleet::of(context, "none") else { return Ok(WorkersSeen::default()) };
+    let rows = match fleet.rows().await {
+        Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => Vec::new(),
+        rows => rows?,
+    };
+    let clocks = &context.stores.account(&AccountName::main())?.clocks;
+    let (silent, forgotten) = apart(clocks.tables_now().unwrap_or_else(|| context.clock.now()), rows.iter());
+    Ok(WorkersSeen { well: rows.len() - silent.len() - forgotten.len(), silent })
+}
+
 impl<'a> Fleet<'a> {
-    fn of(parts: &'a AppParts, name: &str) -> Option<Self> {
-        let account = parts.context.stores.account(&AccountName::main()).ok()?;
+    fn of(context: &'a Context, name: &str) -> Option<Self> {
+        let account = context.stores.account(&AccountName::main()).ok()?;
         Some(Self {
             tables: account.tables.as_ref(),
             table: TableName::new(MIGRATIONS).ok()?,
@@ -75,6 +89,10 @@ impl<'a> Fleet<'a> {
     async fn beat(&self) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
         let row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
         self.tables.apply(&self.table, &TableOperation::InsertOrReplace(row)).await?;
+        self.rows().await
+    }
+
+    async fn rows(&self) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
         let query = Query { filter: Some(Filter::partition(&self.partition)), ..Query::default() };
         let rows = all_rows(self.tables, &self.table, query).await?;
         Ok(rows.into_iter().filter_map(|row| Some((row.entity.key, row.timestamp?.timestamp()))).collect())
@@ -97,8 +115,13 @@ impl<'a> Fleet<'a> {
 /// Which workers are silent, and which rows are no longer needed, by the time of the own row. Pure.
 fn judge(own: &EntityKey, rows: &[(EntityKey, Timestamp)]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let Some((_, now)) = rows.iter().find(|(key, _)| key == own) else { return (Vec::new(), Vec::new()) };
+    apart(*now, rows.iter().filter(|(key, _)| key != own))
+}
+
+/// The silent and the forgotten ones of these rows at this time.
+fn apart<'r>(now: Timestamp, rows: impl Iterator<Item = &'r (EntityKey, Timestamp)>) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let (mut silent, mut forgotten) = (Vec::new(), Vec::new());
-    for (key, seen) in rows.iter().filter(|(key, _)| key != own) {
+    for (key, seen) in rows {
         let age = now.duration_since(*seen);
         if age > FORGOTTEN {
             forgotten.push(key.clone());

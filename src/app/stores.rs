@@ -17,7 +17,7 @@ use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError};
 use crate::adapters::stack::{Grouping, decorate, decorate_sink};
-use crate::cli::{AbsentStore, UsageError};
+use crate::cli::{AbsentStore, DirectAccess, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
@@ -33,6 +33,8 @@ const ACCOUNT: [Service; 3] = [Service::Table, Service::Queue, Service::Blob];
 pub(super) struct OpenedStores {
     /// The stores, as the rest of the program sees them.
     pub(super) stores: Stores,
+    /// The same accounts, without retries, grouping and pace.
+    observed: Stores,
     pub(super) circuits: Arc<Circuits>,
     /// Handles on the layers of each.
     metered: Vec<Metered>,
@@ -48,6 +50,11 @@ impl OpenedStores {
     /// The figures of the stores, for a board.
     pub(super) fn meter(&self) -> Meter {
         Meter(self.metered.clone())
+    }
+
+    /// The accounts as measurements use them.
+    pub(super) fn direct(&self) -> DirectAccess {
+        DirectAccess { stores: self.observed.clone(), meter: Arc::new(self.meter()) }
     }
 
     /// Tries requests again in another way from now on.
@@ -111,7 +118,7 @@ pub(super) enum StoreOpenError {
 /// Opens every account and sink. Nothing is sent to Azure yet: a wrong key or an address where nothing listens shows at
 /// the first request. The embedded store blocks for the disk here.
 pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> Result<OpenedStores, StoreOpenError> {
-    let mut accounts = BTreeMap::new();
+    let (mut accounts, mut observed) = (BTreeMap::new(), BTreeMap::new());
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let (mut retries, mut keyrings) = (Vec::new(), Vec::new());
     for account in &settings.accounts {
@@ -123,6 +130,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         };
         let decorated = decorate(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
         accounts.insert(account.name.clone(), decorated.account);
+        observed.insert(account.name.clone(), decorated.observed);
         announce_account(account.name.as_str());
         circuits.push(decorated.circuit);
         retries.push(decorated.retry);
@@ -140,6 +148,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         sinks.insert(name, decorated.sink);
     }
     Ok(OpenedStores {
+        observed: Stores::new(observed).with_sinks(sinks.clone()),
         stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?),
         circuits: Arc::new(Circuits::new(circuits)),
         metered,

@@ -7,7 +7,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::{
-    audit, backfill, completions, config, demo, docs, find, get, keys, logs, lookup, migrate, plan, poison, run, sas, schema, submit, wait,
+    audit, backfill, completions, config, demo, docs, doctor, find, get, keys, logs, lookup, migrate, plan, poison, run, sas, schema,
+    stress, submit, wait,
 };
 use crate::model::Key;
 
@@ -87,6 +88,10 @@ pub enum Command {
     Sas(sas::SasArgs),
     /// Count, rewrap and erase the data keys of encrypted properties
     Keys(keys::KeysArgs),
+    /// Look at accounts, queues, catalog and workers, and tell problems with their remedies
+    Doctor(doctor::DoctorArgs),
+    /// Load one partition, then several, and compare with the target of a partition
+    Stress(stress::StressArgs),
     /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
     /// Print the JSON Schema of a job
@@ -106,7 +111,7 @@ impl Command {
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.
     pub(crate) const fn ends_in_order(&self) -> bool {
-        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_))
+        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Stress(_))
     }
 }
 

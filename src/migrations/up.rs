@@ -54,6 +54,11 @@ impl Migrator {
         Ok(Self { stores, clock, migrations, needs, catalog, owner: settings.migrate.owner.clone() })
     }
 
+    /// Requirements of settings and catalog.
+    pub const fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
     /// Applied migrations and pending changes. Reads only.
     pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
         let state = state::look(&self.stores, &self.needs).await?;

@@ -7,6 +7,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use crate::model::prices;
+
 /// Most steps that are kept of one trail. All are counted.
 pub const STEPS: usize = 40;
 
@@ -98,6 +100,19 @@ impl Billed {
             blob_writes: self.blob_writes + other.blob_writes,
             blob_reads: self.blob_reads + other.blob_reads,
         }
+    }
+
+    /// All of them.
+    pub const fn requests(self) -> u64 {
+        self.table + self.queue + self.blob_writes + self.blob_reads
+    }
+
+    /// US dollars at list prices.
+    #[expect(clippy::cast_precision_loss, reason = "requests of a process stay below 2^52")]
+    pub fn dollars(self) -> f64 {
+        let Self { table, queue, blob_writes, blob_reads } = self;
+        let priced = [(table, prices::TABLE), (queue, prices::QUEUE), (blob_writes, prices::BLOB_WRITES), (blob_reads, prices::BLOB_READS)];
+        priced.into_iter().map(|(requests, price)| requests as f64 * price / 10_000.0).sum()
     }
 
     /// The difference to an earlier count.

@@ -12,6 +12,7 @@ mod browser;
 mod daemon;
 mod demonstration;
 mod dependencies;
+mod doctor;
 mod endings;
 mod generated;
 mod interrupted;

@@ -1,11 +1,10 @@
 //! Carrying it out.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
-
 use anyhow::Context as _;
 
 use super::args::{Discard, PoisonAction, PoisonArgs, Selector};
 use super::show;
+use crate::cli::consent::{consents, somebody_to_ask};
 use crate::cli::output::printable;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::model::QueueName;
@@ -105,21 +104,9 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
 
 /// Asks on the terminal; refuses where there is none.
 async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
-    if !io::stdin().is_terminal() {
-        return Err(UsageError::new("discarding cannot be undone: add --yes where nobody can be asked").into());
-    }
+    somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
     let found = find(selection, context).await?.entries;
-    out.complain(format_args!("{} poisoned messages will be deleted. This cannot be undone. Type yes to go on:", found.len()))?;
-    // On a thread of its own, so that Ctrl-C is an answer as well.
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).map(|_| answer)
-    });
-    tokio::select! {
-        biased;
-        () = context.stop.cancelled() => Ok(false),
-        answer = answer => Ok(answer??.trim().eq_ignore_ascii_case("yes")),
-    }
+    consents(format_args!("{} poisoned messages will be deleted. This cannot be undone.", found.len()), context, out).await
 }
 
 fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {

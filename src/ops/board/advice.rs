@@ -61,7 +61,7 @@ fn partition_key_by_date<'v>(view: &'v View<DatedRef>, account: &AccountName, na
 }
 
 /// How many parts leave each with room: a power of two, at least two.
-fn buckets(peak: f64) -> u32 {
+pub(crate) fn buckets(peak: f64) -> u32 {
     let mut buckets = 2;
     while f64::from(buckets) * ROOM < peak && buckets < 256 {
         buckets *= 2;

@@ -30,6 +30,7 @@ mod walks;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use advice::buckets;
 pub use board::{Board, BoardParts, WorkerHandles};
 pub use cost::{Costs, ServiceCost};
 pub use freshness::Freshness;

@@ -64,7 +64,7 @@ fn change(action: Action) -> ItemChange {
     ItemChange { view: ViewName::new("by_email").unwrap(), action }
 }
 
-struct NoStorage;
+pub(crate) struct NoStorage;
 
 impl StorageMeter for NoStorage {
     fn accounts(&self) -> Vec<AccountName> {

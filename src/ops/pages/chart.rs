@@ -125,7 +125,7 @@ fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> Str
 }
 
 /// The next round number: 1, 2 or 5 times a power of ten, and at least a hundredth.
-fn ceiling(value: f64) -> f64 {
+pub(crate) fn ceiling(value: f64) -> f64 {
     let mut step = 0.01;
     loop {
         for times in [1.0, 2.0, 5.0] {

@@ -10,7 +10,7 @@ use crate::model::unprintable::is_unprintable;
 /// The escaper of all templates (`askama.toml`): askama's own for HTML. Characters that turn the direction of writing,
 /// or are not seen, are replaced.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Visible;
+pub(crate) struct Visible;
 
 impl Escaper for Visible {
     fn write_escaped_str<W: Write>(&self, dest: W, text: &str) -> fmt::Result {

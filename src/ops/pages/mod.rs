@@ -16,7 +16,7 @@ mod change;
 mod chart;
 mod entity;
 mod hour;
-mod html;
+pub(crate) mod html;
 mod jobs;
 mod layout;
 mod live;
@@ -30,6 +30,9 @@ mod words;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use chart::ceiling;
+pub(crate) use words::{Counted, Measure};
 
 use axum::Router;
 use axum::http::header;

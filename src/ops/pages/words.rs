@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::ops::board::{grouped, lasting};
 
 /// A measured figure; a dash where it is not known.
-pub(super) trait Measure {
+pub(crate) trait Measure {
     /// Its value.
     fn measured(&self) -> Option<f64>;
 
@@ -65,7 +65,7 @@ impl Measure for Option<f64> {
 }
 
 /// A counted figure; a dash where it is not known.
-pub(super) trait Counted {
+pub(crate) trait Counted {
     /// Its value.
     fn counted(&self) -> Option<u64>;
 

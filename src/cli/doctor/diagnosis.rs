@@ -1,0 +1,340 @@
+//! Findings, and the meaning of figures. Pure.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde::Serialize;
+
+use crate::migrations::{Consent, MigrationStatus};
+use crate::model::{AccountName, QueueName, TableName};
+use crate::ops::board::{SilentWorker, lasting};
+use crate::ops::pages::{Counted as _, Measure as _};
+use crate::ports::{ErrorClass, Missing, Service, StoreError};
+use crate::settings::{MigrateSettings, QueueSettings};
+use crate::telemetry::latency::Latencies;
+
+/// The service refuses requests signed more than 15 minutes off; half of that is left for drift.
+const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(450);
+/// Age limits of messages and taints allow for clocks that differ by seconds.
+const CLOCK_WARNING: SignedDuration = SignedDuration::from_secs(30);
+/// A point read within a region takes some milliseconds.
+const FAR: Duration = Duration::from_millis(30);
+/// Messages that are older than this wait for something.
+const OLD: Duration = Duration::from_mins(5);
+/// Messages per second of one queue, and of all queues of an account (Azure: Queue storage targets).
+const QUEUE_TARGET: u32 = 2_000;
+const QUEUES_TARGET: u32 = 20_000;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Severity {
+    /// As it should be.
+    Ok,
+    /// Works, and will not for long, or not well.
+    Warning,
+    /// Does not work, or waits for an operator.
+    Error,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Diagnosis {
+    pub(super) severity: Severity,
+    /// The check: `tables`, `queues`, `blobs`, `search`, `clock`, `latency`, `throttling`, `limits`, `backlog`, `poison`, `catalog`,
+    /// `workers`, `scratch` or `writes`.
+    pub(super) check: &'static str,
+    /// The account, queue or sink.
+    pub(super) subject: String,
+    pub(super) finding: String,
+    /// The remedy; none where all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+impl Diagnosis {
+    pub(super) fn ok(check: &'static str, subject: &impl ToString, finding: impl Into<String>) -> Self {
+        Self { severity: Severity::Ok, check, subject: subject.to_string(), finding: finding.into(), remedy: None }
+    }
+
+    pub(super) fn warning(check: &'static str, subject: &impl ToString, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, remedy: Some(remedy.into()), ..Self::ok(check, subject, finding) }
+    }
+
+    pub(super) fn error(check: &'static str, subject: &impl ToString, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, ..Self::warning(check, subject, finding, remedy) }
+    }
+}
+
+/// The name of the check of a service.
+pub(super) const fn check_of(service: Service) -> &'static str {
+    match service {
+        Service::Table => "tables",
+        Service::Queue => "queues",
+        Service::Blob => "blobs",
+        Service::Search => "search",
+    }
+}
+
+/// A request that failed.
+pub(super) fn failed(error: &StoreError) -> Diagnosis {
+    let (service, account) = (error.subject.what.service(), &error.subject.account);
+    let check = check_of(service);
+    let role = match service {
+        Service::Table => "Storage Table Data Contributor",
+        Service::Queue => "Storage Queue Data Contributor",
+        Service::Blob => "Storage Blob Data Contributor",
+        Service::Search => "Search Index Data Contributor",
+    };
+    let words = error.to_string();
+    match error.class {
+        ErrorClass::Unauthorised => Diagnosis::error(
+            check,
+            account,
+            words,
+            format!(
+                "a worker needs the role {role}, or a signature that covers this: docs/security.md. Check the credentials of [accounts.{account}], and this machine's clock"
+            ),
+        ),
+        ErrorClass::Refused => Diagnosis::error(
+            check,
+            account,
+            words,
+            format!("nothing listens there, or the name cannot be resolved: check [accounts.{account}] and the network"),
+        ),
+        ErrorClass::NotFound(Missing::Container) => {
+            Diagnosis::error(check, account, words, "`evenkeel migrate up` creates what the catalog declares")
+        }
+        ErrorClass::Throttled { .. } => {
+            Diagnosis::warning(check, account, words, "the service is busy: look for hot partitions on the dashboard's page Storage")
+        }
+        ErrorClass::Transient { .. } | ErrorClass::Ambiguous => Diagnosis::error(
+            check,
+            account,
+            words,
+            "the service did not answer as it should: run it again, and look at the state of the region",
+        ),
+        ErrorClass::NotFound(Missing::Item)
+        | ErrorClass::Conflict
+        | ErrorClass::Precondition
+        | ErrorClass::LeaseLost
+        | ErrorClass::Permanent
+        | ErrorClass::TooLarge => Diagnosis::error(
+            check,
+            account,
+            words,
+            format!("check [accounts.{account}]: the service answers as no service of Azure Storage does"),
+        ),
+    }
+}
+
+/// How far the table service's clock is ahead of this machine's.
+pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
+    let direction = if ahead.is_negative() { "behind" } else { "ahead of" };
+    let finding = format!("the table service's clock is {:.1} s {direction} this machine's", ahead.abs().as_secs_f64());
+    let remedy = "set this machine's clock by NTP: from 15 minutes on the service refuses what it signs";
+    match ahead.abs() {
+        apart if apart >= CLOCK_ERROR => Diagnosis::error("clock", account, finding, remedy),
+        apart if apart >= CLOCK_WARNING => Diagnosis::warning("clock", account, finding, remedy),
+        _ => Diagnosis::ok("clock", account, finding),
+    }
+}
+
+/// How long point reads took; nothing where there were none.
+pub(super) fn latency(account: &AccountName, latencies: &Latencies, reads: u64) -> Option<Diagnosis> {
+    let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share));
+    let shown = |took: Option<Duration>| took.map(|took| took.as_secs_f64()).seconds();
+    let finding = format!("a point read takes {} (p50), {} (p99), of {reads} reads", shown(p50), shown(p99));
+    Some(if p50? > FAR {
+        Diagnosis::warning(
+            "latency",
+            account,
+            finding,
+            "run workers in the account's region: a job is a chain of three to ten requests (docs/storage.md)",
+        )
+    } else {
+        Diagnosis::ok("latency", account, finding)
+    })
+}
+
+/// The messages of a queue. `age` is that of the oldest of its first visible ones; `workers` are those that are well.
+pub(super) fn backlog(queue: &QueueName, messages: u64, age: Duration, workers: Option<usize>) -> Diagnosis {
+    if messages == 0 {
+        return Diagnosis::ok("backlog", queue, "empty");
+    }
+    let finding = format!("{}, the oldest {} old", messages.of("message"), lasting(age));
+    match workers {
+        Some(0) => Diagnosis::error("backlog", queue, format!("{finding}, and no worker runs"), "start one: `evenkeel run`"),
+        _ if age >= OLD => Diagnosis::warning(
+            "backlog",
+            queue,
+            finding,
+            "workers are too few or too slow: raise `concurrency` or start more; `/readyz` and the dashboard say what a worker waits for",
+        ),
+        _ => Diagnosis::ok("backlog", queue, finding),
+    }
+}
+
+/// The messages of a poison queue.
+pub(super) fn poison(queue: &QueueSettings, poisoned: u64) -> Diagnosis {
+    if poisoned == 0 {
+        return Diagnosis::ok("poison", &queue.name, "none");
+    }
+    let name = &queue.name;
+    Diagnosis::error(
+        "poison",
+        name,
+        format!("{}: what they ask for is not done", poisoned.of("poisoned message")),
+        format!("`evenkeel poison list --queue {name}` tells their reasons; requeue or discard them"),
+    )
+}
+
+/// The queues of one account beside an account's target.
+pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option<Diagnosis> {
+    let shards: u32 = queues.iter().map(|queue| queue.shards.max(1)).sum();
+    let most = QUEUES_TARGET / QUEUE_TARGET;
+    let finding = format!("{}, of 2,000 messages/s each; an account takes 20,000/s of all its queues", shards.of("job queue"));
+    match shards {
+        0 => None,
+        _ if shards > most => Some(Diagnosis::warning(
+            "limits",
+            account,
+            finding,
+            format!("more than {most} queues of one account carry no more: put further ones in another account (docs/storage.md)"),
+        )),
+        _ => Some(Diagnosis::ok("limits", account, finding)),
+    }
+}
+
+/// Requests of this command that the service refused for being too many.
+pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -> Diagnosis {
+    if throttled == 0 {
+        return Diagnosis::ok("throttling", account, format!("none of {requests} requests"));
+    }
+    let remedy = "the account or a partition is at its limit while this command asks for next to nothing: docs/keys.md#hot-partitions";
+    Diagnosis::warning("throttling", account, format!("{throttled} of {requests} requests were refused with 503 or 429"), remedy)
+}
+
+/// The recorded catalog and pending migrations.
+pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> Vec<Diagnosis> {
+    let mut findings = Vec::new();
+    for change in &status.pending {
+        let itself = settings.auto && change.needs() != Consent::Replacement;
+        let flag = if change.needs() == Consent::Replacement { " --retire" } else { "" };
+        let remedy = format!("`evenkeel migrate up{flag}` does this{}", if itself { ", and so does a worker at its start" } else { "" });
+        let make = if itself { Diagnosis::warning } else { Diagnosis::error };
+        findings.push(make("catalog", &AccountName::main(), format!("pending: {change}"), remedy));
+    }
+    if findings.is_empty() {
+        let views = status.views.values().filter(|view| !view.retired).count();
+        findings.push(Diagnosis::ok(
+            "catalog",
+            &AccountName::main(),
+            format!("generation {} is recorded, with {}", status.generation, (views as u64).of("view")),
+        ));
+    }
+    findings.extend(
+        status.indexes.iter().map(|lack| {
+            Diagnosis::error("search", &lack.sink, lack.to_string(), "add to the index what it lacks: evenkeel changes no index")
+        }),
+    );
+    findings
+}
+
+/// The workers of the store.
+pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
+    let main = AccountName::main();
+    let mut findings: Vec<Diagnosis> = silent
+        .iter()
+        .map(|worker| {
+            let finding = format!("the worker {} was last heard of at {}", worker.name, worker.since);
+            Diagnosis::warning(
+                "workers",
+                &main,
+                finding,
+                "it hangs, or was killed: look at its log, and restart it. After an hour it is forgotten",
+            )
+        })
+        .collect();
+    findings.push(match well {
+        0 => Diagnosis::warning("workers", &main, "no worker runs on this store", "start one: `evenkeel run`"),
+        _ => Diagnosis::ok("workers", &main, format!("{well} well")),
+    });
+    findings
+}
+
+/// Tables that a test has left.
+pub(super) fn scratch<'a>(account: &AccountName, tables: impl Iterator<Item = &'a TableName>) -> Option<Diagnosis> {
+    let left: Vec<&str> = tables.map(TableName::as_str).filter(|name| name.starts_with("EvenkeelScratch")).collect();
+    (!left.is_empty()).then(|| {
+        let finding = format!("tables of a test that runs or was killed: {}", left.join(", "));
+        Diagnosis::warning("scratch", account, finding, "delete them where no `stress`, `certify` or `doctor --write` runs")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::{Subject, What};
+    use crate::telemetry::latency::LatencyCounts;
+
+    fn severities(findings: &[Diagnosis]) -> Vec<Severity> {
+        findings.iter().map(|finding| finding.severity).collect()
+    }
+
+    #[test]
+    fn a_clock_is_judged_by_what_the_service_still_accepts() {
+        for (seconds, severity) in
+            [(0, Severity::Ok), (-29, Severity::Ok), (30, Severity::Warning), (-449, Severity::Warning), (450, Severity::Error)]
+        {
+            let finding = clock(&AccountName::main(), SignedDuration::from_secs(seconds));
+            assert_eq!(finding.severity, severity, "{seconds}: {finding:?}");
+        }
+        assert!(clock(&AccountName::main(), SignedDuration::from_millis(-1_500)).finding.contains("1.5 s behind"));
+    }
+
+    #[test]
+    fn a_far_account_is_warned_of_and_one_without_a_read_is_not_judged() {
+        let judged = |millis: u64| {
+            let counts = LatencyCounts::default();
+            counts.add(Duration::from_millis(millis));
+            latency(&AccountName::main(), &counts.snapshot(), 1).unwrap().severity
+        };
+        assert_eq!((judged(4), judged(120)), (Severity::Ok, Severity::Warning));
+        assert_eq!(latency(&AccountName::main(), &Latencies::default(), 0), None);
+    }
+
+    #[test]
+    fn a_backlog_is_bad_where_it_is_old_or_nobody_works_on_it() {
+        let queue = QueueName::new("jobs").unwrap();
+        let of = |messages, minutes, workers| backlog(&queue, messages, Duration::from_mins(minutes), workers).severity;
+        assert_eq!([of(0, 0, Some(0)), of(9, 1, Some(2)), of(9, 1, None)], [Severity::Ok; 3]);
+        assert_eq!([of(9, 6, Some(2)), of(9, 6, None)], [Severity::Warning; 2]);
+        assert_eq!(of(1, 0, Some(0)), Severity::Error);
+    }
+
+    #[test]
+    fn what_needs_an_operator_is_an_error_with_its_remedy() {
+        let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
+        assert_eq!(poison(&queue, 0).severity, Severity::Ok);
+        assert!(poison(&queue, 3).remedy.unwrap().contains("evenkeel poison list --queue jobs"));
+        let error = |class| {
+            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Queue) };
+            failed(&StoreError::new(class, "Get Messages", subject, "no"))
+        };
+        let refused = error(ErrorClass::Unauthorised);
+        assert!(refused.severity == Severity::Error && refused.remedy.unwrap().contains("Storage Queue Data Contributor"));
+        assert_eq!(error(ErrorClass::Throttled { retry_after: None }).severity, Severity::Warning);
+        let since = jiff::Timestamp::UNIX_EPOCH;
+        assert_eq!(severities(&workers(1, &[SilentWorker { name: "a".to_owned(), since }])), [Severity::Warning, Severity::Ok]);
+        assert_eq!(severities(&workers(0, &[])), [Severity::Warning]);
+    }
+
+    #[test]
+    fn more_queues_than_an_account_serves_are_warned_of() {
+        let queue = |shards| QueueSettings { shards, ..QueueSettings::plain(QueueName::new("jobs").unwrap()) };
+        let of =
+            |queues: &[QueueSettings]| limits(&AccountName::main(), &queues.iter().collect::<Vec<_>>()).map(|finding| finding.severity);
+        assert_eq!([of(&[]), of(&[queue(1), queue(9)]), of(&[queue(1), queue(10)])], [None, Some(Severity::Ok), Some(Severity::Warning)]);
+    }
+}

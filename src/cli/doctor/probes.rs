@@ -1,0 +1,156 @@
+//! The reads that findings rest on: each sent once, without retries.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::super::{Context, DirectAccess};
+use super::diagnosis::{self, Diagnosis};
+use crate::migrations::{Migrator, Needs};
+use crate::model::limits::QUEUE_BATCH;
+use crate::model::{AccountName, BlobName, EntityKey, QueueName, TableName, cause};
+use crate::ports::{Account, ErrorClass, StoreError, all_tables};
+use crate::settings::QueueSettings;
+use crate::telemetry::latency::LatencyCounts;
+
+/// Point reads that a latency is told by, at least.
+const READS: u64 = 20;
+
+/// Whether a service can be asked further: it answers, though it may have refused a request.
+fn answers(error: &StoreError) -> bool {
+    !matches!(error.class, ErrorClass::Refused | ErrorClass::Ambiguous | ErrorClass::Transient { .. })
+}
+
+/// Tables, blobs and the clock of an account, and whether its table service answers.
+pub(super) async fn account(
+    name: &AccountName,
+    needs: &Needs,
+    context: &Context,
+    direct: &DirectAccess,
+) -> anyhow::Result<(Vec<Diagnosis>, bool)> {
+    let account = direct.stores.account(name)?;
+    let (tables, blobs) = futures::join!(tables(name, account, needs, context), blobs(name, account, needs));
+    let (mut findings, answers) = tables?;
+    findings.extend(blobs?);
+    if let Some(now) = account.clocks.tables_now() {
+        let ahead: SignedDuration = now.duration_since(context.clock.now());
+        findings.push(diagnosis::clock(name, ahead));
+    }
+    Ok((findings, answers))
+}
+
+async fn tables(name: &AccountName, account: &Account, needs: &Needs, context: &Context) -> anyhow::Result<(Vec<Diagnosis>, bool)> {
+    let (mut findings, latencies, nothing) = (Vec::new(), LatencyCounts::default(), EntityKey::new("evenkeel-doctor", "nothing")?);
+    let (mut reads, mut readable): (u64, Vec<&TableName>) = (0, Vec::new());
+    let there = match all_tables(account.tables.as_ref()).await {
+        Ok(there) => there,
+        Err(error) if answers(&error) => {
+            findings.push(diagnosis::failed(&error));
+            needs.tables.get(name).cloned().unwrap_or_default()
+        }
+        Err(error) => return Ok((vec![diagnosis::failed(&error)], false)),
+    };
+    findings.extend(diagnosis::scratch(name, there.iter()));
+    let mut read = async |table| -> Result<(), StoreError> {
+        let sent = context.clock.monotonic();
+        account.tables.get(table, &nothing, None).await?;
+        latencies.add(context.clock.monotonic().saturating_sub(sent));
+        reads += 1;
+        Ok(())
+    };
+    for table in needs.tables.get(name).into_iter().flatten() {
+        match read(table).await {
+            Ok(()) => readable.push(table),
+            // The catalog's check tells of tables that are missing.
+            Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
+            Err(error) => {
+                findings.push(diagnosis::failed(&error));
+                if !answers(&error) {
+                    return Ok((findings, false));
+                }
+            }
+        }
+    }
+    if let Some(table) = readable.first() {
+        for _ in u64::try_from(readable.len())?..READS {
+            if read(table).await.is_err() {
+                break;
+            }
+        }
+    }
+    findings.push(Diagnosis::ok("tables", name, format!("{} tables, {} of them of the catalog and readable", there.len(), readable.len())));
+    findings.extend(diagnosis::latency(name, &latencies.snapshot(), reads));
+    Ok((findings, true))
+}
+
+async fn blobs(name: &AccountName, account: &Account, needs: &Needs) -> anyhow::Result<Vec<Diagnosis>> {
+    let (mut findings, any, mut readable) = (Vec::new(), BlobName::new("evenkeel-doctor")?, 0);
+    for container in needs.containers.get(name).into_iter().flatten() {
+        match account.blobs.get(container, &any, Some(0..1)).await {
+            Ok(_) => readable += 1,
+            Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
+            Err(error) => {
+                findings.push(diagnosis::failed(&error));
+                if !answers(&error) {
+                    return Ok(findings);
+                }
+            }
+        }
+    }
+    if readable > 0 {
+        findings.push(Diagnosis::ok("blobs", name, format!("{readable} containers of the catalog are readable")));
+    }
+    Ok(findings)
+}
+
+/// The messages of a queue, its shards, recheck and poison queue. `workers` are those that are well. Also whether the queue service answers.
+pub(super) async fn queue(
+    queue: &QueueSettings,
+    workers: Option<usize>,
+    context: &Context,
+    direct: &DirectAccess,
+) -> anyhow::Result<(Vec<Diagnosis>, bool)> {
+    let account = direct.stores.account(&queue.account)?;
+    let mut findings = Vec::new();
+    for shard in queue.shard_names() {
+        match waiting(account, &shard, context).await {
+            Ok((messages, age)) => findings.push(diagnosis::backlog(&shard, messages, age, workers)),
+            Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
+            Err(error) => {
+                findings.push(diagnosis::failed(&error));
+                if !answers(&error) {
+                    return Ok((findings, false));
+                }
+            }
+        }
+    }
+    match account.queues.approximate_count(&queue.name.with_suffix("-poison")?).await {
+        Ok(poisoned) => findings.push(diagnosis::poison(queue, poisoned)),
+        Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
+        Err(error) => findings.push(diagnosis::failed(&error)),
+    }
+    Ok((findings, true))
+}
+
+/// How many messages a queue holds, and how old the oldest of its first visible ones is.
+async fn waiting(account: &Account, queue: &QueueName, context: &Context) -> Result<(u64, Duration), StoreError> {
+    let messages = account.queues.approximate_count(queue).await?;
+    let visible = account.queues.peek(queue, QUEUE_BATCH).await?;
+    let oldest = visible.iter().map(|message| message.inserted).min();
+    let age = oldest.and_then(|inserted| Duration::try_from(context.clock.now().duration_since(inserted)).ok());
+    Ok((messages, age.unwrap_or_default()))
+}
+
+/// The recorded catalog, and indexes of search services.
+pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagnosis> {
+    match migrator.status().await {
+        Ok(mut status) => {
+            status.indexes = migrator.indexes().await;
+            diagnosis::catalog(&status, &context.settings.migrate)
+        }
+        Err(error) => {
+            let words = cause::chain(&error);
+            vec![Diagnosis::error("catalog", &AccountName::main(), words, "`evenkeel migrate status` looks at it again")]
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Where the entities of a load lie. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::model::template::Template;
+use crate::model::{Entity, EntityKey, Key};
+use crate::ports::TableOperation;
+
+use super::super::UsageError;
+
+/// Most operations of an entity group transaction, and bytes that stay below its 4 MiB as it is sent.
+const OPERATIONS: usize = 100;
+const BYTES: usize = 3 << 20;
+
+/// Entities under the partition keys of one load.
+#[derive(Debug)]
+pub(super) struct StressLayout {
+    /// For people: the key template, or the number of partitions.
+    pub(super) name: String,
+    /// The entities, with their keys in the scratch table.
+    pub(super) entities: Vec<Entity>,
+    /// Partitions among them.
+    pub(super) partitions: usize,
+    /// The partition with most entities.
+    pub(super) hottest: Key,
+    /// Its share of the entities, and so of the requests.
+    pub(super) hottest_share: f64,
+    /// Entities of the sample without such a key.
+    pub(super) without_key: usize,
+}
+
+impl StressLayout {
+    /// Spread evenly over so many partitions.
+    pub(super) fn even(number: usize, partitions: usize, sample: &[Entity]) -> Result<Self, UsageError> {
+        let name = if partitions == 1 { "1 partition".to_owned() } else { format!("{partitions} partitions") };
+        let keys = (0..sample.len()).map(|at| Key::new(format!("p{:04}", at % partitions)).ok());
+        Self::of(number, name, keys, sample)
+    }
+
+    /// As a template of partition keys puts them. `Err` where it cannot be rendered, or gives no entity a key.
+    pub(super) fn keyed(number: usize, template: &Template, sample: &[Entity]) -> Result<Self, UsageError> {
+        let rendered: Result<Vec<Option<Key>>, _> = sample.iter().map(|entity| template.render(entity)).collect();
+        let rendered = rendered.map_err(|error| UsageError::new(format!("--key {template}: {error}")))?;
+        Self::of(number, template.to_string(), rendered.into_iter(), sample)
+    }
+
+    fn of(number: usize, name: String, keys: impl Iterator<Item = Option<Key>>, sample: &[Entity]) -> Result<Self, UsageError> {
+        let mut entities = Vec::new();
+        let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
+        for (at, (pk, entity)) in keys.zip(sample).enumerate() {
+            let Some(pk) = pk else { continue };
+            // The loads share a table: their row keys tell them apart.
+            let rk = Key::new(format!("{number}-{at:06}")).map_err(|error| UsageError::new(error.to_string()))?;
+            *counts.entry(pk.clone()).or_default() += 1;
+            entities.push(Entity { key: EntityKey { pk, rk }, properties: entity.properties.clone() });
+        }
+        let Some((hottest, most)) = counts.iter().max_by_key(|(_, count)| **count) else {
+            return Err(UsageError::new(format!("{name}: none of {} entities has a property that this key needs", sample.len())));
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a share of at most 100,000 entities")]
+        let hottest_share = *most as f64 / entities.len() as f64;
+        let (hottest, partitions, without_key) = (hottest.clone(), counts.len(), sample.len() - entities.len());
+        Ok(Self { name, entities, partitions, hottest, hottest_share, without_key })
+    }
+
+    /// The transactions that load them, each of one partition.
+    pub(super) fn transactions(&self) -> Vec<(Key, Vec<TableOperation>)> {
+        let mut filling: BTreeMap<&Key, (usize, Vec<TableOperation>)> = BTreeMap::new();
+        let mut full = Vec::new();
+        for entity in &self.entities {
+            let (pk, size) = (&entity.key.pk, entity.size());
+            let (bytes, operations) = filling.entry(pk).or_default();
+            if operations.len() == OPERATIONS || *bytes + size > BYTES {
+                full.push((pk.clone(), std::mem::take(operations)));
+                *bytes = 0;
+            }
+            *bytes += size;
+            operations.push(TableOperation::InsertOrReplace(entity.clone()));
+        }
+        full.extend(filling.into_iter().map(|(pk, (_, operations))| (pk.clone(), operations)));
+        full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn staff() -> Vec<Entity> {
+        let departments = ["Sales", "Sales", "Sales", "Legal"];
+        let entity = |at: usize| Entity::new(EntityKey::new("all", format!("{at:05}")).unwrap()).with("Department", departments[at % 4]);
+        (0..1_000).map(entity).chain([Entity::new(EntityKey::new("all", "none").unwrap())]).collect()
+    }
+
+    #[test]
+    fn a_template_puts_entities_where_it_would_put_them() {
+        let layout = StressLayout::keyed(0, &Template::parse("{Department}").unwrap(), &staff()).unwrap();
+        assert_eq!((layout.partitions, layout.hottest.as_str(), layout.without_key), (2, "Sales", 1));
+        assert!((layout.hottest_share - 0.75).abs() < 1e-9);
+        let spread = StressLayout::keyed(1, &Template::parse("{Department}_{RowKey|bucket:8}").unwrap(), &staff()).unwrap();
+        assert!(spread.partitions == 16 && spread.hottest_share < 0.15, "{spread:?}");
+    }
+
+    #[test]
+    fn a_key_that_no_entity_has_or_that_cannot_be_rendered_is_refused() {
+        let refused = |template: &str, entity: Entity| {
+            StressLayout::keyed(0, &Template::parse(template).unwrap(), &[entity]).unwrap_err().to_string()
+        };
+        let entity = || Entity::new(EntityKey::new("p", "r").unwrap()).with("Salary", 1.5);
+        assert!(refused("{Nothing}", entity()).contains("none of 1 entities"));
+        assert!(refused("{Salary}", entity()).contains("--key {Salary}"));
+    }
+
+    #[test]
+    fn entities_are_loaded_by_full_transactions_of_one_partition_each() {
+        let layout = StressLayout::even(0, 3, &staff()).unwrap();
+        let transactions = layout.transactions();
+        assert_eq!(transactions.len(), 12, "334, 334 and 333 entities");
+        assert_eq!(transactions.iter().map(|(_, operations)| operations.len()).sum::<usize>(), 1_001);
+        assert!(transactions.iter().all(|(pk, operations)| operations.iter().all(|operation| operation.key().pk == *pk)));
+        let large = Entity::new(EntityKey::new("p", "r").unwrap()).with("Text", "x".repeat(900_000));
+        let layout = StressLayout::even(0, 1, &vec![large; 4]).unwrap();
+        assert!(layout.transactions().iter().all(|(_, operations)| operations.len() == 1), "two would be over the limit as Azure counts");
+    }
+}

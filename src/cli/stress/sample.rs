@@ -1,0 +1,83 @@
+//! The entities that a load is made of.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use super::super::{Context, UsageError};
+use super::StressArgs;
+use crate::catalog::TableRef;
+use crate::model::{EdmValue, Entity, EntityKey, odata};
+use crate::ports::{Page, Query};
+
+/// Most bytes of a sample.
+const BYTES: usize = 64 << 20;
+/// Pages that are read beyond those that the entities fill: a page may come short.
+pub(super) const MORE_PAGES: usize = 10;
+
+/// Reads the sample, or makes one.
+pub(super) async fn sample(args: &StressArgs, table: Option<&TableRef>, context: &Context) -> anyhow::Result<Vec<Entity>> {
+    let entities = match (table, &args.sample) {
+        (Some(table), _) => of_table(table, args.entities, context).await?,
+        (None, Some(file)) => of_file(file, args.entities).await?,
+        (None, None) => made(args)?,
+    };
+    if entities.is_empty() {
+        return Err(UsageError::new("the sample has no entity: there is nothing to load").into());
+    }
+    Ok(entities)
+}
+
+async fn of_table(table: &TableRef, most: usize, context: &Context) -> anyhow::Result<Vec<Entity>> {
+    let tables = &context.stores.account(&table.account)?.tables;
+    let (mut entities, mut bytes, mut query) = (Vec::new(), 0, Query::default());
+    for _ in 0..pages(most) {
+        query.top = u32::try_from((most - entities.len()).min(1_000)).ok();
+        let Page { rows, continuation } = tables.query(&table.table, &query).await.with_context(|| format!("reading {table}"))?;
+        for row in rows {
+            bytes += row.entity.size();
+            if bytes > BYTES {
+                return Ok(entities);
+            }
+            entities.push(row.entity);
+        }
+        query.continuation = continuation;
+        if query.continuation.is_none() || entities.len() >= most {
+            break;
+        }
+    }
+    Ok(entities)
+}
+
+/// Pages that are read for so many entities, at most.
+pub(super) const fn pages(entities: usize) -> usize {
+    entities.div_ceil(1_000) + MORE_PAGES
+}
+
+async fn of_file(file: &Path, most: usize) -> anyhow::Result<Vec<Entity>> {
+    let name = file.display();
+    let mut lines = BufReader::new(File::open(file).await.with_context(|| format!("opening {name}"))?).lines();
+    let (mut entities, mut bytes) = (Vec::new(), 0);
+    while let Some(line) = lines.next_line().await.with_context(|| format!("reading {name}"))? {
+        bytes += line.len();
+        if entities.len() == most || bytes > BYTES {
+            break;
+        }
+        let read = serde_json::from_str(&line).map_err(|error| error.to_string());
+        let entity = read.and_then(|json| odata::decode_owned(json).map_err(|error| error.to_string()));
+        let entity = entity.map_err(|error| UsageError::new(format!("{name}, line {}: {error}", entities.len() + 1)))?;
+        entity.check().map_err(|error| UsageError::new(format!("{name}, line {}: {error}", entities.len() + 1)))?;
+        entities.push(entity);
+    }
+    Ok(entities)
+}
+
+fn made(args: &StressArgs) -> anyhow::Result<Vec<Entity>> {
+    let content = vec![0x65; usize::try_from(args.size)?];
+    let entity = |at: usize| -> anyhow::Result<Entity> {
+        Ok(Entity::new(EntityKey::new("p", format!("{at:06}"))?).with("Content", EdmValue::Binary(content.clone())))
+    };
+    (0..args.entities).map(entity).collect()
+}
