@@ -161,7 +161,10 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Lookup(args) => cli::lookup::lookup(args, context, out).await,
         Command::Poison(args) => cli::poison::poison(args, context, out).await,
         Command::Migrate(args) => cli::migrate::migrate(args, context, out).await,
-        Command::Sas(args) => cli::sas::sas(args, context, |grant, expires| stores::issue(&context.settings, grant, expires), out),
+        Command::Sas(args) => {
+            let now = context.clock.now();
+            cli::sas::sas(args, context, async |grant, expires| stores::issue(&context.settings, grant, now, expires).await, out).await
+        }
         Command::Keys(args) => cli::keys::keys(args, context, async |name, by| Ok(vault::draw(name, by).await?), out).await,
         Command::Doctor(args) => cli::doctor::doctor(args, context, &parts.opened.direct(), async || fleet::seen(context).await, out).await,
         Command::Stress(args) => cli::stress::stress(args, context, &parts.opened.direct(), out).await,

@@ -22,7 +22,7 @@ use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Stores};
 use crate::settings::{AccountKind, AccountSettings, AzureAuth, IssuedSas, RetryPolicy, SasGrant, Settings};
-use crate::telemetry::announce_account;
+use crate::telemetry::{announce_account, secret_reloads};
 
 /// The service of a sink.
 const SINK: [Service; 1] = [Service::Search];
@@ -147,6 +147,10 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
         sinks.insert(name, decorated.sink);
     }
+    for keyring in &keyrings {
+        let [taken, refused] = secret_reloads(keyring.owner());
+        keyring.listen(Box::new(move |is_taken| if is_taken { taken.increment(1) } else { refused.increment(1) }));
+    }
     Ok(OpenedStores {
         observed: Stores::new(observed).with_sinks(sinks.clone()),
         stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?),
@@ -209,7 +213,7 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
 }
 
 /// Signs a shared access signature by the key of its account.
-pub(super) fn issue(settings: &Settings, grant: &SasGrant, expires: Timestamp) -> anyhow::Result<IssuedSas> {
+pub(super) async fn issue(settings: &Settings, grant: &SasGrant, now: Timestamp, expires: Timestamp) -> anyhow::Result<IssuedSas> {
     let account = settings.accounts.iter().find(|account| account.name == grant.account);
     let Some(AccountSettings { name, kind: AccountKind::Azure(auth) }) = account else {
         let account = &grant.account;
@@ -219,7 +223,10 @@ pub(super) fn issue(settings: &Settings, grant: &SasGrant, expires: Timestamp) -
         .into());
     };
     let account = AzureAccount::of(name.clone(), auth).map_err(|source| StoreOpenError::Settings { account: name.clone(), source })?;
-    sas::issue(&account, grant, expires).map_err(|error| UsageError::new(format!("[sas.{}]: {error}", grant.name)).into())
+    sas::issue(&account, grant, now, expires).await.map_err(|error| match error {
+        sas::SasError::Store(error) => anyhow::Error::new(error).context(format!("signing [sas.{}]", grant.name)),
+        error => UsageError::new(format!("[sas.{}]: {error}", grant.name)).into(),
+    })
 }
 
 /// Whether an account can be opened, as far as can be said without asking the service.

@@ -63,11 +63,11 @@ struct SasAnswer<'a> {
     expires: String,
 }
 
-/// Prints a signature for what a grant opens. `issue` signs; nothing is sent.
-pub fn sas(
+/// Prints a signature for a grant. `issue` signs.
+pub async fn sas(
     args: &SasArgs,
     context: &Context,
-    issue: impl FnOnce(&SasGrant, Timestamp) -> anyhow::Result<IssuedSas>,
+    issue: impl AsyncFnOnce(&SasGrant, Timestamp) -> anyhow::Result<IssuedSas>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let grant = declared(&args.name, &context.settings.sas)?;
@@ -76,7 +76,7 @@ pub fn sas(
     let grant = grant.narrowed(&request).map_err(|refusal| UsageError::new(refusal.to_string()))?;
     let valid = SignedDuration::try_from(grant.valid).context("the validity is too long")?;
     let expires = context.clock.now().checked_add(valid).context("the validity is too long")?;
-    let issued = issue(&grant, expires)?;
+    let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
     // To the second, as the token says it.
     let expires = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

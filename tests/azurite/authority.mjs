@@ -17,7 +17,7 @@ function answer(tenant, form, header) {
   if (tenant === "msi" && header !== "app-service") return [401, { message: "no X-IDENTITY-HEADER" }];
   if (asked.refuse) return [401, { error: "invalid_client", error_description: `${asked.refuse} Trace ID: 1` }];
   const now = Math.floor(Date.now() / 1000);
-  const claims = { iss: `https://sts.windows.net/${tenant}/`, aud: form.get("resource") ?? form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + 3600, ...asked };
+  const claims = { oid: "0b0e", tid: tenant, iss: `https://sts.windows.net/${tenant}/`, aud: form.get("resource") ?? form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + 3600, ...asked };
   const token = `${encoded({ alg: "none", typ: "JWT" })}.${encoded(claims)}.${encoded("unsigned")}`;
   return [200, { token_type: "Bearer", expires_in: 3600, expires_on: String(now + 3600), resource: claims.aud, access_token: token }];
 }

@@ -193,6 +193,55 @@ fn an_app_of_app_service_signs_in_by_its_managed_identity() {
     }
 }
 
+/// Asks for an address, or puts something there; the status.
+const FETCH: &str = "const [method, url] = process.argv.slice(1); \
+    fetch(url, { method, headers: { 'x-ms-blob-type': 'BlockBlob' }, body: method === 'PUT' ? 'photo' : undefined }).then((answer) => console.log(answer.status));";
+
+#[test]
+fn an_identity_signs_for_containers_and_blobs_and_for_nothing_else() {
+    let tenant = Tenant::new();
+    let config = tenant.folder.path().join("config/default.toml");
+    let grant = |name: &str, what: &str| format!("[sas.{name}]\n{what}\n");
+    let grants = [
+        grant("photos", "container = \"employee-large\""),
+        grant("album", "container = \"employee-large\"\npermissions = \"rl\""),
+        grant("upload", "container = \"employee-large\"\npermissions = \"c\""),
+        grant("staff", "table = \"Employees\""),
+        grant("sender", &format!("queue = \"{QUEUE}\"")),
+    ];
+    fs::write(&config, format!("{}\n{}", fs::read_to_string(&config).unwrap(), grants.concat())).unwrap();
+    tenant.succeed(&["migrate", "up"]);
+    let sign = |arguments: &[&str]| {
+        let (out, log) = tenant.succeed(&[&["sas"], arguments].concat());
+        assert!(log.contains("audit: shared access signature issued") && !log.contains("sig="), "{log}");
+        out.trim().to_owned()
+    };
+    let fetch = |method: &str, url: &str| -> u16 {
+        let mut command = Command::new("node");
+        command.args(["-e", FETCH, method, url]).env("NODE_TLS_REJECT_UNAUTHORIZED", "0");
+        let output = assert_cmd::Command::from_std(command).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let upload = sign(&["upload", "--blob", "a.png"]);
+    assert!(upload.contains("&skoid=0b0e&") && upload.contains("&spr=https&"), "{upload}");
+    assert_eq!((fetch("PUT", &upload), fetch("PUT", &upload), fetch("GET", &upload)), (201, 403, 403), "created once");
+    let photo = sign(&["photos", "--blob", "a.png"]);
+    assert_eq!((fetch("GET", &photo), fetch("PUT", &photo), fetch("DELETE", &photo)), (200, 403, 403));
+    for (part, forged) in [("a.png", "b.png"), ("sp=r", "sp=rw"), ("skoid=0b0e", "skoid=0b0f"), ("se=2", "se=3")] {
+        assert_eq!(fetch("GET", &photo.replacen(part, forged, 1)), 403, "{part}");
+    }
+    let album = sign(&["album"]);
+    assert_eq!(fetch("GET", &album.replacen('?', "?restype=container&comp=list&", 1)), 200);
+
+    for name in ["staff", "sender"] {
+        let (code, out, log) = tenant.command(&["sas", name]);
+        assert!(code == 2 && out.is_empty() && log.contains("tables and queues are not"), "{code} {log}");
+    }
+    tenant.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
+    let (code, out, log) = tenant.command(&["sas", "photos"]);
+    assert!(code == 4 && out.is_empty() && log.contains("AADSTS700016"), "{code} {log}");
+}
+
 /// What the stub of a key vault does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum VaultMood {

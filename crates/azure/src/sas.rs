@@ -1,23 +1,28 @@
-//! Service shared access signatures ("Create a service SAS", version 2020-12-06 and later), signed by an account key.
+//! Shared access signatures ("Create a service SAS", "Create a user delegation SAS", version 2020-12-06 and later), signed by an account
+//! key, or in the name of an identity by a user delegation key.
 
 use jiff::Timestamp;
 use secrecy::SecretString;
 use url::Url;
 use url::form_urlencoded::byte_serialize;
 
+use crate::cloud::{Cloud, STORAGE_SCOPE};
+use crate::delegation::{DelegationKey, second};
+use crate::identity::TokenCache;
 use crate::keyring::{Signer, signature};
 use crate::settings::{AzureAccount, Credential};
-use evenkeel_model::settings::{IssuedSas, SasGrant, SasRows, SasTarget};
+use evenkeel_model::ports::StoreError;
+use evenkeel_model::settings::{Identity, IssuedSas, SasGrant, SasRows, SasTarget};
 
 /// The version by which a signature is checked: that of the client library.
-const VERSION: &str = "2022-11-02";
+pub(crate) const VERSION: &str = "2022-11-02";
 
 /// Why a signature is not issued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum SasError {
-    /// The account is signed in to by an identity.
+    /// The account is signed in to by an identity, which signs for blobs alone.
     #[error(
-        "the account is signed in to by an identity (auth = \"entra\"), and user delegation signatures are not issued: name an account with auth = \"key\", or use the Azure CLI"
+        "the account is signed in to by an identity (auth = \"entra\"), in whose name containers and blobs are signed for, and tables and queues are not: name an account with auth = \"key\", or give the application a role"
     )]
     Identity,
     /// The account is signed in to by a signature.
@@ -26,19 +31,59 @@ pub enum SasError {
     /// The key is not Base64.
     #[error("the account key cannot sign")]
     Key,
+    /// The HTTP client could not be set up.
+    #[error("the HTTP client could not be set up")]
+    Client(#[source] reqwest::Error),
+    /// The service gave no user delegation key.
+    #[error(transparent)]
+    Store(StoreError),
 }
 
-/// A signature for what `grant` opens, until `expires`, by the key in use. Nothing is sent.
-pub fn issue(account: &AzureAccount, grant: &SasGrant, expires: Timestamp) -> Result<IssuedSas, SasError> {
-    let Credential::Secrets(keyring) = &account.credential else { return Err(SasError::Identity) };
-    let signer = keyring.in_use();
-    let Signer::SharedKey { account: name, key } = &*signer else { return Err(SasError::Signature) };
+/// The key that signs.
+enum SigningKey {
+    /// One of the account, of this name.
+    Account(String, SecretString),
+    /// One of the blob service, in the name of an identity.
+    Delegated(DelegationKey),
+}
+
+/// A signature for a grant, until `expires`: by the account key in use, where nothing is sent, or by a user delegation key, which
+/// the service is asked for.
+pub async fn issue(account: &AzureAccount, grant: &SasGrant, now: Timestamp, expires: Timestamp) -> Result<IssuedSas, SasError> {
+    let key = match &account.credential {
+        Credential::Secrets(keyring) => match &*keyring.in_use() {
+            Signer::SharedKey { account, key } => SigningKey::Account(account.clone(), key.clone()),
+            Signer::Sas(_) | Signer::ApiKey(_) => return Err(SasError::Signature),
+        },
+        Credential::Entra(identity) => match grant.target {
+            SasTarget::Blob(..) => SigningKey::Delegated(delegated(account, identity, (now, expires)).await?),
+            SasTarget::Table(..) | SasTarget::Queue(_) => return Err(SasError::Identity),
+        },
+    };
+    signed(account, grant, expires, &key)
+}
+
+async fn delegated(
+    account: &AzureAccount,
+    identity: &std::sync::Arc<Identity>,
+    valid: (Timestamp, Timestamp),
+) -> Result<DelegationKey, SasError> {
+    let tokens =
+        TokenCache::of(identity, Cloud::or_public(&account.endpoints.blob), STORAGE_SCOPE, format!("[accounts.{}]", account.account));
+    DelegationKey::get(account, tokens.map_err(SasError::Client)?, valid).await.map_err(SasError::Store)
+}
+
+fn signed(account: &AzureAccount, grant: &SasGrant, expires: Timestamp, key: &SigningKey) -> Result<IssuedSas, SasError> {
     let url = address(account, &grant.target);
     // An emulator's plain endpoint is asked over http.
     let protocol = if url.scheme() == "https" { "https" } else { "https,http" };
-    let expiry = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let unsigned = Unsigned { account: name, grant, expiry: &expiry, protocol };
-    let signature = signature(key, &unsigned.text()).ok_or(SasError::Key)?;
+    let expiry = second(expires);
+    let (name, secret, delegation) = match key {
+        SigningKey::Account(name, secret) => (name, secret, None),
+        SigningKey::Delegated(key) => (&account.name, &key.value, Some(key)),
+    };
+    let unsigned = Unsigned { account: name, grant, expiry: &expiry, protocol, delegation };
+    let signature = signature(secret, &unsigned.text()).ok_or(SasError::Key)?;
     let mut parameters = unsigned.parameters();
     parameters.push(("sig", &signature));
     let pairs: Vec<String> = parameters.into_iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
@@ -73,14 +118,16 @@ struct Unsigned<'a> {
     grant: &'a SasGrant,
     expiry: &'a str,
     protocol: &'a str,
+    delegation: Option<&'a DelegationKey>,
 }
 
 impl Unsigned<'_> {
-    /// The text that is signed. Empty lines stand for what is not given: start, policy, address, and for blobs snapshot, encryption scope
-    /// and five headers.
+    /// The text that is signed. Empty lines stand for what is not given: start, policy (with a user delegation key that key, two other
+    /// identities and a correlation), address, and for blobs snapshot, encryption scope and five headers.
     fn text(&self) -> String {
-        let Self { account, grant, expiry, protocol } = self;
-        let head = |resource: String| format!("{}\n\n{expiry}\n{resource}\n\n\n{protocol}\n{VERSION}", grant.permissions);
+        let Self { account, grant, expiry, protocol, delegation } = self;
+        let signer = delegation.map(|key| format!("{}\n\n\n", key.parts.join("\n"))).unwrap_or_default();
+        let head = |resource: String| format!("{}\n\n{expiry}\n{resource}\n{signer}\n\n{protocol}\n{VERSION}", grant.permissions);
         match &grant.target {
             SasTarget::Table(table, rows) => {
                 let [spk, srk, epk, erk] = ends(rows).map(|end| end.map_or("", |(_, key)| key));
@@ -106,7 +153,12 @@ impl Unsigned<'_> {
                 parameters.push(("tn", table.as_str()));
                 parameters.extend(ends(rows).into_iter().flatten());
             }
-            SasTarget::Blob(..) => parameters.push(("sr", self.resource())),
+            SasTarget::Blob(..) => {
+                parameters.push(("sr", self.resource()));
+                let said =
+                    self.delegation.iter().flat_map(|key| ["skoid", "sktid", "skt", "ske", "sks", "skv"].into_iter().zip(&key.parts));
+                parameters.extend(said.map(|(name, part)| (name, part.as_str())));
+            }
             SasTarget::Queue(_) => {}
         }
         parameters
@@ -146,7 +198,8 @@ mod tests {
         let key = SecretString::from("c2VjcmV0");
         let account = AzureAccount::with_key(AccountName::main(), "contoso", &key, &EndpointOverrides::default()).unwrap();
         let expires = "2026-11-24T01:00:00Z".parse().unwrap();
-        let IssuedSas { url, token } = issue(&account, grant, expires).unwrap();
+        let signer = SigningKey::Account("contoso".to_owned(), key);
+        let IssuedSas { url, token } = signed(&account, grant, expires, &signer).unwrap();
         (url, token.expose_secret().to_owned())
     }
 
@@ -192,15 +245,37 @@ mod tests {
         }
     }
 
+    // What `generate_blob_sas` and `generate_container_sas` of the SDK for Python make of the same parts, with a user delegation key.
+    const DELEGATED_BLOB: &str = "se=2026-11-24T01%3A00%3A00Z&sp=c&spr=https&sv=2022-11-02&sr=b&skoid=object&sktid=tenant&skt=2026-11-24T00%3A00%3A00Z&ske=2026-11-25T00%3A00%3A00Z&sks=b&skv=2022-11-02&sig=SRWNyUnwctHXgRi2tfsp2M/OK1WIKt7QB2r5LHaMGcI%3D";
+    const DELEGATED_CONTAINER: &str = "se=2026-11-24T01%3A00%3A00Z&sp=rl&spr=https&sv=2022-11-02&sr=c&skoid=object&sktid=tenant&skt=2026-11-24T00%3A00%3A00Z&ske=2026-11-25T00%3A00%3A00Z&sks=b&skv=2022-11-02&sig=Qu1RAgmbHz/mXBD46H4pKU4kGaJRRu8Sy/7mbjvTmn0%3D";
+
     #[test]
-    fn only_an_account_key_signs() {
+    fn tokens_in_the_name_of_an_identity_are_those_of_the_official_sdk() {
+        let identity = Arc::new(Identity { credentials: Vec::new(), ruled_out: Vec::new(), authority: None });
+        let account = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &EndpointOverrides::default()).unwrap();
+        let parts = ["object", "tenant", "2026-11-24T00:00:00Z", "2026-11-25T00:00:00Z", "b", "2022-11-02"].map(str::to_owned);
+        let key = SigningKey::Delegated(DelegationKey { parts, value: "c2VjcmV0".into() });
+        let container = ContainerName::new("large").unwrap();
+        for (target, permissions, token) in [
+            (SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())), "c", DELEGATED_BLOB),
+            (SasTarget::Blob(container, None), "rl", DELEGATED_CONTAINER),
+        ] {
+            let issued = signed(&account, &grant(target, permissions), "2026-11-24T01:00:00Z".parse().unwrap(), &key).unwrap();
+            assert_eq!(parameters(issued.token.expose_secret()), parameters(token));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signature_signs_nothing_and_an_identity_neither_tables_nor_queues() {
         let queue = grant(SasTarget::Queue(QueueName::new("contoso-jobs").unwrap()), "a");
         let overrides = EndpointOverrides::default();
         let sas = SecretString::from("sv=1&sig=x");
         let by_sas = AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides).unwrap();
-        assert_eq!(issue(&by_sas, &queue, Timestamp::UNIX_EPOCH).unwrap_err(), SasError::Signature);
+        let refused = issue(&by_sas, &queue, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).await.unwrap_err();
+        assert!(matches!(refused, SasError::Signature));
         let identity = Arc::new(Identity { credentials: Vec::new(), ruled_out: Vec::new(), authority: None });
         let by_identity = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &overrides).unwrap();
-        assert_eq!(issue(&by_identity, &queue, Timestamp::UNIX_EPOCH).unwrap_err(), SasError::Identity);
+        let refused = issue(&by_identity, &queue, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).await.unwrap_err();
+        assert!(matches!(refused, SasError::Identity));
     }
 }

@@ -7,7 +7,7 @@ use super::views::account;
 use evenkeel_model::model::large::{OWN_CONTAINERS, STAGING};
 use evenkeel_model::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
 use evenkeel_model::sealing::KEYS;
-use evenkeel_model::settings::{SasGrant, SasRows, SasTarget};
+use evenkeel_model::settings::{SasGrant, SasRows, SasTarget, sorts_before};
 
 /// Validity: as a user delegation key, a week at most.
 const VALID: std::ops::RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(7 * 24);
@@ -86,7 +86,11 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
 
 /// The letters, each once, in the service's order.
 fn permissions(section: &Section<'_>, opened: Opened) -> Option<String> {
-    let (known, usual) = opened.permissions();
+    let (known, usual) = match opened.permissions() {
+        // A blob is not listed.
+        (known, usual) if section.has("blob") => (known.trim_end_matches('l'), usual),
+        all => all,
+    };
     if !section.has("permissions") {
         return Some(usual.to_owned());
     }
@@ -107,7 +111,7 @@ fn target(section: &Section<'_>, opened: Opened) -> Option<SasTarget> {
             let [pk, rk_from, rk_to] = ["pk", "rk_from", "rk_to"].map(|key| section.optional(key, |section| section.parsed(key, filled)));
             let rows = SasRows { pk: pk.ok()?, rk_from: rk_from.ok()?, rk_to: rk_to.ok()? };
             if let (Some(from), Some(to)) = (&rows.rk_from, &rows.rk_to)
-                && from > to
+                && sorts_before(to, from)
             {
                 section.error("rk_to", "the range of rows ends before it begins");
             }

@@ -85,6 +85,7 @@ impl SasGrant {
     pub fn narrowed(&self, request: &SasRequest) -> Result<Self, SasRefusal> {
         let beyond = |part| SasRefusal::Beyond(part, self.name.clone());
         let meaningless = |part| Err(SasRefusal::Meaningless(part, self.name.clone()));
+        let mut permissions = self.permissions.clone();
         let asks_for_rows = request.rows != SasRows::default();
         let target = match &self.target {
             SasTarget::Blob(..) | SasTarget::Queue(_) if asks_for_rows => return meaningless("--pk"),
@@ -94,6 +95,10 @@ impl SasGrant {
             }
             SasTarget::Blob(container, blob) => {
                 let blob = only(blob.as_ref(), request.blob.as_ref()).map_err(|Differs| beyond("--blob"))?;
+                if blob.is_some() {
+                    // A right of containers alone.
+                    permissions.retain(|letter| letter != 'l');
+                }
                 SasTarget::Blob(container.clone(), blob)
             }
             SasTarget::Queue(queue) => SasTarget::Queue(queue.clone()),
@@ -102,7 +107,10 @@ impl SasGrant {
         if valid > self.valid {
             return Err(beyond("--valid"));
         }
-        Ok(Self { target, valid, ..self.clone() })
+        if permissions.is_empty() {
+            return meaningless("--blob");
+        }
+        Ok(Self { target, permissions, valid, ..self.clone() })
     }
 }
 
@@ -124,9 +132,14 @@ impl RowsRefusal {
 impl SasRows {
     fn narrowed(&self, wanted: &Self) -> Result<Self, RowsRefusal> {
         let pk = only(self.pk.as_ref(), wanted.pk.as_ref()).map_err(|Differs| RowsRefusal::Beyond("--pk"))?;
-        let below =
-            |from: &Key| self.rk_from.as_ref().is_some_and(|first| from < first) || self.rk_to.as_ref().is_some_and(|last| from > last);
-        let above = |to: &Key| self.rk_to.as_ref().is_some_and(|last| to > last) || self.rk_from.as_ref().is_some_and(|first| to < first);
+        let below = |from: &Key| {
+            self.rk_from.as_ref().is_some_and(|first| sorts_before(from, first))
+                || self.rk_to.as_ref().is_some_and(|last| sorts_before(last, from))
+        };
+        let above = |to: &Key| {
+            self.rk_to.as_ref().is_some_and(|last| sorts_before(last, to))
+                || self.rk_from.as_ref().is_some_and(|first| sorts_before(to, first))
+        };
         if wanted.rk_from.as_ref().is_some_and(below) {
             return Err(RowsRefusal::Beyond("--rk-from"));
         }
@@ -148,10 +161,15 @@ impl SasRows {
         match (rk_from, rk_to) {
             (None, None) => Ok(()),
             _ if pk.is_none() => Err(SasRefusal::Partition),
-            (Some(from), Some(to)) if from > to => Err(SasRefusal::Empty),
+            (Some(from), Some(to)) if sorts_before(to, from) => Err(SasRefusal::Empty),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a table has one key before another: it compares UTF-16 code units, in which characters beyond U+FFFF come before U+E000.
+pub fn sorts_before(one: &Key, other: &Key) -> bool {
+    one.as_str().encode_utf16().lt(other.as_str().encode_utf16())
 }
 
 /// The wanted part is not the declared one.
@@ -221,6 +239,10 @@ mod tests {
         assert!(matches!(container(None).narrowed(&ask(blob("a"))).unwrap().target, SasTarget::Blob(_, Some(_))));
         assert!(container(blob("a")).narrowed(&ask(blob("a"))).is_ok());
         assert!(matches!(container(blob("a")).narrowed(&ask(blob("b"))), Err(SasRefusal::Beyond("--blob", _))));
+        let with = |permissions: &str| SasGrant { permissions: permissions.to_owned(), ..container(None) };
+        assert_eq!(with("rl").narrowed(&ask(blob("a"))).unwrap().permissions, "r", "a blob is not listed");
+        assert!(matches!(with("l").narrowed(&ask(blob("a"))), Err(SasRefusal::Meaningless("--blob", _))));
+        assert_eq!(with("l").narrowed(&ask(None)).unwrap().permissions, "l");
         let queue = grant(SasTarget::Queue(QueueName::new("jobs").unwrap()));
         assert!(matches!(queue.narrowed(&ask(blob("a"))), Err(SasRefusal::Meaningless("--blob", _))));
         let by_row = SasRequest { rows: rows(("p", "", "")), ..SasRequest::default() };

@@ -1,0 +1,107 @@
+//! User delegation keys: keys of the blob service that an identity is given, and that sign in its name for a week at most.
+//!
+//! Source: "Get User Delegation Key", "Create a user delegation SAS", Azure Storage REST API.
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use secrecy::SecretString;
+
+use super::call::{Caller, NotOk};
+use super::classify::{Absent, CallKind};
+use super::http::{Authentication, Exchange, Far, HttpFault};
+use super::refusal::Refusal;
+use super::sas::VERSION;
+use super::settings::AzureAccount;
+use super::xml;
+use crate::identity::TokenCache;
+use evenkeel_model::ports::{Service, StoreError, What};
+
+const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
+/// The key is good from this long ago: the service's clock may be behind this machine's.
+const EARLIER: SignedDuration = SignedDuration::from_mins(15);
+
+/// A key with its description: each part is signed, and said in the signature. `Debug` prints no key.
+#[derive(Debug, Clone)]
+pub(crate) struct DelegationKey {
+    /// Object, tenant, start, expiry, service and version.
+    pub(crate) parts: [String; 6],
+    /// In Base64.
+    pub(crate) value: SecretString,
+}
+
+/// The elements of an answer, in the order in which they are signed.
+const PARTS: [&str; 6] = ["SignedOid", "SignedTid", "SignedStart", "SignedExpiry", "SignedService", "SignedVersion"];
+
+impl DelegationKey {
+    /// Asks for a key that is good from `now` until `expires`.
+    pub(crate) async fn get(
+        account: &AzureAccount,
+        tokens: std::sync::Arc<TokenCache>,
+        (now, expires): (Timestamp, Timestamp),
+    ) -> Result<Self, StoreError> {
+        let caller = Caller::new(account);
+        let what = || What::Service(Service::Blob);
+        let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
+        let unsent =
+            |error: &dyn std::fmt::Display| NotOk::Fault(HttpFault::Unsent(format!("the HTTP client could not be set up: {error}")));
+        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request);
+        let exchange = exchange.map_err(|error| caller.failed(GET, what(), unsent(&error)))?.with(Authentication::Tokens(tokens));
+        let mut url = account.endpoints.blob.clone();
+        url.set_query(Some("restype=service&comp=userdelegationkey"));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
+        if let Ok(date) = HeaderValue::from_str(&now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+            headers.insert("x-ms-date", date);
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        let start = now.saturating_sub(EARLIER).unwrap_or(now);
+        let body = format!(
+            r#"<?xml version="1.0" encoding="utf-8"?><KeyInfo><Start>{}</Start><Expiry>{}</Expiry></KeyInfo>"#,
+            second(start),
+            second(expires)
+        );
+        let answer = exchange.send(Method::POST, url, headers, Bytes::from(body)).await;
+        let answer = answer.map_err(|fault| caller.failed(GET, what(), NotOk::Fault(fault)))?;
+        if !answer.is_success() {
+            return Err(caller.refused(GET, what(), Refusal::of(&answer)));
+        }
+        Self::of(&answer.body).ok_or_else(|| caller.unusable(GET, what(), &answer, "the answer holds no user delegation key"))
+    }
+
+    /// The key of an answer.
+    fn of(body: &[u8]) -> Option<Self> {
+        let xml = std::str::from_utf8(body).ok()?;
+        let mut parts = [const { String::new() }; 6];
+        for (part, name) in parts.iter_mut().zip(PARTS) {
+            // A line break would sign something else than is said.
+            *part = xml::text_of(xml, name).filter(|text| !text.is_empty() && !text.contains(char::is_control))?;
+        }
+        Some(Self { parts, value: SecretString::from(xml::text_of(xml, "Value")?) })
+    }
+}
+
+/// A moment to the second, as signatures say it.
+pub(crate) fn second(moment: Timestamp) -> String {
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_whole_or_not_at_all() {
+        let answer = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><UserDelegationKey><SignedOid>o</SignedOid><SignedTid>t</SignedTid><SignedStart>2026-11-24T00:00:00Z</SignedStart><SignedExpiry>2026-11-24T01:00:00Z</SignedExpiry><SignedService>b</SignedService><SignedVersion>2022-11-02</SignedVersion><Value>c2VjcmV0</Value></UserDelegationKey>";
+        let key = DelegationKey::of(answer.as_bytes()).unwrap();
+        assert_eq!(key.parts, ["o", "t", "2026-11-24T00:00:00Z", "2026-11-24T01:00:00Z", "b", "2022-11-02"]);
+        assert_eq!(key.value.expose_secret(), "c2VjcmV0");
+        assert!(!format!("{key:?}").contains("c2VjcmV0"));
+        for (part, broken) in [("<SignedTid>t</SignedTid>", ""), ("<SignedOid>o<", "<SignedOid>o\np<"), ("Value>", "Other>")] {
+            assert!(DelegationKey::of(answer.replace(part, broken).as_bytes()).is_none(), "{part}");
+        }
+    }
+}
