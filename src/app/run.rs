@@ -221,7 +221,7 @@ impl Daemon<'_> {
 
 impl AppParts {
     /// The keeper of a catalog's tables by date.
-    pub(super) fn keeper<'c>(&self, catalog: &'c Catalog) -> Keeper<'c> {
+    pub(super) fn keeper<'c>(&'c self, catalog: &'c Catalog) -> Keeper<'c> {
         let Context { settings, stores, clock, .. } = &self.context;
         Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues)
     }

@@ -119,6 +119,7 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
         sync_queue: declared.for_syncs(&carrier.queue, &recheck_queue).clone(),
         queue: carrier.queue,
         recheck_queue,
+        tables: None,
     })
 }
 

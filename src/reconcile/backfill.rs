@@ -207,6 +207,7 @@ mod tests {
                 queue: queue("jobs"),
                 sync_queue: queue("jobs"),
                 recheck_queue: queue("jobs-recheck"),
+                tables: None,
             };
             let backfill = Backfill { scope: BackfillScope::Table(table("Employees")), cursor: BackfillCursor::default() };
             let pass = engine.backfill(&backfill, &delivery).await.unwrap().unwrap();

@@ -88,6 +88,7 @@ mod tests {
             queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
         }
     }
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use super::{ListWindow, Recheck};
+use crate::model::allowed::AllowedTables;
 use crate::model::job::{ListedBatch, Stamp};
 use crate::model::{AccountName, ETag, Job, QueueName, ViewName, cause};
 
@@ -54,6 +55,8 @@ pub struct Delivery {
     pub sync_queue: QueueName,
     /// Where a recheck is queued: `<queue>-recheck`.
     pub recheck_queue: QueueName,
+    /// The tables that its job may be about; all where absent.
+    pub tables: Option<AllowedTables>,
 }
 
 /// How work ended well.

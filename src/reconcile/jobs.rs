@@ -29,6 +29,7 @@ pub(super) trait RunJob {
 #[async_trait]
 impl Execute for Engine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        self.permit(work, delivery)?;
         let ended = self.bring_to_an_end(work, delivery).await;
         let wrote_nothing = match &ended {
             Ok(Outcome::Skipped { .. }) => true,
@@ -47,6 +48,8 @@ impl Execute for Engine {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         match work {
+            // One that was refused has sent no request.
+            Work::Job(job) if self.permit_job(job, delivery).is_err() => Ok(()),
             Work::Job(job) => self.look_again(job, delivery).await,
             // One that never ends would be queued and given up again and again.
             Work::Recheck(_) => Ok(()),
@@ -54,6 +57,9 @@ impl Execute for Engine {
     }
 
     async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
+        if let Ok(sample) = list.sample() {
+            self.permit_job(&sample.job, delivery)?;
+        }
         self.list_window(list, delivery).await
     }
 

@@ -48,6 +48,7 @@ mod memory;
 mod moving;
 mod observation;
 mod pass;
+mod permit;
 mod plan;
 mod primary;
 mod put;

@@ -369,6 +369,7 @@ mod tests {
             queue: crate::model::QueueName::new("jobs").unwrap(),
             sync_queue: crate::model::QueueName::new("jobs").unwrap(),
             recheck_queue: crate::model::QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
         }
     }
 

@@ -109,6 +109,7 @@ mod tests {
             queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
         };
         let apart = ClocksApart { least: SignedDuration::from_secs(least), most: SignedDuration::from_secs(most) };
         is_written_since(&row, &delivery, apart)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::plan::{There, plan};
 use crate::catalog::{Catalog, Retention, TableRef};
-use crate::model::{AccountName, QueueName, body};
+use crate::model::body;
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{Clock, StoreError, Stores, Ttl, all_tables};
 use crate::settings::QueueSettings;
@@ -18,8 +18,7 @@ pub struct Keeper<'c> {
     catalog: &'c Catalog,
     stores: Stores,
     clock: Arc<dyn Clock>,
-    /// Where drops are queued: the account and the queue.
-    queue: Option<(AccountName, QueueName)>,
+    queues: &'c [QueueSettings],
 }
 
 /// Why the tables of a retention could not be seen to.
@@ -38,7 +37,7 @@ pub enum KeeperError {
     #[error(transparent)]
     Account(#[from] UnknownAccount),
     /// No queue carries the jobs that drop tables.
-    #[error("{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs (its `allow`)")]
+    #[error("{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)")]
     NoQueue(usize, crate::model::ViewName),
 }
 
@@ -54,10 +53,8 @@ impl KeeperError {
 
 impl<'c> Keeper<'c> {
     /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
-    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &[QueueSettings]) -> Self {
-        let queue = queues.iter().find(|queue| queue.carries(DROP));
-        let queue = queue.and_then(|queue| Some((queue.account.clone(), queue.shard_names().into_iter().next()?)));
-        Self { catalog, stores, clock, queue }
+    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &'c [QueueSettings]) -> Self {
+        Self { catalog, stores, clock, queues }
     }
 
     /// Maintains the tables of every retention once. One that fails does not hold up the others; the first failure is
@@ -88,18 +85,19 @@ impl<'c> Keeper<'c> {
             let ended = self.create(retention, tables).await;
             created = created.and(ended);
         }
-        let Some((account, queue)) = &self.queue else {
-            let none = plan.drop.is_empty();
-            return created.and(if none { Ok(()) } else { Err(KeeperError::NoQueue(plan.drop.len(), retention.name.clone())) });
-        };
-        let queues = &self.stores.account(account)?.queues;
+        let mut left = 0;
         for table in plan.drop {
+            let carrier = self.queues.iter().find(|queue| queue.carries(DROP) && queue.reaches([&table]));
+            let Some((account, queue)) = carrier.and_then(|queue| Some((&queue.account, queue.shard_names().into_iter().next()?))) else {
+                left += 1;
+                continue;
+            };
             let job = serde_json::json!({"op": DROP, "table": table, "id": format!("retention {}", retention.name)});
-            let put = queues.put(queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await;
+            let put = self.stores.account(account)?.queues.put(&queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await;
             put.map_err(|source| KeeperError::Store { doing: format!("queueing the drop of {table} on {queue}"), source })?;
             tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
         }
-        created
+        created.and(if left == 0 { Ok(()) } else { Err(KeeperError::NoQueue(left, retention.name.clone())) })
     }
 
     /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.

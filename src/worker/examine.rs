@@ -1,13 +1,12 @@
 //! Examination of a message: the work that it asks for, or the reason not to run it. Pure.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value};
 
 use super::attempts::Deliveries;
 use super::decide::Rejection;
 use super::poison::Reason;
 use super::source::Carries;
+use crate::model::allowed::JobAllowance;
 use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, ListedBatch, OPS};
@@ -73,7 +72,7 @@ pub(crate) fn open(message: &Message) -> Result<RawBody<'_>, String> {
 }
 
 /// Examines a message with its body already opened.
-pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carries: Carries, allow: Option<&BTreeSet<String>>) -> Examined {
+pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carries: Carries, allowed: &JobAllowance) -> Examined {
     let raw = match raw {
         Ok(raw) => raw,
         Err(error) => return Examined::rejected(message, Reason::Undecodable, error),
@@ -104,10 +103,7 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.iter().copied().find(|known| known == op)).unwrap_or(UNKNOWN);
             examined.work = match job::decode_request(object) {
                 Err(error) => permanent(cause::chain(&error)),
-                Ok(request) if !may_carry(&request, allow) => {
-                    let allowed = allow.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-                    permanent(format!("op {:?} is not allowed on this queue; allowed are: {allowed}", examined.op))
-                }
+                Ok(request) if let Some(refused) = refuses(allowed, &request) => permanent(refused),
                 Ok(JobRequest::Job(JobEnvelope { job, digest, unknown_fields, .. })) => {
                     examined.unknown_fields = unknown_fields;
                     examined.digest = digest;
@@ -127,15 +123,14 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
     examined
 }
 
-/// Whether a queue with this `allow` carries a request. Jobs that workers queue themselves, on the queue of the job that they came from, are
-/// allowed wherever a job is.
-fn may_carry(request: &JobRequest, allow: Option<&BTreeSet<String>>) -> bool {
-    let (op, own) = match request {
-        JobRequest::Job(envelope) => (envelope.job.op(), envelope.job.operation().is_sent_by_workers()),
-        JobRequest::Batch(batch) => (batch.op(), false),
-        JobRequest::Listed(list) => (list.op(), false),
+/// Why a queue does not carry a request. All jobs of a batch are of one operation and about one table, which the first that is a job tells.
+fn refuses(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
+    let (op, job) = match request {
+        JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),
+        JobRequest::Batch(batch) => (batch.op(), (0..batch.len()).find_map(|at| batch.job(at).ok())),
+        JobRequest::Listed(list) => (list.op(), list.sample().ok()),
     };
-    own || allow.is_none_or(|allow| allow.contains(op))
+    allowed.refuses_op(op).or_else(|| allowed.refuses(&job?.job))
 }
 
 /// The work of a message on a recheck queue: a recheck, or a sync that the queue of the job that asked for it does not carry.
@@ -152,6 +147,7 @@ mod tests {
 
     use super::*;
     use crate::model::Job;
+    use crate::model::allowed::{AllowedTable, AllowedTables};
     use crate::model::job::Note;
 
     fn examined(text: &str, carries: Carries, allow: Option<&[&str]>) -> Examined {
@@ -164,10 +160,12 @@ mod tests {
             expires: None,
             next_visible: Timestamp::UNIX_EPOCH,
         };
-        let allow = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect());
-        examine(&message, open(&message), carries, allow.as_ref())
+        let ops = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect());
+        let tables = AllowedTables::new(vec![AllowedTable::parse("Employees").unwrap()]);
+        examine(&message, open(&message), carries, &JobAllowance { ops, tables: Some(tables) })
     }
 
+    const LISTED: &str = r#"{"op":"sync","table":"Salaries","keys_ref":{"blob":"evenkeel-staging/a.jsonl","sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}}"#;
     const JOB: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
 
     #[test]
@@ -187,6 +185,16 @@ mod tests {
             (r#"{"op":"explode"}"#, Carries::Jobs, None, Reason::Permanent, "explode"),
             (r#"{"op":"sync"}"#, Carries::Jobs, None, Reason::Permanent, "table"),
             (JOB, Carries::Jobs, Some(&["archive", "put"][..]), Reason::Permanent, "archive, put"),
+            (r#"{"op":"delete","table":"Salaries","pk":"p","rk":"r"}"#, Carries::Jobs, None, Reason::Permanent, "Salaries is not allowed"),
+            (r#"{"op":"delete","table":"Salaries","keys":[["p","r"]]}"#, Carries::Jobs, None, Reason::Permanent, "Salaries is not allowed"),
+            (
+                r#"{"op":"put","table":"Salaries","entities":[{},{"PartitionKey":"p","RowKey":"r"}]}"#,
+                Carries::Jobs,
+                None,
+                Reason::Permanent,
+                "Salaries is not",
+            ),
+            (LISTED, Carries::Jobs, None, Reason::Permanent, "Salaries is not allowed"),
             (r#"{"op":"delete","table":"T","pk":"p","rk":"r"}"#, Carries::Rechecks, None, Reason::Permanent, "recheck"),
             (r#"{"op":"sync","table":"T"}"#, Carries::Rechecks, None, Reason::Permanent, "pk"),
             ("hello", Carries::Rechecks, None, Reason::Undecodable, "Base64"),

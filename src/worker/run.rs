@@ -29,6 +29,7 @@ use super::stuck::Stuck;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::QueueName;
+use crate::model::allowed::JobAllowance;
 use crate::model::cause;
 use crate::model::names::NameError;
 use crate::ports::stores::UnknownAccount;
@@ -304,7 +305,10 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
             recheck: recheck.clone(),
             syncs: queue.for_syncs(&further, &recheck).clone(),
             further,
-            allow: queue.allow.clone(),
+            allowed: match carries {
+                Carries::Jobs => queue.allowed.clone(),
+                Carries::Rechecks => JobAllowance::default(),
+            },
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),

@@ -1,6 +1,5 @@
 //! The queues that a worker receives from.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -8,6 +7,7 @@ use tokio::sync::Notify;
 use super::count;
 use super::slots::Slots;
 use super::status::QueueBoard;
+use crate::model::allowed::JobAllowance;
 use crate::model::job::{JobDigest, Stamp};
 use crate::model::{AccountName, QueueName};
 use crate::ports::{BlobStore, Message, QueueStore};
@@ -38,7 +38,8 @@ pub(crate) struct Intake {
     pub(crate) syncs: QueueName,
     /// Where further jobs go that its messages ask for: the queue itself, and from a recheck queue the jobs' queue or its first shard.
     pub(crate) further: QueueName,
-    pub(crate) allow: Option<BTreeSet<String>>,
+    /// Limits of its jobs; none on a recheck queue, which workers alone write.
+    pub(crate) allowed: JobAllowance,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// Shared by the shards of a queue.
@@ -65,6 +66,7 @@ impl Intake {
             queue: self.further.clone(),
             sync_queue: self.syncs.clone(),
             recheck_queue: self.recheck.clone(),
+            tables: self.allowed.tables.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenkeel::model::allowed::JobAllowance;
 use evenkeel::model::{BlobName, QueueName, body};
 use evenkeel::ports::{BlobUpload, Ttl};
 use evenkeel::settings::QueueSettings;
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use crate::stage::{Stage, container};
 
 fn settings(shards: u32, allow: Option<&[&str]>) -> QueueSettings {
-    let allow = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<String>>());
-    QueueSettings { shards, allow, ..QueueSettings::plain(queue("jobs")) }
+    let ops = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<String>>());
+    QueueSettings { shards, allowed: JobAllowance { ops, tables: None }, ..QueueSettings::plain(queue("jobs")) }
 }
 
 fn queue(name: &str) -> QueueName {

@@ -334,6 +334,7 @@ impl Stage {
             queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
+            tables: None,
         }
     }
 

@@ -135,6 +135,7 @@ impl Site {
             queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             sync_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             recheck_queue: QueueName::new(format!("jobs-{}-recheck", self.unique)).unwrap(),
+            tables: None,
         };
         (job, delivery)
     }

@@ -458,6 +458,7 @@ impl Lab {
             queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
+            tables: None,
         }
     }
 

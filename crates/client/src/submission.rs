@@ -107,7 +107,7 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
-    let queue = carrier(op, queue, queues)?;
+    let queue = carrier(&envelope.job, queue, queues, catalog)?;
     // A job about a whole table has no key that decides: it goes to the first shard. A batch goes where its first job belongs.
     let shard = envelope.job.key().map_or(0, |key| shard(&table.table, key, queue.shards));
     let name = queue.shard_names().into_iter().nth(shard as usize);
@@ -138,7 +138,7 @@ fn prepare_listed(
 ) -> Result<Prepared, String> {
     let sample = list.sample().map_err(|error| cause::chain(&error))?;
     let table = table_of(&sample.job, catalog)?;
-    let queue = carrier(list.op(), queue, queues)?;
+    let queue = carrier(&sample.job, queue, queues, catalog)?;
     let name = queue.shard_names().into_iter().next().ok_or_else(|| format!("the queue {} has no shard", queue.name))?;
     Ok(Prepared {
         account: queue.account.clone(),
@@ -239,14 +239,19 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The queue that was asked for, or the first that carries the operation.
-fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings]) -> Result<&'a QueueSettings, String> {
-    match asked {
-        Some(name) => {
-            let queue = queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
-            if queue.carries(op) { Ok(queue) } else { Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")) }
-        }
-        None => queues.iter().find(|queue| queue.carries(op)).ok_or_else(|| format!("no declared queue carries {op} jobs")),
+/// The queue that was asked for, or the first that carries the job.
+fn carrier<'a>(job: &Job, asked: Option<&QueueName>, queues: &'a [QueueSettings], catalog: &Catalog) -> Result<&'a QueueSettings, String> {
+    let op = job.op();
+    let reaches = |queue: &&QueueSettings| queue.reaches(catalog.tables_of(job.operation().subject()));
+    let Some(name) = asked else {
+        let carrier = queues.iter().filter(reaches).find(|queue| queue.carries(op));
+        return carrier.ok_or_else(|| format!("no declared queue carries {op} jobs of this table (`allow`, `tables`)"));
+    };
+    let queue = queues.iter().find(|queue| queue.name == *name).ok_or_else(|| format!("no queue {name} is declared"))?;
+    match (queue.carries(op), reaches(&queue)) {
+        (true, true) => Ok(queue),
+        (false, _) => Err(format!("the queue {name} does not carry {op} jobs (its `allow`)")),
+        (true, false) => Err(format!("the queue {name} does not carry jobs of this table (its `tables`)")),
     }
 }
 
@@ -254,6 +259,7 @@ fn carrier<'a>(op: &str, asked: Option<&QueueName>, queues: &'a [QueueSettings])
 mod tests {
     use super::*;
     use evenkeel_model::catalog::{Archive, LogTarget};
+    use evenkeel_model::model::allowed::JobAllowance;
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -285,7 +291,7 @@ mod tests {
     fn settings(queues: &[(&str, u32, Option<&[&str]>)]) -> Vec<QueueSettings> {
         let queues = queues.iter().map(|(name, shards, allow)| QueueSettings {
             shards: *shards,
-            allow: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()),
+            allowed: JobAllowance { ops: allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect::<BTreeSet<_>>()), tables: None },
             ..QueueSettings::plain(QueueName::new(*name).unwrap())
         });
         queues.collect()

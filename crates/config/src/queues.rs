@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
+use evenkeel_model::catalog::Catalog;
+use evenkeel_model::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
 use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::{AccountName, QueueName, job};
+use evenkeel_model::model::{AccountName, QueueName, TableName, job};
 use evenkeel_model::settings::{Concurrency, QueueSettings};
 
 /// Most jobs in flight from one queue: more than that only waits in memory for the store's own limits.
@@ -54,7 +56,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
         Some(_) | None => section.integer("concurrency", 1..=MAX_CONCURRENCY).map(|jobs| Concurrency::Fixed(jobs as usize)),
     };
     let shards = if section.has("shards") { section.integer("shards", 1..=MAX_SHARDS) } else { Some(1) };
-    let allow = allow(section);
+    let (allow, tables) = (allow(section), tables(section));
     section.finish();
     let (name, shards) = (name?, shards?);
     // The longest name made of it: a shard's number, then the longest suffix.
@@ -75,8 +77,38 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
         account: account.ok()?.unwrap_or_else(AccountName::main),
         concurrency: concurrency?,
         shards,
-        allow: allow.ok()?,
+        allowed: JobAllowance { ops: allow.ok()?, tables: tables.ok()? },
     })
+}
+
+fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, Reported> {
+    if !section.has("tables") {
+        return Ok(None);
+    }
+    let tables = section.each("tables", |text| AllowedTable::parse(&text)).ok_or(Reported)?;
+    if tables.is_empty() {
+        section.error("tables", "expected at least one table; leave the key out to allow all");
+        return Err(Reported);
+    }
+    Ok(Some(AllowedTables::new(tables)))
+}
+
+/// Reports tables of queues that the catalog does not know.
+pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
+    for section in root.listed("queues").iter().filter(|section| section.has("tables")) {
+        section.each("tables", |text| match AllowedTable::parse(&text) {
+            Ok(AllowedTable::One(table)) if catalog.table(&table).is_none() && !catalog.filings.contains_key(&table) => {
+                let known: Vec<&str> = catalog.tables.keys().map(TableName::as_str).collect();
+                let hint = nearest(&text, known.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
+                Err(format!("the catalog does not know the table {text:?}; it knows {}{hint}", known.join(", ")))
+            }
+            Ok(AllowedTable::Dated(dated)) if !catalog.retentions.values().any(|retention| retention.tables == dated) => {
+                Err(format!("no [retention] has the tables {text:?}"))
+            }
+            // Mistakes have been reported.
+            Ok(_) | Err(_) => Ok(()),
+        });
+    }
 }
 
 fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, Reported> {

@@ -271,7 +271,8 @@ impl WorkerFleet {
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
-        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &[self.queue()]);
+        let queues = [self.queue()];
+        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &queues);
         loop {
             // What fails is tried again.
             drop(keeper.tend().await);
@@ -283,7 +284,8 @@ impl WorkerFleet {
     pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
         let seen = self.sim_accounts.seen_by(WORKERS, &FaultPolicies::same(policy));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
-        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &[self.queue()]);
+        let queues = [self.queue()];
+        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &queues);
         if let Err(error) = keeper.tend().await {
             self.stage.violated(format!("the tables by date could not be seen to in fair weather: {error}"));
         }

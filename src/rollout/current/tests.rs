@@ -107,6 +107,7 @@ impl House {
             queue: QueueName::new("jobs-00").unwrap(),
             sync_queue: QueueName::new("jobs-00").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
+            tables: None,
         }
     }
 

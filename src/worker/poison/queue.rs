@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::walk::WalkAction;
 use super::{PoisonMessage, Reason};
+use crate::model::allowed::JobAllowance;
 use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
@@ -32,7 +33,7 @@ pub struct PoisonQueue {
     own: Vec<QueueName>,
     recheck: QueueName,
     /// The operations that those may carry; all where absent.
-    allow: Option<BTreeSet<String>>,
+    allowed: JobAllowance,
     pub(super) poison: QueueName,
     /// Ends a listing or a walk early, in order.
     pub(super) stop: CancellationToken,
@@ -121,7 +122,7 @@ impl PoisonQueue {
             origin: shards.first().unwrap_or(&queue.name).clone(),
             own: shards.into_iter().chain([queue.name.clone(), recheck.clone()]).collect(),
             recheck,
-            allow: queue.allow.clone(),
+            allowed: queue.allowed.clone(),
             poison: queue.name.with_suffix("-poison")?,
             stop: CancellationToken::new(),
         })
@@ -253,15 +254,10 @@ impl PoisonQueue {
 
     /// Refuses a job that its queue would poison again at once.
     fn refuse_disallowed(&self, queue: &QueueName, body: &str) -> Result<(), String> {
-        let (Some(allow), Ok(envelope)) = (self.allow.as_ref().filter(|_| *queue != self.recheck), job::decode(body)) else {
-            return Ok(());
-        };
-        let op = envelope.job.op();
-        if allow.contains(op) || envelope.job.operation().is_sent_by_workers() {
-            return Ok(());
+        match job::decode(body) {
+            Ok(envelope) if *queue != self.recheck => self.allowed.refuses(&envelope.job).map_or(Ok(()), Err),
+            Ok(_) | Err(_) => Ok(()),
         }
-        let allowed: Vec<&str> = allow.iter().map(String::as_str).collect();
-        Err(format!("op {op:?} is not allowed on this queue; allowed are: {}", allowed.join(", ")))
     }
 
     /// Deletes every copy, then the blob.

@@ -15,6 +15,7 @@ use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::stack::{Grouping, decorate};
 use crate::adapters::system::SeededChance;
 use crate::catalog::{Archive, ArchiveTarget, Catalog, LargeEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::allowed::JobAllowance;
 use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
@@ -237,8 +238,8 @@ async fn what_a_job_asks_for_is_done_where_its_queue_does_not_carry_it() {
             format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","LastName":"King","FirstName":"Ann","IsManager":false,"Email":"{mail}"}}"#);
         let job = body::encode(&format!(r#"{{"op":"put","table":"Employees","entity":{entity}}}"#));
         daemon.bare.queues.put(&company::queue("jobs"), &job, Duration::ZERO, Ttl::Never).await.unwrap();
-        let allow = Some(["put".to_owned()].into());
-        let queue = QueueSettings { allow, ..QueueSettings::plain(company::queue("jobs")) };
+        let allowed = JobAllowance { ops: Some(["put".to_owned()].into()), tables: None };
+        let queue = QueueSettings { allowed, ..QueueSettings::plain(company::queue("jobs")) };
         let worker = daemon.worker_from(queue, company::catalog(Shape::default()), |_, _| FaultDecision::Execute);
         let shutdown = CancellationToken::new();
         let enough = async {

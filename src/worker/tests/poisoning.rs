@@ -38,7 +38,7 @@ async fn a_permanent_failure_is_poisoned_at_once_with_its_whole_story() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_run() {
     let mut world = World::new();
-    world.queue.allow = Some(["sync".to_owned()].into());
+    world.queue.allowed.ops = Some(["sync".to_owned()].into());
     world.queues.seed(JOBS, "hello", None);
     world.queues.seed(JOBS, &put("a"), None);
     world.until_idle().await.unwrap();

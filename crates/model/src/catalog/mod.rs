@@ -38,7 +38,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::item::{Owner, VIEW_PROPERTY};
-use crate::model::job::Primary;
+use crate::model::job::{JobSubject, Primary};
 use crate::model::template::Template;
 use crate::model::{Entity, TableName, ViewName, settled};
 
@@ -131,6 +131,17 @@ impl Catalog {
             && self.dated_table(&table.table).is_none()
             && !self.views.values().any(sets)
             && !self.archives.values().any(archives)
+    }
+
+    /// The tables that a job is about; none where it names an archive or a view that is not known. A range is written for the sake of an
+    /// entity, and not for that of its table.
+    pub fn tables_of<'c>(&'c self, subject: JobSubject<'c>) -> Vec<&'c TableName> {
+        let archive = |name| self.archives.get(name).map(|archive| &archive.source.table);
+        match subject {
+            JobSubject::Archived(name, _) | JobSubject::Restored(name, _) => archive(name).into_iter().collect(),
+            JobSubject::View(name) => self.views.get(name).map(|view| &view.source.table).into_iter().collect(),
+            named => named.tables(),
+        }
     }
 
     /// Whether there is a view of this name.

@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or draws a random number. Every type is parsed once, at the
 //! edge, into a value that cannot be wrong; the rest of the program never validates again.
 
+pub mod allowed;
 pub mod audit;
 pub mod backfill;
 pub mod blob_path;

@@ -212,6 +212,7 @@ impl Runs {
             queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
+            tables: None,
         };
         let mut run = engine.execute(work, &delivery);
         let mut context = Context::from_waker(Waker::noop());

@@ -15,7 +15,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::migrations::MigrationError;
 use evenkeel::model::CatalogOwner;
 use evenkeel::rollout::{self, Current, Means, Watch, receive_by};
-use evenkeel::settings::{EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, OpenReads, Settings, TraceSettings};
+use evenkeel::settings::{EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, Settings, TraceSettings};
 use evenkeel::worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
@@ -35,12 +35,7 @@ impl WorkerFleet {
             worker: self.fault_plan.settings.clone(),
             sinks: Vec::new(),
             queues: vec![self.queue()],
-            http: HttpSettings {
-                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-                token: None,
-                read_token: None,
-                open_reads: OpenReads::Direct,
-            },
+            http: HttpSettings::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
             migrate: MigrateSettings {
                 auto: true,
                 owner: CatalogOwner::default(),

@@ -97,6 +97,15 @@ impl<'a> JobSubject<'a> {
             Self::Table(_) | Self::View(_) | Self::Range(_) | Self::DatedTable(_) => None,
         }
     }
+
+    /// The tables that it names; none where it names an archive or a view of them.
+    pub fn tables(self) -> Vec<&'a TableName> {
+        match self {
+            Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
+            Self::Moved(from, to) => vec![&from.table, &to.table],
+            Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Range(_) => Vec::new(),
+        }
+    }
 }
 
 /// Effect of a job on primaries.
