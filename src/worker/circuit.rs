@@ -1,5 +1,7 @@
-//! The circuit: while a store as a whole refuses, nothing is received, and it is asked now and then.
+//! The circuit: while an account refuses as a whole, nothing is received from queues in it, and it is asked now and then. Jobs from other
+//! queues go on: those that need the account are put off.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use tokio::time::sleep;
 
 use super::decide::Health;
 use super::shown::Shown;
+use crate::model::AccountName;
 use crate::ports::{Chance, OpenCircuit, StoreHealth};
 use crate::settings::WaitPolicy;
 
@@ -39,9 +42,14 @@ impl OpenCircuits {
         stores
     }
 
-    /// Waits until no circuit is open.
-    pub(crate) async fn closed(&self) {
-        self.open.until(Vec::is_empty).await;
+    /// Whether a circuit of this account is open: queues in it are left alone.
+    pub(crate) fn is_open(&self, account: &AccountName) -> bool {
+        self.look() == Health::Refuse && !self.open.look(is_closed(account))
+    }
+
+    /// Waits until no circuit of this account is open.
+    pub(crate) async fn closed(&self, account: &AccountName) {
+        self.open.until(is_closed(account)).await;
     }
 
     /// Waits until an open circuit breaker closes; never returns where none is open.
@@ -63,7 +71,8 @@ impl OpenCircuits {
             if self.look() == Health::Answer {
                 continue;
             }
-            tracing::info!(circuits = self.open.look(Vec::len), "a store refuses as a whole: nothing is received until it answers");
+            let accounts = self.open.look(|open| open.iter().map(|circuit| circuit.account.to_string()).collect::<BTreeSet<_>>());
+            tracing::info!(?accounts, "a store refuses as a whole: nothing is received from queues in its account until it answers");
             let mut waits = PROBES.waits(|| chance.unit());
             while self.look() == Health::Refuse {
                 sleep(waits.next_wait()).await;
@@ -72,4 +81,8 @@ impl OpenCircuits {
             tracing::info!("the stores answer again: receiving goes on");
         }
     }
+}
+
+fn is_closed(account: &AccountName) -> impl Fn(&Vec<OpenCircuit>) -> bool {
+    move |open| open.iter().all(|circuit| circuit.account != *account)
 }

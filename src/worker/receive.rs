@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::count;
-use super::decide::Health;
 use super::deliver::deliver;
 use super::doorbell::ReceiverWait;
 use super::engine::Core;
@@ -52,9 +51,9 @@ async fn turn(engine: &Core, source: &Intake, pacing: &mut Pacing, wait: Receive
         if wait.over(&source.bell).await {
             pacing.rung();
         }
-        while engine.circuit.look() == Health::Refuse {
+        while engine.circuit.is_open(&source.account) {
             source.board.set_state(ReceiverState::PausedByStore);
-            engine.circuit.closed().await;
+            engine.circuit.closed(&source.account).await;
         }
         source.board.set_state(if pacing.is_unheard() { ReceiverState::Unheard } else { ReceiverState::Receiving });
     };
@@ -72,7 +71,7 @@ async fn batch(engine: &Arc<Core>, source: &Arc<Intake>, jobs: &mut JoinSet<()>,
         return ReceiverWait::For(Duration::ZERO);
     };
     // While it waited for slots a circuit may have opened.
-    if engine.circuit.look() == Health::Refuse {
+    if engine.circuit.is_open(&source.account) {
         return ReceiverWait::For(Duration::ZERO);
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);

@@ -1,5 +1,6 @@
-//! Two accounts: the source in one, its index, its lists, its large values and its archives in a second. Written by an application and by
-//! jobs, archived, restored and deleted; at the end both accounts hold what this file computes, and an audit finds nothing.
+//! Four accounts: the source in one, its index, its lists and its large values in a second, its archives in a third, the queues in a
+//! fourth. Three of them have a container of one name. Written by an application and by jobs, archived, restored and deleted; at the end
+//! the accounts hold what this file computes, and an audit finds nothing. One of them away stops no work that does not need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,20 +8,21 @@ use std::sync::Arc;
 use evenkeel::adapters::azure::{self, AzureAccount};
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, TableName};
+use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{Account, Query, all_blobs, all_rows};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::site::{Place, Site};
-use crate::support::azurite::Azurite;
+use crate::site::{Place, QUEUE, Site};
+use crate::support::azurite::{Azurite, Ports};
+use crate::worker::wait_until;
 
 const CATALOG: &str = r#"
 [views.by_email]
 kind = "secondary_index"
 source = "Employees"
 table = "EmployeesByEmail"
-account = "second"
+account = "derived"
 partition_key = "email"
 row_key = "{Email|lower}"
 select = ["Email", "Resume"]
@@ -31,50 +33,67 @@ kind = "index_entity"
 source = "Employees"
 store = "table"
 table = "EmployeesNamed"
-account = "second"
+account = "derived"
 partition_key = "name"
 row_key = "{LastName}"
 member = ["{PartitionKey}", "{RowKey}"]
 property = "Employees"
+
+[views.list]
+kind = "index_entity"
+source = "Employees"
+store = "blob"
+account = "derived"
+container = "lists"
+name = "by_name/{LastName}.jsonl"
+member = ["{PartitionKey}", "{RowKey}"]
 
 # The first large values in the order of names: of another table, in the main account.
 [views.drawings]
 kind = "large_entity"
 source = "Devices"
 properties = ["Drawing"]
-container = "drawings"
+container = "files"
 threshold = "64B"
 
 [views.resumes]
 kind = "large_entity"
 source = "Employees"
 properties = ["Resume"]
-container = "resumes"
-account = "second"
+container = "files"
+account = "derived"
 threshold = "64B"
 
 [views.resumes_of_former]
 kind = "large_entity"
 source = "FormerEmployees"
 properties = ["Resume"]
-container = "former-resumes"
-account = "second"
+container = "files"
+account = "cold"
 threshold = "64B"
 
 [archives.former]
 source = "Employees"
-to = { kind = "table", table = "FormerEmployees", account = "second" }
+to = { kind = "table", table = "FormerEmployees", account = "cold" }
 
 [archives.documents]
 source = "Employees"
-to = { kind = "blob", container = "former-documents", account = "second" }
+to = { kind = "blob", container = "documents", account = "cold" }
+
+[[queues]]
+name = "evenkeel-jobs"
+account = "messages"
 "#;
+const FURTHER: [&str; 3] = ["derived", "cold", "messages"];
+
 /// So many employees.
 const STAFF: usize = 24;
 const NAMES: [&str; 3] = ["Kwok", "Cao", "Hall"];
 
 struct Accounts {
     site: Site,
+    /// The Azurite of the archives, where they have one of their own.
+    cold: Option<Azurite>,
 }
 
 /// A text over the threshold.
@@ -104,52 +123,74 @@ fn on(op: &str, archive: Option<&str>, number: usize) -> Value {
     }
 }
 
+/// The settings of an account on an Azurite.
+fn account(name: &str, ports: Ports) -> String {
+    let text = ports.connection_string_of(name);
+    format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n")
+}
+
 impl Accounts {
     fn embedded() -> Self {
-        let second = "\n[accounts.second]\nkind = \"embedded\"\npath = \"second.db\"\n";
-        Self { site: Site::embedded(&format!("{second}{CATALOG}")) }
+        let further = FURTHER.map(|name| format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"));
+        Self { site: Site::embedded(&format!("{}{CATALOG}", further.concat())), cold: None }
     }
 
     fn azurite() -> Self {
-        let azurite = Azurite::with_second("second");
-        let text = azurite.ports.connection_string_of("second");
-        let second = format!("\n[accounts.second]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n");
-        Self { site: Site::new(Place::Azurite(azurite), &format!("{second}{CATALOG}")) }
+        let azurite = Azurite::with_accounts(&FURTHER);
+        let further = FURTHER.map(|name| account(name, azurite.ports)).concat();
+        Self { site: Site::new(Place::Azurite(azurite), &format!("{further}{CATALOG}")), cold: None }
     }
 
-    /// Does something with the second account, behind the program's back.
-    fn with_second<T>(&self, action: impl AsyncFnOnce(Account) -> T) -> T {
+    /// With the archives in an Azurite of their own.
+    fn apart(data: &std::path::Path) -> Self {
+        let (azurite, cold) = (Azurite::with_accounts(&["derived", "messages"]), Azurite::persistent(data));
+        let archives = account("devstoreaccount1", cold.ports).replace("[accounts.devstoreaccount1]", "[accounts.cold]");
+        let further = [account("derived", azurite.ports), account("messages", azurite.ports), archives].concat();
+        Self { site: Site::new(Place::Azurite(azurite), &format!("{further}{CATALOG}")), cold: Some(cold) }
+    }
+
+    /// Does something with an account, behind the program's back.
+    fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let name = AccountName::new("second").unwrap();
-            let account = match &self.site.place {
-                Place::Embedded => EmbeddedStore::open(&self.site.file("second.db"), name, Arc::new(SystemClock::new())).unwrap(),
-                Place::Azurite(azurite) => {
-                    let text = SecretString::from(azurite.ports.connection_string_of("second"));
-                    azure::connect(&AzureAccount::from_connection_string(name, &text).unwrap()).unwrap()
+            let called = AccountName::new(name).unwrap();
+            let account = match (&self.site.place, &self.cold) {
+                (Place::Embedded, _) => {
+                    EmbeddedStore::open(&self.site.file(&format!("{name}.db")), called, Arc::new(SystemClock::new())).unwrap()
+                }
+                (Place::Azurite(_), Some(cold)) if name == "cold" => cold.ports.connect(),
+                (Place::Azurite(azurite), _) => {
+                    let text = SecretString::from(azurite.ports.connection_string_of(name));
+                    azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap()).unwrap()
                 }
             };
             action(account).await
         })
     }
 
-    /// The keys of a table's rows in the second account.
-    fn keys(&self, table: &str) -> BTreeSet<(String, String)> {
+    /// The keys of an account's table.
+    fn keys(&self, account: &str, table: &str) -> BTreeSet<(String, String)> {
         let table = TableName::new(table).unwrap();
-        let rows = self.with_second(async |account| all_rows(account.tables.as_ref(), &table, Query::default()).await.unwrap());
+        let rows = self.with(account, async |account| all_rows(account.tables.as_ref(), &table, Query::default()).await.unwrap());
         rows.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect()
     }
 
-    /// How many blobs a container of the second account has.
-    fn blobs(&self, container: &str) -> usize {
+    /// How many blobs an account's container has.
+    fn blobs(&self, account: &str, container: &str) -> usize {
         let container = ContainerName::new(container).unwrap();
-        self.with_second(async |account| all_blobs(account.blobs.as_ref(), &container, "").await.unwrap().len())
+        self.with(account, async |account| all_blobs(account.blobs.as_ref(), &container, "").await.unwrap().len())
+    }
+
+    /// About how many jobs wait.
+    fn waiting(&self) -> u64 {
+        let queue = QueueName::new(QUEUE).unwrap();
+        self.with("messages", async |account| account.queues.approximate_count(&queue).await.unwrap())
     }
 
     fn done(&self, jobs: &[Value]) {
         self.site.submit(jobs);
         self.site.run_until_idle(&[]);
-        self.site.assert_all_done();
+        assert_eq!((self.site.poison(), self.waiting()), (Vec::new(), 0));
     }
 
     /// An entity as `get --resolve` prints it.
@@ -162,13 +203,14 @@ impl Accounts {
     /// Each employee that is present, with the version of what it says, is in the second account's index and lists, and nobody else is.
     fn assert_derived(&self, present: &BTreeMap<usize, usize>) {
         let wanted: BTreeSet<_> = present.iter().map(|(number, version)| ("email".to_owned(), email(*number, *version))).collect();
-        assert_eq!(self.keys("EmployeesByEmail"), wanted);
+        assert_eq!(self.keys("derived", "EmployeesByEmail"), wanted);
         let named: BTreeSet<_> =
             present.iter().map(|(number, version)| ("name".to_owned(), NAMES[(number + version) % 3].to_owned())).collect();
-        assert_eq!(self.keys("EmployeesNamed"), named);
+        assert_eq!(self.keys("derived", "EmployeesNamed"), named);
+        assert_eq!(self.blobs("derived", "lists"), named.len());
         let members: usize = named.iter().map(|(pk, name)| self.members(pk, name)).sum();
         assert_eq!(members, present.len());
-        assert_eq!(self.blobs("resumes"), present.len(), "a value for each, and none left over");
+        assert_eq!(self.blobs("derived", "files"), present.len(), "a value for each, and none left over");
         let rows = self.site.rows("Employees");
         assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), present.keys().map(|number| own(*number)).collect());
     }
@@ -184,7 +226,7 @@ fn own(number: usize) -> (String, String) {
     (pk.to_owned(), rk)
 }
 
-fn index_and_archive_in_a_second_account_follow_their_source(accounts: &Accounts) {
+fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     let site = &accounts.site;
     site.migrate();
     let mut present: BTreeMap<usize, usize> = (0..STAFF).map(|number| (number, 1)).collect();
@@ -213,9 +255,9 @@ fn index_and_archive_in_a_second_account_follow_their_source(accounts: &Accounts
     accounts.done(&leave(0..4, Some("former")).chain(leave(4..8, Some("documents"))).chain(leave(16..20, None)).collect::<Vec<_>>());
     present.retain(|number, _| !matches!(number, 0..8 | 16..20));
     accounts.assert_derived(&present);
-    assert_eq!(accounts.keys("FormerEmployees"), (0..4).map(own).collect());
-    assert_eq!(accounts.blobs("former-resumes"), 4);
-    assert_eq!(accounts.blobs("former-documents"), 8, "a document and a value for each");
+    assert_eq!(accounts.keys("cold", "FormerEmployees"), (0..4).map(own).collect());
+    assert_eq!(accounts.blobs("cold", "files"), 4);
+    assert_eq!(accounts.blobs("cold", "documents"), 8, "a document and a value for each");
     let (pk, rk) = key(1);
     assert_eq!(accounts.resolved("FormerEmployees", pk, &rk)["Resume"], resume(1, 2));
     for (number, archive) in [(0, "former"), (4, "documents")] {
@@ -241,11 +283,39 @@ fn index_and_archive_in_a_second_account_follow_their_source(accounts: &Accounts
 }
 
 #[test]
-fn index_and_archive_in_a_second_account_follow_their_source_on_the_embedded_store() {
-    index_and_archive_in_a_second_account_follow_their_source(&Accounts::embedded());
+fn what_is_spread_over_four_accounts_follows_its_source_on_the_embedded_store() {
+    what_is_spread_over_four_accounts_follows_its_source(&Accounts::embedded());
 }
 
 #[test]
-fn index_and_archive_in_a_second_account_follow_their_source_on_azurite() {
-    index_and_archive_in_a_second_account_follow_their_source(&Accounts::azurite());
+fn what_is_spread_over_four_accounts_follows_its_source_on_azurite() {
+    what_is_spread_over_four_accounts_follows_its_source(&Accounts::azurite());
+}
+
+#[test]
+fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
+    let data = tempfile::tempdir().unwrap();
+    let mut accounts = Accounts::apart(data.path());
+    accounts.site.migrate();
+    let leave = || (0..4).map(|number| on("archive", Some("former"), number));
+    accounts.done(&(0..4).map(|number| put(number, 1)).collect::<Vec<_>>());
+    let mut worker = accounts.site.worker(&[]);
+    // Its start looks at every account: from here on it works.
+    accounts.site.submit(&[put(4, 1)]);
+    wait_until("the worker works", || accounts.waiting() == 0);
+    accounts.cold.as_mut().unwrap().stop();
+    accounts.site.submit(&leave().collect::<Vec<_>>());
+    for some in [5..15, 15..STAFF] {
+        accounts.site.submit(&some.map(|number| put(number, 1)).collect::<Vec<_>>());
+        wait_until("only those that need the account wait", || accounts.waiting() == 4);
+    }
+    let present: BTreeMap<usize, usize> = (0..STAFF).map(|number| (number, 1)).collect();
+    accounts.assert_derived(&present);
+    assert!(worker.runs());
+    accounts.cold.as_mut().unwrap().restart();
+    wait_until("those are done as well", || accounts.waiting() == 0);
+    worker.stop();
+    assert_eq!(accounts.site.poison(), Vec::<Value>::new());
+    accounts.assert_derived(&present.into_iter().filter(|(number, _)| *number >= 4).collect());
+    assert_eq!(accounts.keys("cold", "FormerEmployees"), (0..4).map(own).collect());
 }

@@ -93,10 +93,10 @@ impl Azurite {
         Self::start(Some(location.into()))
     }
 
-    /// One in memory with a second account of this name, whose key is the emulator's.
-    pub fn with_second(account: &str) -> Self {
-        Self::try_start_as(None, None, Some(format!("{ACCOUNT}:{KEY};{account}:{KEY}")), None, &[])
-            .expect("Azurite did not start with a second account")
+    /// One in memory with further accounts of these names, whose key is the emulator's.
+    pub fn with_accounts(further: &[&str]) -> Self {
+        let accounts: Vec<String> = [&[ACCOUNT], further].concat().iter().map(|account| format!("{account}:{KEY}")).collect();
+        Self::try_start_as(None, None, Some(accounts.join(";")), None, &[]).expect("Azurite did not start with several accounts")
     }
 
     /// As [`persistent`](Self::persistent), with one more key of the account, in Base64.

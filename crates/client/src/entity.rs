@@ -82,18 +82,24 @@ impl Client {
         Ok(Some(content.len() as u64))
     }
 
-    /// The account of a container that a row's pointer names: where the row's own table keeps its large values; for a copy of another
-    /// table's row, where any view keeps some or an archive its documents; else the row's own.
-    pub(super) fn account_of<'c>(&'c self, table: &'c TableRef, container: &ContainerName) -> &'c AccountName {
+    /// The accounts that may have a container that a row's pointer names: where the row's own table keeps its large values; for a copy of
+    /// another table's row, where any view keeps some or an archive its documents; else the row's own. Most often one.
+    pub(super) fn accounts_of<'c>(&'c self, table: &'c TableRef, container: &ContainerName) -> Vec<&'c AccountName> {
         let own = self.catalog.large_values_of(table).map(|(_, large)| large);
         let of_views = own.into_iter().chain(self.catalog.views.values().filter_map(|view| view.large()));
-        let mut kept = of_views.map(|large| (&large.account, &large.container)).chain(self.catalog.filings.values().filter_map(|filing| {
+        let kept = of_views.map(|large| (&large.account, &large.container)).chain(self.catalog.filings.values().filter_map(|filing| {
             match &filing.shelf {
                 Shelf::Blobs { account, container } => Some((account, container)),
                 Shelf::Files { .. } => None,
             }
         }));
-        kept.find(|(_, of)| *of == container).map_or(&table.account, |(account, _)| account)
+        let mut accounts = Vec::new();
+        for (account, _) in kept.filter(|(_, of)| *of == container) {
+            if !accounts.contains(&account) {
+                accounts.push(account);
+            }
+        }
+        if accounts.is_empty() { vec![&table.account] } else { accounts }
     }
 
     /// One entity with all its rows, pointers and lists as they are.

@@ -77,9 +77,16 @@ pub(super) async fn read(
     };
     let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
     let failed = || ClientError::store(format!("reading the blob of property {property}"));
-    let blobs = &client.account(client.account_of(table, container))?.blobs;
-    let found = blobs.properties(container, name).await.map_err(failed())?;
-    let found = found.ok_or_else(|| broken("which does not exist"))?;
+    let mut found = None;
+    // Names tell contents: whichever account has it, has this one.
+    for account in client.accounts_of(table, container) {
+        let blobs = &client.account(account)?.blobs;
+        if let Some(properties) = blobs.properties(container, name).await.map_err(failed())? {
+            found = Some((blobs, properties));
+            break;
+        }
+    }
+    let (blobs, found) = found.ok_or_else(|| broken("which does not exist"))?;
     let (mut hash, mut at) = (Sha256::new(), 0);
     // An empty one is a part of nothing.
     loop {
