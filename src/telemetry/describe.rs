@@ -1,6 +1,6 @@
 //! Descriptions for the recorder, and zeros where nothing has happened yet.
 
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Counter, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::names::{self, METRICS, Type};
 
@@ -27,6 +27,15 @@ pub fn announce_account(account: &str) {
     for name in [names::HELD_LANES, names::BUSIEST_PARTITION, names::MISSING_TABLES] {
         gauge!(name, names::ACCOUNT => account.to_owned()).set(0.0);
     }
+}
+
+/// The counters of a secret's reloads, from zero on: those that were taken over, and those that were refused.
+pub fn secret_reloads(secret: &str) -> [Counter; 2] {
+    [names::TAKEN, names::REFUSED].map(|outcome| {
+        let counter = counter!(names::SECRET_RELOADS_TOTAL, names::SECRET => secret.to_owned(), names::OUTCOME => outcome);
+        counter.increment(0);
+        counter
+    })
 }
 
 /// Makes a queue's gauges and its poison and renewal counters report zero until something happens.

@@ -75,6 +75,8 @@ pub const MEMORY_HELD: &str = "evenkeel_memory_held_bytes";
 pub const MEMORY_LIMIT: &str = "evenkeel_memory_limit_bytes";
 /// Jobs that wait for memory now. Labels: [`SHARE`].
 pub const MEMORY_WAITING: &str = "evenkeel_memory_waiting_jobs";
+/// Secret files with another content than before. Labels: [`SECRET`], [`OUTCOME`].
+pub const SECRET_RELOADS_TOTAL: &str = "evenkeel_secret_reloads_total";
 
 /// The queue's name, or its shard's.
 pub const QUEUE: &str = "queue";
@@ -111,6 +113,13 @@ pub const ACTION: &str = "action";
 /// A share of the memory of jobs: `messages`, `bodies` (staged entities, pages of rows) or `values` (large values on their way).
 pub const SHARE: &str = "share";
 
+/// The secret's section of the configuration, such as `accounts.main` or `http.tokens.alice`.
+pub const SECRET: &str = "secret";
+/// A value of [`OUTCOME`]: the content of a secret file is in use.
+pub const TAKEN: &str = "taken";
+/// A value of [`OUTCOME`]: the content of a secret file is of no use, and the one before stays.
+pub const REFUSED: &str = "refused";
+
 /// The values of [`REASON`].
 pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
 
@@ -145,7 +154,7 @@ const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 33] = [
+pub const METRICS: [Metric; 34] = [
     metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
         Type::Counter,
@@ -213,6 +222,13 @@ pub const METRICS: [Metric; 33] = [
     metric(Type::Gauge, Unit::Bytes, MEMORY_HELD, &[SHARE], "Bytes of memory that jobs hold now, of worker.memory"),
     metric(Type::Gauge, Unit::Bytes, MEMORY_LIMIT, &[SHARE], "Bytes of memory that jobs may hold together"),
     metric(Type::Gauge, Unit::Count, MEMORY_WAITING, &[SHARE], "Jobs that wait for memory now"),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        SECRET_RELOADS_TOTAL,
+        &[SECRET, OUTCOME],
+        "Secret files with another content than before, by whether that is in use",
+    ),
     metric(Type::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
     metric(Type::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
 ];

@@ -9,7 +9,7 @@ use crate::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::support::azurite::Azurite;
 use crate::worker::wait_until;
 
-const JOBS: u64 = 2_000;
+const JOBS: u64 = 3_000;
 /// Keys of the account beside the emulator's own, with which the tests themselves look.
 const KEYS: [&str; 4] = [
     "Zmlyc3Qta2V5LW9mLXRoZS10ZXN0cw==",

@@ -62,9 +62,9 @@ pub(super) struct CostSeries {
 }
 
 impl CostSeries {
-    /// A job finished.
-    pub(super) const fn finished(&mut self, billed: Billed) {
-        self.jobs += 1;
+    /// A delivery finished with so many jobs: more than one of a batch.
+    pub(super) const fn finished(&mut self, jobs: usize, billed: Billed) {
+        self.jobs += jobs as u64;
         self.billed = self.billed.plus(billed);
     }
 
@@ -128,9 +128,10 @@ mod tests {
         }
         let day = 86_400.0 * (100.0 * TABLE + 10.0 * QUEUE) / 10_000.0;
         assert!((series.now().per_day.unwrap() - day).abs() < 1e-9);
-        for _ in 0..JOBS {
-            series.finished(billed(5, 1));
+        for _ in 0..JOBS / 2 {
+            series.finished(1, billed(5, 1));
         }
+        series.finished(50, billed(250, 50));
         let costs = series.now();
         assert!((costs.per_million_jobs.unwrap() - (5.0 * TABLE + QUEUE) * 100.0).abs() < 1e-9);
         assert!((costs.requests_per_job.unwrap() - 6.0).abs() < 1e-9);

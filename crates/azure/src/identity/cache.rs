@@ -65,9 +65,10 @@ impl TokenCache {
     }
 
     /// Another token in place of one that the service refused, where there is a better one to be had.
+    /// Requests to other services, which may accept the refused one, go on with it meanwhile.
     pub(crate) async fn in_place_of(&self, refused: &BearerToken) -> Option<BearerToken> {
-        self.shared.renewal().refused(refused, self.shared.clock.monotonic());
-        self.token().await.ok().filter(|token| token != refused)
+        self.shared.replace(refused).await;
+        self.shared.renewal().held().filter(|token| token != refused)
     }
 
     fn renew_beside(&self) {
@@ -93,9 +94,21 @@ impl Shared {
     /// Requests a token, unless another caller did so meanwhile.
     async fn request(&self) {
         let _requesting = self.requesting.lock().await;
-        if !matches!(self.step(), TokenStep::Request | TokenStep::Renew(_)) {
-            return;
+        if matches!(self.step(), TokenStep::Request | TokenStep::Renew(_)) {
+            self.issue().await;
         }
+    }
+
+    /// Requests a token in place of one, unless another caller did so meanwhile.
+    async fn replace(&self, refused: &BearerToken) {
+        let _requesting = self.requesting.lock().await;
+        let now = self.clock.monotonic();
+        if self.renewal().is_replaced(refused, now) {
+            self.issue().await;
+        }
+    }
+
+    async fn issue(&self) {
         let outcome = self.issuer.issue().await;
         let (now, unit, name) = (self.clock.monotonic(), self.chance.unit(), self.issuer.name());
         match outcome {
@@ -204,6 +217,23 @@ mod tests {
         script.away.store(false, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_mins(2)).await;
         assert!(tokens.token().await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_one_service_refused_serves_the_others_until_there_is_another() {
+        let (tokens, script) = tokens();
+        let old = tokens.token().await.unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let (replaced, beside) = tokio::join!(tokens.in_place_of(&old), async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let began = tokio::time::Instant::now();
+            (tokens.token().await, began.elapsed())
+        });
+        assert_eq!((replaced, beside), (Some(token(2)), (Ok(token(1)), Duration::ZERO)));
+        script.away.store(true, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(tokens.in_place_of(&token(2)).await, None);
+        assert_eq!(tokens.token().await, Ok(token(2)), "the service that refused it is alone in that");
     }
 
     #[tokio::test(start_paused = true)]

@@ -92,9 +92,16 @@ impl Renewal {
         changed
     }
 
-    /// The service refused a token: it is not used again, unless it is too new for another to be any better.
-    pub(super) fn refused(&mut self, token: &BearerToken, now: Duration) {
-        self.held.take_if(|held| held.token == *token && now >= held.issued + REPLACED_FROM);
+    /// Whether another token is requested in place of one that a service refused: not where there is one already, where that is too new for
+    /// another to be any better, or where the last request for one has just failed.
+    pub(super) fn is_replaced(&self, refused: &BearerToken, now: Duration) -> bool {
+        let is_old = |held: &Held| held.token == *refused && now >= held.issued + REPLACED_FROM;
+        self.held.as_ref().is_none_or(is_old) && self.failure.as_ref().is_none_or(|failure| now >= failure.again)
+    }
+
+    /// The token that was issued last.
+    pub(super) fn held(&self) -> Option<BearerToken> {
+        self.held.as_ref().map(|held| held.token.clone())
     }
 }
 
@@ -188,11 +195,11 @@ mod tests {
     #[test]
     fn a_refused_token_is_replaced_unless_it_is_new_or_another_took_its_place() {
         let mut renewal = holding();
-        renewal.refused(&token("a"), Duration::from_secs(29));
-        assert_eq!(renewal.step(at(1)), TokenStep::Use(token("a")));
-        renewal.refused(&token("older"), at(1));
-        assert_eq!(renewal.step(at(1)), TokenStep::Use(token("a")));
-        renewal.refused(&token("a"), at(1));
-        assert_eq!(renewal.step(at(1)), TokenStep::Request);
+        assert!(!renewal.is_replaced(&token("a"), Duration::from_secs(29)));
+        assert!(!renewal.is_replaced(&token("older"), at(1)));
+        assert!(renewal.is_replaced(&token("a"), at(1)));
+        assert_eq!(renewal.step(at(1)), TokenStep::Use(token("a")), "others go on with it");
+        renewal.failed(away(), at(1), 0.5);
+        assert!(!renewal.is_replaced(&token("a"), at(1)) && renewal.is_replaced(&token("a"), at(2)));
     }
 }

@@ -1,7 +1,7 @@
 //! The secrets of one account or sink, and the one in use.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -29,7 +29,11 @@ pub struct Keyring {
     /// When the files were looked at last.
     looked: tokio::sync::Mutex<Duration>,
     clock: Arc<dyn Clock>,
+    listener: OnceLock<ReloadListener>,
 }
+
+/// Told of each secret file with another content than before: whether that was taken over.
+pub(crate) type ReloadListener = Box<dyn Fn(bool) + Send + Sync>;
 
 /// A signer, and its place on the keyring.
 #[derive(Debug, Clone)]
@@ -63,7 +67,7 @@ impl Keyring {
     /// As [`new`](Self::new), with a clock.
     pub(super) fn by(of: String, slots: Vec<KeySlot>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let looked = tokio::sync::Mutex::new(clock.monotonic());
-        Arc::new(Self { of, slots, in_use: AtomicUsize::new(0), looked, clock })
+        Arc::new(Self { of, slots, in_use: AtomicUsize::new(0), looked, clock, listener: OnceLock::new() })
     }
 
     /// Reads all files again, whatever they look like.
@@ -71,6 +75,16 @@ impl Keyring {
         let mut looked = self.looked.lock().await;
         self.look(true).await;
         *looked = self.clock.monotonic();
+    }
+
+    /// The account or sink, as the configuration names it: `accounts.main`.
+    pub fn owner(&self) -> &str {
+        self.of.trim_matches(['[', ']'])
+    }
+
+    /// Tells of reloads from now on; the first listener stays.
+    pub fn listen(&self, listener: ReloadListener) {
+        let _ = self.listener.set(listener);
     }
 
     /// Whether a text holds one of the secrets.
@@ -128,7 +142,10 @@ impl Keyring {
             return;
         }
         let ring = Arc::clone(self);
-        let looking = tokio::task::spawn_blocking(move || ring.slots.iter().for_each(|slot| slot.look(&ring.of, in_any_case)));
+        let looking = tokio::task::spawn_blocking(move || {
+            let news = ring.slots.iter().filter_map(|slot| slot.look(&ring.of, in_any_case));
+            news.for_each(|taken| ring.listener.get().into_iter().for_each(|listener| listener(taken)));
+        });
         match tokio::time::timeout(LOOK_FOR, looking).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!("{}: the files of its secrets were not looked at: {error}", self.of),

@@ -66,13 +66,14 @@ impl KeySlot {
         [self.signer.load(), self.former.load()].iter().flat_map(|signer| signer.secrets()).collect()
     }
 
-    /// Reads the file again where it looks changed, or in any case. Blocks for the disk. `of` says in logs whose secret it is.
-    pub(super) fn look(&self, of: &str, in_any_case: bool) {
-        let Some(watched) = &self.watched else { return };
+    /// Reads the file again where it looks changed, or in any case. Blocks for the disk. `of` is the owner, in logs. Tells whether another
+    /// content was taken over; nothing where there is no news.
+    pub(super) fn look(&self, of: &str, in_any_case: bool) -> Option<bool> {
+        let watched = self.watched.as_ref()?;
         let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = file_mark(&watched.file);
         if mark.is_some() && mark == watched.mark && !in_any_case {
-            return;
+            return None;
         }
         watched.mark = mark;
         let setting = self.setting;
@@ -81,16 +82,20 @@ impl KeySlot {
                 if std::mem::take(&mut watched.reported) {
                     info!("{of}: {setting} can be read again, and is unchanged");
                 }
+                None
             }
             Ok(Some((text, signer))) => {
                 self.former.store(self.signer.swap(signer));
                 (watched.text, watched.reported) = (text, false);
                 info!("{of}: {setting} has changed; requests carry its secret from now on");
+                Some(true)
             }
             Err(why) => {
-                if !std::mem::replace(&mut watched.reported, true) {
-                    warn!("{of}: {setting} is not taken over: {why}; requests carry the secret that was read before");
+                if std::mem::replace(&mut watched.reported, true) {
+                    return None;
                 }
+                warn!("{of}: {setting} is not taken over: {why}; requests carry the secret that was read before");
+                Some(false)
             }
         }
     }

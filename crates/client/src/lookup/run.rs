@@ -212,8 +212,26 @@ impl Lookup<'_> {
         }
     }
 
-    /// The entities of a table, by their own keys.
+    /// The entities of a table, by their own keys. Of wide ones each page is filtered when it is read: further pages make up for
+    /// rows that are left out.
     async fn in_own_keys(&self, what: String, table: &TableRef) -> Result<LookupResult, ClientError> {
+        let mut found = self.page_of(what.clone(), table).await?;
+        let mut next = self.clone();
+        let pages = if self.client.catalog.wide.contains(table) { PAGES } else { 1 };
+        for _ in 1..pages {
+            let left = self.top.saturating_sub(u32::try_from(found.rows.len()).unwrap_or(u32::MAX));
+            let (Some(_), true) = (&found.continuation, left > 0) else { break };
+            (next.after, next.top) = (found.continuation.take(), left);
+            let page = next.page_of(what.clone(), table).await?;
+            found.rows.extend(page.rows);
+            found.requests += page.requests;
+            found.continuation = page.continuation;
+        }
+        Ok(found)
+    }
+
+    /// One page of them.
+    async fn page_of(&self, what: String, table: &TableRef) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
         let is_wide = self.client.catalog.wide.contains(table);
         let select = (!self.select.is_empty() && !is_wide).then(|| self.selected());
