@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Rings, where that can be done: without a worker, or a token, the queue is asked in its time.
 pub(super) async fn ring(http: &HttpSettings, queue: &QueueName) {
-    let Some(token) = &http.token else { return };
+    let Some(token) = http.operator() else { return };
     if http.listen.port() == 0 {
         return;
     }

@@ -78,8 +78,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::reconcile::DEFAULT_MEMORY;
     use crate::settings::{
-        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval,
-        QueueSettings, RetryPolicy, TraceSettings, WorkerSettings,
+        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PollInterval, QueueSettings,
+        RetryPolicy, TraceSettings, WorkerSettings,
     };
     use std::time::Duration;
 
@@ -104,12 +104,7 @@ pub(crate) mod tests {
             },
             queues,
             encryption: EncryptionSettings::default(),
-            http: HttpSettings {
-                listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
-                token: None,
-                read_token: None,
-                open_reads: OpenReads::Direct,
-            },
+            http: HttpSettings::open(std::net::SocketAddr::from(([127, 0, 0, 1], 0))),
             migrate: MigrateSettings {
                 auto: true,
                 owner: crate::model::CatalogOwner::default(),

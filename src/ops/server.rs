@@ -68,7 +68,7 @@ impl Server {
     /// repeat those of [`Routes`].
     pub async fn bind(settings: &HttpSettings, routes: Routes, more: Router) -> Result<Self, ServerError> {
         let wanted = settings.listen;
-        if !wanted.ip().to_canonical().is_loopback() && settings.token.is_none() && settings.read_token.is_none() {
+        if !wanted.ip().to_canonical().is_loopback() && settings.tokens.is_empty() {
             return Err(ServerError::TokenNeeded(wanted));
         }
         let failed = |cause| ServerError::Bind { address: wanted, cause };

@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use jiff::Timestamp;
-use secrecy::SecretString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{NotReady, Routes, Server, ServerError, prometheus};
 use crate::adapters::system::SystemClock;
 use crate::model::{AccountName, QueueName};
-use crate::settings::{HttpSettings, OpenReads};
+use crate::settings::{ConfiguredSecret, HttpRole, HttpSettings, HttpToken};
 
 type Reasons = Arc<Mutex<Vec<NotReady>>>;
 
@@ -38,8 +37,9 @@ fn routes(reasons: &Reasons) -> Routes {
 }
 
 fn settings(listen: &str, token: Option<&str>) -> HttpSettings {
-    let token = token.map(SecretString::from);
-    HttpSettings { listen: listen.parse().unwrap(), token, read_token: None, open_reads: OpenReads::Direct }
+    let secret = token.map(|token| ConfiguredSecret::fixed("token", token.into()));
+    let token = secret.map(|secret| HttpToken { name: "token".to_owned(), secret, role: HttpRole::Operate, contents: true });
+    HttpSettings { tokens: token.into_iter().collect(), ..HttpSettings::open(listen.parse().unwrap()) }
 }
 
 async fn started(settings: HttpSettings, more: Router) -> Running {

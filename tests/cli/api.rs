@@ -89,7 +89,7 @@ pub(crate) fn ask_at(version: &str, address: &str, method: &str, path: &str, hea
     Answer { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-fn put(rk: &str, email: &str) -> Value {
+pub(crate) fn put(rk: &str, email: &str) -> Value {
     json!({"op": "put", "id": "mine", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": rk, "Email": email}})
 }
 

@@ -30,5 +30,7 @@ mod reload;
 mod searching;
 mod stale;
 mod strangers;
+mod tables;
+mod tokens;
 mod traces;
 mod wrong_folder;

@@ -68,7 +68,7 @@ fn a_job_s_spans_are_received_under_the_client_s_trace() {
     let http = daemon.address();
     let get = |path: &str| crate::api::ask_at("1.1", &http, "GET", path, "", "");
     let put = |number: u32, email: &str, trace: &str| {
-        let entity = serde_json::json!({"PartitionKey": "Sales", "RowKey": number.to_string(), "Email": email});
+        let entity = serde_json::json!({"PartitionKey": "Sales", "RowKey": number.to_string(), "Email": email, "Salary": 424_242});
         let job = serde_json::json!({"op": "put", "table": "Employees", "traceparent": trace, "entity": entity});
         place.run(&["submit", &job.to_string()]).success();
     };
@@ -101,6 +101,8 @@ fn a_job_s_spans_are_received_under_the_client_s_trace() {
     let own = jobs.iter().find(|span| span.trace_id != followed.trace_id).unwrap();
     assert_eq!((own.parent_span_id.len(), attribute(own, "evenkeel.outcome")), (0, Some("permanent")));
     says(&own.status.as_ref().unwrap().message, &["is taken by"]);
+    let all = format!("{spans:?}");
+    assert!(all.contains("Employees") && !all.contains("424242") && !all.contains("s3cret"), "{all}");
 }
 
 fn hex(bytes: &[u8]) -> String {

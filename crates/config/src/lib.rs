@@ -28,6 +28,7 @@ mod defaults;
 mod duplicate;
 mod encryption;
 mod finding;
+mod http;
 mod identity;
 mod kinds;
 mod layers;

@@ -55,7 +55,7 @@ fn tree(request: &Request) -> Result<(BTreeMap<String, Node>, Vec<Finding>), Con
 pub fn http(request: &Request) -> Result<HttpSettings, ConfigErrors> {
     let (tree, _) = tree(request)?;
     let cx = ReaderContext::new(&request.environment);
-    let http = settings::http(&Section::new(&cx, String::new(), &tree, None));
+    let http = super::http::http(&Section::new(&cx, String::new(), &tree, None));
     let (errors, warnings) = cx.into_findings();
     http.filter(|_| errors.is_empty()).ok_or(ConfigErrors { errors, warnings })
 }
@@ -81,12 +81,13 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let sinks = sinks::read(&root, &names);
     let queues = queues::read(&root, &names);
     let worker = settings::worker(&root, queues.iter().map(QueueSettings::polled).sum());
-    let http = settings::http(&root);
+    let http = super::http::http(&root);
     let migrate = settings::migrate(&root);
     let (log, traces) = (settings::log(&root), settings::traces(&root));
     let sas = sas::read(&root, &names);
     let encryption = encryption::read(&root);
     let catalog = catalog::read(&root, &names, &sinks, &encryption);
+    queues::check(&root, &catalog);
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     warnings.extend(unread);

@@ -54,16 +54,17 @@ impl SecretKeys {
         (!value.is_empty()).then_some(value)
     }
 
-    /// A value from the environment or a flag is not written down beside the code.
+    /// A value from the environment is not written down beside the code, nor shown to other users of the machine.
     fn warn_if_written(&self, section: &Section<'_>, value: &str) {
-        let written = section.origin_of(self.inline).is_some_and(|origin| matches!(origin.layer, Layer::File | Layer::Default));
-        if written && !is_development_storage(value) {
+        let written = match section.origin_of(self.inline).map(|origin| origin.layer) {
+            Some(Layer::File | Layer::Default) => "in a configuration file",
+            Some(Layer::Flag) => "on the command line, which every user of the machine can read",
+            Some(Layer::Environment) | None => return,
+        };
+        if !is_development_storage(value) {
             section.warning(
                 self.inline,
-                format!(
-                    "a secret in a configuration file; better name an environment variable with {} or a file with {}",
-                    self.env, self.file
-                ),
+                format!("a secret {written}; better name an environment variable with {} or a file with {}", self.env, self.file),
             );
         }
     }
@@ -106,7 +107,8 @@ impl PairKeys {
 }
 
 impl SecretKeys {
-    fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
+    /// As [`read`](Self::read), with the file that it can be read from again.
+    pub(super) fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
         let (setting, text) = self.find(section)?;
         let path = section.text(setting).filter(|_| setting == self.file).map(PathBuf::from);
         Some(ConfiguredSecret { text, setting, file: path.map(|path| SecretFile { path, read: read_file }) })

@@ -1,9 +1,6 @@
-//! `[worker]`, `[http]`, `[migrate]`, `[log]` and `[traces]`
+//! `[worker]`, `[migrate]`, `[log]` and `[traces]`
 
-use std::net::SocketAddr;
 use std::time::Duration;
-
-use secrecy::{ExposeSecret as _, SecretString};
 
 use super::secret::SecretKeys;
 use super::section::Section;
@@ -11,9 +8,7 @@ use crate::levels::levels;
 use evenkeel_model::model::limits::LATE_REQUEST;
 use evenkeel_model::model::units::duration_text;
 use evenkeel_model::model::{CatalogOwner, prices};
-use evenkeel_model::settings::{
-    Backoff, HttpSettings, LogSettings, MigrateSettings, OpenReads, PollInterval, RetryPolicy, TraceSettings, WorkerSettings,
-};
+use evenkeel_model::settings::{Backoff, LogSettings, MigrateSettings, PollInterval, RetryPolicy, TraceSettings, WorkerSettings};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,14 +16,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// The longest visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-/// Shortest token, in characters: it has to withstand years of attempts from the network.
-const TOKEN_CHARACTERS: usize = 16;
 /// A staged entity of 16 MiB, three times in memory, fits the share of staged entities.
 const LEAST_MEMORY: u64 = 64 << 20;
 const MOST_MEMORY: u64 = 1 << 40;
-
-const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
-const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_token_env", file: "read_token_file" };
 
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
@@ -157,51 +147,6 @@ fn parse_monthly(text: &str) -> Result<f64, String> {
         text.trim().strip_prefix('$').and_then(|text| text.strip_suffix("/month")).and_then(|dollars| dollars.trim().parse::<f64>().ok());
     let dollars = dollars.filter(|dollars| (0.01..=1_000.0).contains(dollars));
     dollars.ok_or_else(|| format!("expected US dollars a month from \"$0.01/month\" to \"$1000/month\", found {text:?}"))
-}
-
-/// Reads `[http]`.
-pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
-    let section = root.section("http")?;
-    let listen = section.required("listen", "an address and a port, such as \"127.0.0.1:9464\"", |text| {
-        text.parse::<SocketAddr>()
-            .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
-    });
-    let (token, read_token) = (TOKEN.find(&section), READ_TOKEN.find(&section));
-    let open_reads = section.required("open_reads", "\"direct\", \"proxied\" or \"never\"", |text| match text {
-        "direct" => Ok(OpenReads::Direct),
-        "proxied" => Ok(OpenReads::Proxied),
-        "never" => Ok(OpenReads::Never),
-        other => Err(format!("expected \"direct\", \"proxied\" or \"never\", found {other:?}")),
-    });
-    section.finish();
-    let guessable = [&token, &read_token].map(|token| token.as_ref().is_some_and(|(key, token)| is_guessable(&section, key, token)));
-    let listen = listen?;
-    if !listen.ip().to_canonical().is_loopback() && token.is_none() && read_token.is_none() {
-        let hint = match section.text("token_env") {
-            Some(name) => format!("set the environment variable {name}"),
-            None => "name an environment variable with token_env or a file with token_file".to_owned(),
-        };
-        section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
-        return None;
-    }
-    if let (Some((_, token)), Some((key, read_token))) = (&token, &read_token)
-        && token.expose_secret() == read_token.expose_secret()
-    {
-        section.error(key, "the operator's token: a token that only reads is another one");
-        return None;
-    }
-    let (open_reads, token, read_token) = (open_reads?, token.map(|(_, token)| token), read_token.map(|(_, token)| token));
-    (!guessable.contains(&true)).then_some(HttpSettings { listen, token, read_token, open_reads })
-}
-
-/// Whether a token is too short; it is reported.
-fn is_guessable(section: &Section<'_>, key: &'static str, token: &SecretString) -> bool {
-    let characters = token.expose_secret().chars().count();
-    if characters < TOKEN_CHARACTERS {
-        let what = format!("a token of {characters} characters can be guessed");
-        section.error(key, format!("{what}: expected at least {TOKEN_CHARACTERS}, such as `openssl rand -hex 32` prints"));
-    }
-    characters < TOKEN_CHARACTERS
 }
 
 /// Reads `[migrate]`.

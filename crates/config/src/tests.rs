@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::*;
 use evenkeel_model::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
 use evenkeel_model::model::{AccountName, TableName, ViewName};
-use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, OpenReads};
+use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, HttpRole, OpenReads};
 
 mod accidents;
 mod encryption;
@@ -97,7 +97,7 @@ fn the_shipped_numbers_are_the_documented_ones() {
     assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
     assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (Concurrency::Auto, 1));
     assert_eq!(settings.http.listen.to_string(), "127.0.0.1:9464");
-    assert!(settings.http.token.is_none() && settings.migrate.auto);
+    assert!(settings.http.tokens.is_empty() && settings.http.open_contents && settings.migrate.auto);
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn later_layers_win_and_tables_are_merged_key_by_key() {
         queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency)).collect::<Vec<_>>(),
         [("jobs-a", Concurrency::Fixed(2)), ("jobs-b", Concurrency::Fixed(3))]
     );
-    assert_eq!(queues[1].allow.as_ref().unwrap().len(), 2);
+    assert_eq!(queues[1].allowed.ops.as_ref().unwrap().len(), 2);
     assert!(!loaded.settings.migrate.auto);
-    assert_eq!(loaded.settings.http.token.unwrap().expose_secret(), "secret-of-sixteen-letters");
+    assert_eq!(loaded.settings.http.operator().unwrap().expose_secret(), "secret-of-sixteen-letters");
     let ViewKind::SecondaryIndex(index) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no secondary index") };
     assert_eq!(index.select.as_deref(), Some(["A".to_owned(), "B".to_owned()].as_slice()));
     let origin = |key: &str| {
@@ -416,11 +416,42 @@ fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
     }
     let both = [("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-others!!")];
     let http = of("", &both).unwrap().settings.http;
-    assert!(http.token.is_some() && http.read_token.is_some() && http.open_reads == OpenReads::Direct);
+    let rights: Vec<_> = http.tokens.iter().map(|token| (token.name.as_str(), token.role, token.contents)).collect();
+    assert_eq!(rights, [("token", HttpRole::Operate, true), ("read_token", HttpRole::Read, true)]);
     let error = of("", &[("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-letters!")]).unwrap_err();
-    assert!(error.contains("http.read_token_env") && error.contains("the operator's token"), "{error}");
+    assert!(error.contains("http.read_token_env") && error.contains("the token of \"token\" as well"), "{error}");
     assert_eq!(of("[http]\nopen_reads = \"never\"", &[]).unwrap().settings.http.open_reads, OpenReads::Never);
     assert!(mistakes("[http]\nopen_reads = \"always\"")[0].contains("\"direct\", \"proxied\" or \"never\""));
+}
+
+#[test]
+fn a_token_has_a_name_a_role_and_no_contents_unless_they_are_allowed() {
+    const ALICE: &str = "[http.tokens.alice]\nrole = \"operate\"\ncontents = true\ntoken_env = \"ALICE\"\n";
+    let of = |text: &str, variables: &[(&str, &str)]| {
+        let folder = folder(&[("default.toml", text)]);
+        load(&with_environment(request(folder.path()), variables))
+    };
+    let scraper = format!("{ALICE}[http.tokens.scraper]\nrole = \"read\"\ntoken_env = \"SCRAPER\"\n");
+    let loaded = of(&scraper, &[("ALICE", "sixteen-letters!"), ("SCRAPER", "sixteen-others!!")]).unwrap();
+    let tokens = &loaded.settings.http.tokens;
+    let rights: Vec<_> = tokens.iter().map(|token| (token.name.as_str(), token.role, token.contents)).collect();
+    assert_eq!(rights, [("alice", HttpRole::Operate, true), ("scraper", HttpRole::Read, false)]);
+    let unset = of(ALICE, &[]).unwrap();
+    assert!(unset.settings.http.tokens.is_empty() && unset.warnings[0].to_string().contains("ALICE is not set"), "{:?}", unset.warnings);
+    let shared = of(&scraper, &[("ALICE", "sixteen-letters!"), ("SCRAPER", "sixteen-letters!")]).unwrap_err().to_string();
+    assert!(shared.contains("http.tokens.scraper.token_env: the token of \"alice\" as well"), "{shared}");
+    for (text, word) in [
+        ("[http.tokens.bob]\ntoken_env = \"BOB\"", "role: missing"),
+        ("[http.tokens.bob]\nrole = \"admin\"\ntoken_env = \"BOB\"", "\"read\" or \"operate\""),
+        ("[http.tokens.bob]\nrole = \"read\"", "token_env: missing"),
+        ("[http.tokens.bob]\nrole = \"read\"\ntoken_env = \"BOB\"\ncontent = true", "content"),
+        ("[http.tokens.token]\nrole = \"read\"\ntoken_env = \"BOB\"", "expected another name"),
+        ("[http.tokens.\"a b\"]\nrole = \"read\"\ntoken_env = \"BOB\"", "a b"),
+        ("[http.tokens.bob]\nrole = \"read\"\ntoken_file = \"/nowhere\"", "/nowhere"),
+    ] {
+        let error = of(text, &[("BOB", "sixteen-letters!")]).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
 }
 
 #[test]

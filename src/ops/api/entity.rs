@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -14,6 +14,7 @@ use crate::client::InStep;
 use crate::model::job::Primary;
 use crate::model::units::parse_duration;
 use crate::model::{ETag, EntityKey, Site, TableName, odata};
+use crate::ops::guard::Visitor;
 use crate::reconcile::PlanReport;
 use crate::reconcile::footprint::{self, Footprint, Settled};
 
@@ -106,16 +107,18 @@ pub(super) struct KeyQuery {
 pub(super) async fn entity(
     State(api): State<Api>,
     Path((table, pk, rk)): Path<(String, String, String)>,
+    Extension(visitor): Extension<Visitor>,
 ) -> Result<Json<EntityReport>, Problem> {
-    look(&api, &table, &pk, &rk).await.map(Json)
+    look(&api, &table, &pk, &rk, visitor).await.map(Json)
 }
 
 pub(super) async fn by_query(
     State(api): State<Api>,
     Path(table): Path<String>,
     Query(key): Query<KeyQuery>,
+    Extension(visitor): Extension<Visitor>,
 ) -> Result<Json<EntityReport>, Problem> {
-    look(&api, &table, &key.pk, &key.rk).await.map(Json)
+    look(&api, &table, &key.pk, &key.rk, visitor).await.map(Json)
 }
 
 /// What is waited for, and how long.
@@ -164,8 +167,11 @@ pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(Tab
     Ok((known, primary))
 }
 
-/// Builds the report on an entity.
-pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str) -> Result<EntityReport, Problem> {
+/// Builds the report on an entity, for who may see its contents: the keys of its items are made of them as well.
+pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str, visitor: Visitor) -> Result<EntityReport, Problem> {
+    if !visitor.contents {
+        return Err(Problem::withheld("an entity is shown to who may see contents: a token with contents = true ([http.tokens.NAME])"));
+    }
     let (table, primary) = primary(api, table, pk, rk)?;
     let engine = api.board.engine().ok_or_else(|| Problem::not_yet("the program is starting: its stores are not ready"))?;
     let account = api.stores.account(&table.account).map_err(|error| Problem::unknown(error.to_string()))?;

@@ -30,6 +30,6 @@ pub(super) async fn change(State(api): State<Api>, Extension(actor): Extension<A
 /// Changes the log level.
 pub(crate) fn set_log(api: &Api, level: &str, actor: &Actor) -> Result<(), Problem> {
     api.log.change(level).map_err(|error| Problem::unusable(error.to_string()))?;
-    tracing::warn!(target: AUDIT, level = api.log.filter(), peer = %actor.peer, claimed = actor.claimed(), "audit: log level changed");
+    tracing::warn!(target: AUDIT, level = api.log.filter(), by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), "audit: log level changed");
     Ok(())
 }

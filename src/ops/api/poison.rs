@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{Api, Problem};
 use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
-use crate::ops::guard::Actor;
+use crate::ops::guard::{Actor, Visitor};
 use crate::settings::QueueSettings;
 use crate::telemetry::AUDIT;
 use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason, SHOWN_BYTES, ShownBody};
@@ -85,6 +85,8 @@ pub(crate) struct Poisoned {
     pub(crate) body: Value,
     /// Whether `body` is only the beginning of it, as a string, or was left out: `evenkeel poison show` has the whole.
     pub(crate) body_cut: bool,
+    /// Whether `body` is null since the token may not see contents.
+    pub(crate) body_withheld: bool,
     /// Bytes of the body's text.
     #[serde(skip)]
     body_bytes: usize,
@@ -146,8 +148,12 @@ pub(crate) enum MessageAction {
     Discard,
 }
 
-pub(super) async fn list(State(api): State<Api>, Query(shown): Query<FilterQuery>) -> Result<Json<Poison>, Problem> {
-    front(&api, &shown).await.map(Json)
+pub(super) async fn list(
+    State(api): State<Api>,
+    Query(shown): Query<FilterQuery>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Json<Poison>, Problem> {
+    front(&api, &shown, visitor).await.map(Json)
 }
 
 pub(super) async fn requeue(
@@ -173,7 +179,7 @@ fn answer(report: Report) -> Result<Response, Problem> {
 }
 
 /// The front of the poison queues that are meant.
-pub(crate) async fn front(api: &Api, shown: &FilterQuery) -> Result<Poison, Problem> {
+pub(crate) async fn front(api: &Api, shown: &FilterQuery, visitor: Visitor) -> Result<Poison, Problem> {
     let filter = PoisonFilter { ids: BTreeSet::new(), reason: reason(shown.reason.as_deref())? };
     let mut poison = Poison { messages: Vec::new(), total: 0, complete: true };
     let mut room = ANSWER_BYTES;
@@ -188,7 +194,7 @@ pub(crate) async fn front(api: &Api, shown: &FilterQuery) -> Result<Poison, Prob
         api.board.counted(&settings.name, total);
         let meant: Vec<PoisonEntry> = entries.into_iter().filter(|entry| filter.matches(entry)).collect();
         let (count, held_by) = (meant.len(), settings.name.clone());
-        let (messages, left) = off_the_runtime(move || fitting(meant, &held_by, room)).await?;
+        let (messages, left) = off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
         room = left;
         poison.complete &= messages.len() == count;
         poison.messages.extend(messages);
@@ -204,10 +210,10 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T 
 }
 
 /// As many messages as there is room for, and the room that is left. A body goes first.
-fn fitting(entries: Vec<PoisonEntry>, held_by: &QueueName, mut room: usize) -> (Vec<Poisoned>, usize) {
+fn fitting(entries: Vec<PoisonEntry>, held_by: &QueueName, contents: bool, mut room: usize) -> (Vec<Poisoned>, usize) {
     let mut messages = Vec::new();
     for entry in entries {
-        let mut message = poisoned(entry, held_by);
+        let mut message = poisoned(entry, held_by, contents);
         let (mut cost, body) = message.cost();
         if cost + body > room && body > 0 {
             (message.body, message.body_cut) = (Value::Null, true);
@@ -250,7 +256,7 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: MessageActio
 }
 
 async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: MessageAction, actor: &Actor) -> Result<Report, Problem> {
-    let (peer, claimed) = (actor.peer, actor.claimed());
+    let (by, peer, claimed) = (actor.by(), actor.peer, actor.claimed());
     let mut report = Report::default();
     for (settings, queue) in queues(api, queue)? {
         let handled = match change {
@@ -262,17 +268,17 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
                 MessageAction::Requeue => {
-                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message requeued");
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, by, %peer, claimed, "audit: poisoned message requeued");
                 }
                 MessageAction::Discard => {
-                    tracing::info!(target: AUDIT, %queue, message_id, %reason, %peer, claimed, "audit: poisoned message discarded");
+                    tracing::info!(target: AUDIT, %queue, message_id, %reason, by, %peer, claimed, "audit: poisoned message discarded");
                 }
             }
             report.done.push(message_id);
         }
         for (PoisonEntry { message, .. }, error) in failed {
             tracing::warn!(
-                target: AUDIT, queue = %message.queue, message_id = message.message_id, error, %peer, claimed,
+                target: AUDIT, queue = %message.queue, message_id = message.message_id, error, by, %peer, claimed,
                 "audit: poisoned message not handled"
             );
             report.failed.push(Failed { message_id: message.message_id, error });
@@ -281,7 +287,7 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             tracing::warn!(queue = %settings.name, hidden, "audit: poisoned messages not looked at: another operator holds them at the moment");
         }
         if let Some(error) = cut_short {
-            tracing::warn!(target: AUDIT, queue = %settings.name, error, %peer, claimed, "audit: the rest of the poison queue was not looked at");
+            tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue was not looked at");
             report.cut_short = Some(error);
         }
         keep::count(&api.board, &api.stores, settings).await;
@@ -310,9 +316,9 @@ fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
         .transpose()
 }
 
-fn poisoned(entry: PoisonEntry, held_by: &QueueName) -> Poisoned {
+fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned {
     let (copies, PoisonEntry { message, ids }) = (entry.ids.len(), entry);
-    let shown = message.body.as_deref().map(|kept| ShownBody::of(kept, SHOWN_BYTES));
+    let shown = message.body.as_deref().filter(|_| contents).map(|kept| ShownBody::of(kept, SHOWN_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
     Poisoned {
@@ -333,6 +339,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName) -> Poisoned {
         body_bytes: shown.as_ref().map_or(0, |shown| shown.text.len()),
         body: shown.map_or(Value::Null, ShownBody::into_value),
         body_cut,
+        body_withheld: !contents,
         body_blob: message.body_blob.map(|blob| format!("{}/{}", blob.container, blob.name)),
     }
 }
@@ -355,14 +362,14 @@ mod tests {
     fn a_bomb_is_a_text_of_a_few_kilobytes() {
         let json = format!("{{\"op\":\"nope\",\"a\":[{}]}}", vec!["0"; 500_000].join(","));
         let bomb = body::pack(&json).unwrap();
-        let message = poisoned(entry(&bomb), &held_by());
+        let message = poisoned(entry(&bomb), &held_by(), true);
         assert!(message.body_cut && message.body.as_str().is_some_and(|text| text.len() == SHOWN_BYTES), "{:?}", message.body);
     }
 
     #[test]
     fn an_answer_has_room_for_so_many_and_bodies_are_left_out_first() {
         let body = format!("{{\"note\":\"{}\"}}", "x".repeat(8_000));
-        let (messages, left) = fitting((0..1_000).map(|_| entry(&body)).collect(), &held_by(), ANSWER_BYTES);
+        let (messages, left) = fitting((0..1_000).map(|_| entry(&body)).collect(), &held_by(), true, ANSWER_BYTES);
         assert!(messages.iter().any(|message| message.body_cut) && !messages[0].body_cut);
         assert!(messages.len() < 1_000 && left < ANSWER_BYTES);
         assert!(serde_json::to_string(&messages).unwrap().len() <= ANSWER_BYTES);
@@ -373,7 +380,7 @@ mod tests {
         let mut forged = entry("{}");
         forged.message.error = "e".repeat(60_000);
         forged.message.worker = "w".repeat(60_000);
-        let message = poisoned(forged, &held_by());
+        let message = poisoned(forged, &held_by(), true);
         assert!(message.error.len() <= SHOWN_ERROR_BYTES + 8 && message.worker.len() <= SHOWN_TEXT_BYTES + 8);
     }
 }

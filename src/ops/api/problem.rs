@@ -37,6 +37,11 @@ impl Problem {
         Self { status: StatusCode::NOT_FOUND, error: error.into() }
     }
 
+    /// It is not for who asks.
+    pub(super) fn withheld(error: impl Into<String>) -> Self {
+        Self { status: StatusCode::FORBIDDEN, error: error.into() }
+    }
+
     /// The program is not ready for it.
     pub(super) fn not_yet(error: impl Into<String>) -> Self {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, error: error.into() }

@@ -183,7 +183,7 @@ async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: us
 pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> SentJob {
     let Sent { queue, message_id, op, id, unknown_fields } = sent;
     tracing::info!(
-        target: AUDIT, %queue, message_id, op, about, peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
+        target: AUDIT, %queue, message_id, op, about, by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
     );
     api.board.ring(Some(&queue));
     SentJob { queue: queue.to_string(), message_id, op, id, unknown_fields }

@@ -1,6 +1,7 @@
 //! The sender of a request, for the audit lines of the log.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use axum::http::HeaderMap;
 
@@ -23,14 +24,21 @@ impl Peer {
 pub(crate) struct Actor {
     /// The other end of the connection.
     pub(crate) peer: IpAddr,
+    /// The name of their token.
+    by: Option<Arc<str>>,
     /// The client that a proxy claims to ask for. Any sender can write it.
     claimed: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn of(peer: Peer, headers: &HeaderMap) -> Self {
+    pub(super) fn of(peer: Peer, by: Option<Arc<str>>, headers: &HeaderMap) -> Self {
         let claimed = origin::forwarded_for(headers).map(|text| text.chars().take(CLAIM_BYTES).collect());
-        Self { peer: peer.0, claimed }
+        Self { peer: peer.0, by, claimed }
+    }
+
+    /// The name of their token, for a field of the log.
+    pub(crate) fn by(&self) -> Option<&str> {
+        self.by.as_deref()
     }
 
     /// The client that a proxy claims to ask for, for a field of the log.

@@ -5,9 +5,10 @@
 //! | on loopback, under a name of this machine, not through a proxy | everyone | operator's token or session, not from another site's page |
 //! | anywhere else | a token or session | the same |
 //!
-//! There are two tokens: the operator's, and one that only reads, for scraping. A session is a cookie that `POST /login` gives for
-//! a token, with that token's rights. A token is compared before anything else is asked, so that the wrong ones that others send
-//! never keep the right one out; after ten wrong ones an address is told to wait.
+//! Each token has a holder with a name and a role: to read, or to operate. Contents of entities are shown to holders who may see them. A
+//! session is a cookie that `POST /login` gives for a token, with that token's rights, for as long as the token is one. A token is
+//! compared before anything else is asked, so that the wrong ones that others send never keep the right one out; after ten wrong ones
+//! an address is told to wait.
 
 mod actor;
 mod failures;
@@ -31,12 +32,12 @@ pub(super) use actor::Peer;
 pub use tokens::bell_key;
 
 use crate::ports::Clock;
-use crate::settings::{HttpSettings, OpenReads};
+use crate::settings::{HttpRole, HttpSettings, OpenReads};
 use crate::telemetry::AUDIT;
 use failures::AddressFailures;
 use origin::RequestOrigin;
 use sessions::Sessions;
-use tokens::{Rights, Tokens};
+use tokens::{Holder, Tokens, digest};
 
 /// The path of the doorbell.
 const WAKE: &str = "/api/v1/wake";
@@ -44,9 +45,10 @@ const WAKE: &str = "/api/v1/wake";
 /// Lets requests through that may be made.
 #[derive(Clone)]
 pub struct Guard {
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     loopback: bool,
     open_reads: OpenReads,
+    open_contents: bool,
     clock: Arc<dyn Clock>,
     failures: Arc<AddressFailures>,
     sessions: Arc<Sessions>,
@@ -59,7 +61,12 @@ pub(crate) struct Visitor {
     pub(crate) signed_in: bool,
     /// There is a token that would give one.
     pub(crate) can_sign_in: bool,
+    /// They see contents of entities: properties, and bodies of poison messages.
+    pub(crate) contents: bool,
 }
+
+/// Who is let through; without a holder, anybody.
+type Admitted<'a> = Option<&'a Holder>;
 
 /// The known facts of a request before it is let through.
 #[derive(Clone, Copy)]
@@ -74,9 +81,10 @@ impl Guard {
     /// The guard of a server at an address.
     pub fn new(address: SocketAddr, settings: &HttpSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
-            tokens: Tokens::new(settings.token.as_ref(), settings.read_token.as_ref()),
+            tokens: Arc::new(Tokens::new(&settings.tokens, clock.monotonic())),
             loopback: address.ip().to_canonical().is_loopback(),
             open_reads: settings.open_reads,
+            open_contents: settings.open_contents,
             clock,
             failures: Arc::default(),
             sessions: Arc::default(),
@@ -85,39 +93,48 @@ impl Guard {
 
     /// Whether this rings the doorbell, with the key for that: it changes nothing but when queues are looked at.
     fn is_bell(&self, request: &Request) -> bool {
-        let given = request.headers().get(header::AUTHORIZATION).and_then(|given| given.to_str().ok()).and_then(bearer);
+        let given = given(request.headers());
         let rings = *request.method() == Method::POST && request.uri().path() == WAKE;
         rings && given.is_some_and(|given| self.tokens.rings(given))
     }
 
-    /// Whether a request is let through.
-    fn admits(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
+    /// Whether a request is let through, with its holder.
+    fn admits(&self, asked: RequestFacts<'_>) -> Result<Admitted<'_>, AccessRefusal> {
         let RequestFacts { method, headers, peer, .. } = asked;
-        let needed = if matches!(*method, Method::GET | Method::HEAD) { Rights::Read } else { Rights::Operate };
-        let reads = needed == Rights::Read;
+        let needed = if matches!(*method, Method::GET | Method::HEAD) { HttpRole::Read } else { HttpRole::Operate };
+        let reads = needed == HttpRole::Read;
         let closed = match self.open(asked) {
-            Ok(()) if reads => return Ok(()),
+            // A holder may see more.
+            Ok(()) if reads => return Ok(given(headers).and_then(|given| self.tokens.holder(given)).or_else(|| self.session(headers))),
             Err(closed) if reads => closed,
             Ok(()) | Err(_) => AccessRefusal::WrongToken,
         };
         if !self.tokens.allow(needed) {
             return Err(if closed == AccessRefusal::WrongToken { AccessRefusal::NoTokenConfigured } else { closed });
         }
-        let by_token = match headers.get(header::AUTHORIZATION) {
-            None => None,
-            Some(given) => Some(self.compare(given.to_str().ok().and_then(bearer), peer)?),
-        };
-        let rights = by_token.or_else(|| self.sessions.rights(headers, self.clock.monotonic())).ok_or(closed)?;
-        if rights < needed {
+        let by_token = if headers.contains_key(header::AUTHORIZATION) { Some(self.compare(given(headers), peer)?) } else { None };
+        let holder = by_token.or_else(|| self.session(headers)).ok_or(closed)?;
+        if holder.role < needed {
             return Err(AccessRefusal::ReadsOnly);
         }
         match origin::origin(headers) {
-            RequestOrigin::Same => Ok(()),
-            RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(()),
+            RequestOrigin::Same => Ok(Some(holder)),
+            RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(Some(holder)),
             // A link from elsewhere may lead here; the page that it is on cannot read the target.
-            RequestOrigin::Other if reads => Ok(()),
+            RequestOrigin::Other if reads => Ok(Some(holder)),
             RequestOrigin::Other | RequestOrigin::Unsaid => Err(AccessRefusal::OtherSite),
         }
+    }
+
+    /// The holder of the token that a request's session was given for.
+    fn session(&self, headers: &HeaderMap) -> Option<&Holder> {
+        self.sessions.token(headers, self.clock.monotonic()).and_then(|token| self.tokens.holder_of(&token))
+    }
+
+    /// Takes over tokens that were rotated, at once where the given one is unknown.
+    async fn keep_current(&self, given: Option<&str>) {
+        let stranger = given.is_some_and(|given| self.tokens.holder(given).is_none());
+        self.tokens.keep_current(stranger, self.clock.monotonic()).await;
     }
 
     /// Whether reading is open to a request without a token; else why not.
@@ -134,10 +151,10 @@ impl Guard {
         Ok(())
     }
 
-    /// Compares a token that an address sent; returns its rights.
-    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<Rights, AccessRefusal> {
-        if let Some(rights) = given.and_then(|given| self.tokens.rights(given)) {
-            return Ok(rights);
+    /// Compares a token that an address sent; returns its holder.
+    fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<&Holder, AccessRefusal> {
+        if let Some(holder) = given.and_then(|given| self.tokens.holder(given)) {
+            return Ok(holder);
         }
         let now = self.clock.monotonic();
         if let Some(wait) = self.failures.wait(peer, now) {
@@ -147,6 +164,11 @@ impl Guard {
         tracing::warn!(%peer, "a wrong token was sent");
         Err(AccessRefusal::WrongToken)
     }
+}
+
+/// The token that a request carries.
+fn given(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION).and_then(|given| given.to_str().ok()).and_then(bearer)
 }
 
 /// The token of `Bearer TOKEN`; the scheme's case does not matter (RFC 9110, 11.1).
@@ -170,9 +192,9 @@ enum AccessRefusal {
 impl AccessRefusal {
     const fn words(self) -> &'static str {
         match self {
-            Self::NoTokenConfigured => "this needs a token, and none is configured: set http.token_env",
-            Self::WrongToken => "this needs Authorization: Bearer TOKEN, with the token that http.token_env names, or a session (/login)",
-            Self::ReadsOnly => "this token reads only: a change needs the one that http.token_env names",
+            Self::NoTokenConfigured => "this needs a token, and none is configured: set http.token_env, or [http.tokens.NAME]",
+            Self::WrongToken => "this needs Authorization: Bearer TOKEN, with a token of [http], or a session (/login)",
+            Self::ReadsOnly => "this token reads only: a change needs one with role = \"operate\", or that of http.token_env",
             Self::Proxied => {
                 "without a token this is not answered through a proxy: send one, or set http.open_reads (\"proxied\") where the proxy lets nobody in whom it does not know"
             }
@@ -200,20 +222,22 @@ impl IntoResponse for AccessRefusal {
 }
 
 pub(super) async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    guard.keep_current(given(request.headers())).await;
     if guard.is_bell(&request) {
         return next.run(request).await;
     }
     let peer = *request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY);
     let asked = RequestFacts { method: request.method(), version: request.version(), headers: request.headers(), peer: peer.0 };
     match guard.admits(asked) {
-        Ok(()) => {
-            let signed_in = guard.sessions.rights(request.headers(), guard.clock.monotonic()) == Some(Rights::Operate);
-            let actor = Actor::of(peer, request.headers());
-            request.extensions_mut().insert(Visitor { signed_in, can_sign_in: guard.tokens.allow(Rights::Read) });
+        Ok(holder) => {
+            let signed_in = guard.session(request.headers()).is_some_and(|holder| holder.role == HttpRole::Operate);
+            let contents = holder.is_some_and(|holder| holder.contents) || guard.open_contents && guard.open(asked).is_ok();
+            let actor = Actor::of(peer, holder.map(|holder| Arc::clone(&holder.name)), request.headers());
+            request.extensions_mut().insert(Visitor { signed_in, can_sign_in: guard.tokens.allow(HttpRole::Read), contents });
             request.extensions_mut().insert(actor);
             next.run(request).await
         }
-        Err(AccessRefusal::WrongToken | AccessRefusal::Proxied) if guard.tokens.allow(Rights::Read) && wants_a_page(&request) => {
+        Err(AccessRefusal::WrongToken | AccessRefusal::Proxied) if guard.tokens.allow(HttpRole::Read) && wants_a_page(&request) => {
             Redirect::to("/login").into_response()
         }
         Err(refusal) => refusal.into_response(),
@@ -243,11 +267,14 @@ pub(super) async fn log_in(
     if origin::origin(&headers) == RequestOrigin::Other {
         return AccessRefusal::OtherSite.into_response();
     }
-    match guard.compare(Some(form.token.expose_secret()), peer.0) {
-        Ok(rights) => {
-            let actor = Actor::of(peer, &headers);
-            tracing::info!(target: AUDIT, peer = %actor.peer, claimed = actor.claimed(), changes = rights == Rights::Operate, "audit: signed in");
-            let cookie = guard.sessions.begin(rights, guard.clock.monotonic());
+    let token = form.token.expose_secret();
+    guard.keep_current(Some(token)).await;
+    match guard.compare(Some(token), peer.0) {
+        Ok(holder) => {
+            let actor = Actor::of(peer, Some(Arc::clone(&holder.name)), &headers);
+            let changes = holder.role == HttpRole::Operate;
+            tracing::info!(target: AUDIT, by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), changes, "audit: signed in");
+            let cookie = guard.sessions.begin(digest(token), guard.clock.monotonic());
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
         }
         // Back to the form; a program sees by the status that it got no session.
@@ -283,13 +310,14 @@ mod tests {
 
     fn with(address: &str, token: Option<&str>, read_token: Option<&str>, open_reads: OpenReads) -> Guard {
         let listen: SocketAddr = address.parse().unwrap();
-        let (token, read_token) = (token.map(SecretString::from), read_token.map(SecretString::from));
-        Guard::new(listen, &HttpSettings { listen, token, read_token, open_reads }, Arc::new(SystemClock::new()))
+        let named = [("token", HttpRole::Operate, token), ("read_token", HttpRole::Read, read_token)];
+        let tokens = named.into_iter().filter_map(|(name, role, text)| text.map(|text| tokens::tests::token(name, role, text))).collect();
+        Guard::new(listen, &HttpSettings { tokens, open_reads, ..HttpSettings::open(listen) }, Arc::new(SystemClock::new()))
     }
 
     impl Guard {
         fn lets(&self, method: &Method, headers: &HeaderMap, peer: IpAddr) -> Result<(), AccessRefusal> {
-            self.admits(RequestFacts { method, version: Version::HTTP_11, headers, peer })
+            self.admits(RequestFacts { method, version: Version::HTTP_11, headers, peer }).map(drop)
         }
     }
 
@@ -327,7 +355,7 @@ mod tests {
     #[test]
     fn another_site_s_page_changes_nothing_with_a_session_or_the_token() {
         let guard = guard("127.0.0.1:9464", Some("s3cret"));
-        let cookie = guard.sessions.begin(Rights::Operate, guard.clock.monotonic());
+        let cookie = guard.sessions.begin(digest("s3cret"), guard.clock.monotonic());
         let cookie = cookie.split(';').next().unwrap();
         let own = headers(&[("host", "localhost:1"), ("origin", "http://localhost:1"), ("cookie", cookie)]);
         assert_eq!(guard.lets(&Method::POST, &own, PEER), Ok(()));
@@ -357,7 +385,7 @@ mod tests {
         let bearer = headers(&[("authorization", "Bearer scrape")]);
         assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
         assert_eq!(guard.lets(&Method::POST, &bearer, PEER), Err(AccessRefusal::ReadsOnly));
-        let cookie = guard.sessions.begin(Rights::Read, guard.clock.monotonic());
+        let cookie = guard.sessions.begin(digest("scrape"), guard.clock.monotonic());
         let own = headers(&[("host", "h"), ("origin", "http://h"), ("cookie", cookie.split(';').next().unwrap())]);
         assert_eq!(guard.lets(&Method::GET, &own, PEER), Ok(()), "nor does a session that it gave");
         assert_eq!(guard.lets(&Method::POST, &own, PEER), Err(AccessRefusal::ReadsOnly));
@@ -389,14 +417,14 @@ mod tests {
         let (direct_headers, method) = (headers(&[("host", "127.0.0.1:9464")]), &Method::GET);
         // How nginx asks unless told otherwise: in HTTP/1.0, under the address that it was given, and with no other trace.
         let old = RequestFacts { method, version: Version::HTTP_10, headers: &direct_headers, peer: PEER };
-        assert_eq!(direct.admits(old), Err(AccessRefusal::Proxied));
-        assert_eq!(direct.admits(RequestFacts { version: Version::HTTP_11, ..old }), Ok(()));
+        assert_eq!(direct.admits(old).map(drop), Err(AccessRefusal::Proxied));
+        assert_eq!(direct.admits(RequestFacts { version: Version::HTTP_11, ..old }).map(drop), Ok(()));
         assert_eq!(never.lets(method, &direct_headers, PEER), Err(AccessRefusal::WrongToken));
     }
 
     #[test]
     fn who_asks_is_told_with_what_a_proxy_claims_cut_short() {
-        let actor = |pairs: &[(&'static str, &str)]| Actor::of(Peer(PEER), &headers(pairs));
+        let actor = |pairs: &[(&'static str, &str)]| Actor::of(Peer(PEER), None, &headers(pairs));
         assert_eq!(actor(&[]).claimed(), None);
         assert_eq!(actor(&[("x-forwarded-for", "203.0.113.7, 10.0.0.1")]).claimed(), Some("203.0.113.7, 10.0.0.1"));
         assert_eq!(actor(&[("forwarded", "for=203.0.113.7")]).claimed(), Some("for=203.0.113.7"));

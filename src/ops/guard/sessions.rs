@@ -5,10 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::tokens::Rights;
+use super::tokens::{TokenDigest, digest};
 
 /// The cookie's name.
 const COOKIE: &str = "evenkeel_session";
@@ -19,19 +18,19 @@ const SESSIONS: usize = 256;
 
 /// The sessions of this process, by the digest of their secret. A restart ends all.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<BTreeMap<[u8; 32], Session>>);
+pub(super) struct Sessions(Mutex<BTreeMap<TokenDigest, Session>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Session {
     /// Monotonic.
     end: Duration,
-    /// Those of the token that it was given for.
-    rights: Rights,
+    /// Of the token that it was given for, without which it is worth nothing.
+    token: TokenDigest,
 }
 
 impl Sessions {
-    /// Begins a session; the value of `Set-Cookie`.
-    pub(super) fn begin(&self, rights: Rights, now: Duration) -> String {
+    /// Begins a session for a token; the value of `Set-Cookie`.
+    pub(super) fn begin(&self, token: TokenDigest, now: Duration) -> String {
         // 244 bits from the system's generator.
         let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let mut sessions = self.lock();
@@ -41,28 +40,26 @@ impl Sessions {
         {
             sessions.remove(&first);
         }
-        sessions.insert(Sha256::digest(&secret).into(), Session { end: now + LASTS, rights });
+        sessions.insert(digest(&secret), Session { end: now + LASTS, token });
         cookie(&secret, LASTS)
     }
 
-    /// The rights of the session that a request belongs to. Digests are looked up, so the time taken says nothing of
-    /// secrets.
-    pub(super) fn rights(&self, headers: &HeaderMap, now: Duration) -> Option<Rights> {
+    /// The token of the session that a request belongs to. Digests are looked up, so the time taken says nothing of secrets.
+    pub(super) fn token(&self, headers: &HeaderMap, now: Duration) -> Option<TokenDigest> {
         let sessions = self.lock();
-        let of = |secret: &str| sessions.get(&<[u8; 32]>::from(Sha256::digest(secret))).filter(|session| session.end > now);
-        given(headers).filter_map(of).map(|session| session.rights).max()
+        given(headers).find_map(|secret| sessions.get(&digest(secret)).filter(|session| session.end > now)).map(|session| session.token)
     }
 
     /// Ends a request's session; the value of `Set-Cookie`.
     pub(super) fn end(&self, headers: &HeaderMap) -> String {
         let mut sessions = self.lock();
         for secret in given(headers) {
-            sessions.remove(&<[u8; 32]>::from(Sha256::digest(secret)));
+            sessions.remove(&digest(secret));
         }
         cookie("", Duration::ZERO)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], Session>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TokenDigest, Session>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,22 +88,22 @@ mod tests {
     fn a_session_lasts_until_it_is_ended_or_over() {
         let sessions = Sessions::default();
         let now = Duration::from_secs(5);
-        let set = sessions.begin(Rights::Read, now);
+        let set = sessions.begin(digest("token"), now);
         assert!(set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"), "{set}");
         let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
-        assert_eq!(sessions.rights(&sent, now), Some(Rights::Read));
-        assert_eq!(sessions.rights(&sent, now + LASTS), None);
-        assert_eq!(sessions.rights(&with("evenkeel_session="), now), None);
-        assert_eq!(sessions.rights(&HeaderMap::new(), now), None);
+        assert_eq!(sessions.token(&sent, now), Some(digest("token")));
+        assert_eq!(sessions.token(&sent, now + LASTS), None);
+        assert_eq!(sessions.token(&with("evenkeel_session="), now), None);
+        assert_eq!(sessions.token(&HeaderMap::new(), now), None);
         assert!(sessions.end(&sent).contains("Max-Age=0"));
-        assert_eq!(sessions.rights(&sent, now), None);
+        assert_eq!(sessions.token(&sent, now), None);
     }
 
     #[test]
     fn memory_is_bounded() {
         let sessions = Sessions::default();
         for second in 0..1_000 {
-            sessions.begin(Rights::Operate, Duration::from_secs(second));
+            sessions.begin(digest("token"), Duration::from_secs(second));
         }
         assert_eq!(sessions.lock().len(), SESSIONS);
     }

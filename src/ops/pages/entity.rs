@@ -45,7 +45,7 @@ pub(super) async fn page(State(api): State<Api>, Query(which): Query<EntityQuery
     let report = if which.table.is_empty() {
         None
     } else {
-        match look(&api, &which.table, &which.pk, &which.rk).await {
+        match look(&api, &which.table, &which.pk, &which.rk, visitor).await {
             Err(problem) => return layout::problem("/entity", &problem, visitor),
             Ok(report) => Some(report),
         }

@@ -17,5 +17,5 @@ pub(super) struct LoginQuery {
 }
 
 pub(super) async fn page(Query(before): Query<LoginQuery>) -> Response {
-    layout::page("Sign in", "/login", &before, Visitor { signed_in: false, can_sign_in: true })
+    layout::page("Sign in", "/login", &before, Visitor { signed_in: false, can_sign_in: true, contents: false })
 }

@@ -75,7 +75,7 @@ pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery
     let shown = FilterQuery { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
     let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
     let drawn = async {
-        let body = PoisonPage { asked, queues, poison: front(&api, &shown).await?, visitor };
+        let body = PoisonPage { asked, queues, poison: front(&api, &shown, visitor).await?, visitor };
         off_the_runtime(move || layout::page("Poison", "/poison", &body, visitor)).await
     };
     drawn.await.unwrap_or_else(|problem| layout::problem("/poison", &problem, visitor))
@@ -85,6 +85,7 @@ impl Poisoned {
     fn laid_out(&self) -> String {
         match (&self.body, &self.body_blob) {
             (_, Some(blob)) => format!("in the blob {blob}"),
+            (Value::Null, None) if self.body_withheld => "for who may see contents: a token with contents = true".to_owned(),
             (Value::Null, None) if self.body_cut => "left out: this page is full".to_owned(),
             (Value::String(text), None) if self.body_cut => format!("{text}… (the rest is left out)"),
             (Value::String(text), None) => text.clone(),

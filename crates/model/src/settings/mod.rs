@@ -5,12 +5,11 @@
 
 mod backoff;
 mod encryption;
+mod http;
 mod identity;
 mod sas;
 mod secret;
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +17,14 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::model::{AccountName, CatalogOwner, QueueName};
+use crate::model::allowed::JobAllowance;
+use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
 pub use encryption::{EncryptionSettings, KeySource, VaultKey, WrappedText};
+pub use http::{HttpRole, HttpSettings, HttpToken, OpenReads};
 pub use identity::{Application, EntraCredential, Identity};
-pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget};
+pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget, sorts_before};
 pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
 
 /// All settings beside the catalog.
@@ -192,8 +193,8 @@ pub struct QueueSettings {
     pub concurrency: Concurrency,
     /// How many queues share the work: 1 for the queue itself, else `<name>-00` and so on. At most 100.
     pub shards: u32,
-    /// Operations this queue may carry; all where absent.
-    pub allow: Option<BTreeSet<String>>,
+    /// Limits of its jobs.
+    pub allowed: JobAllowance,
 }
 
 /// How many jobs of a queue may be in flight in one process.
@@ -218,30 +219,6 @@ impl std::fmt::Display for Concurrency {
             Self::Fixed(jobs) => jobs.fmt(f),
         }
     }
-}
-
-/// `[http]`
-#[derive(Debug, Clone)]
-pub struct HttpSettings {
-    /// Where health, metrics and the dashboard listen.
-    pub listen: SocketAddr,
-    /// The operator's: reads and changes.
-    pub token: Option<SecretString>,
-    /// Reads only: for scraping and looking.
-    pub read_token: Option<SecretString>,
-    /// Clients that may read without a token on loopback. On any other address none may.
-    pub open_reads: OpenReads,
-}
-
-/// Clients that may read without a token on loopback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenReads {
-    /// Those that connect from this machine, but through no proxy that shows itself.
-    Direct,
-    /// Those that connect from this machine, through a proxy too: the proxy authenticates its users.
-    Proxied,
-    /// None.
-    Never,
 }
 
 /// `[migrate]`
@@ -284,17 +261,23 @@ impl PollInterval {
 impl QueueSettings {
     /// One queue of the account `main` that carries every operation, one job at a time.
     pub fn plain(name: QueueName) -> Self {
-        Self { name, account: AccountName::main(), concurrency: Concurrency::Fixed(1), shards: 1, allow: None }
+        Self { name, account: AccountName::main(), concurrency: Concurrency::Fixed(1), shards: 1, allowed: JobAllowance::default() }
     }
 
     /// Whether it may carry an operation.
     pub fn carries(&self, op: &str) -> bool {
-        self.allow.as_ref().is_none_or(|allow| allow.contains(op))
+        self.allowed.refuses_op(op).is_none()
     }
 
-    /// The queue for the syncs that its jobs ask for: its own, or the recheck queue where it does not carry them.
+    /// Whether its jobs may be about these tables.
+    pub fn reaches<'t>(&self, tables: impl IntoIterator<Item = &'t TableName>) -> bool {
+        self.allowed.tables.as_ref().is_none_or(|allowed| allowed.refuse(tables).is_none())
+    }
+
+    /// The queue for the syncs that its jobs ask for: its own, or the recheck queue, to which workers alone write, where it does not carry
+    /// those of every table.
     pub fn for_syncs<'q>(&self, own: &'q QueueName, recheck: &'q QueueName) -> &'q QueueName {
-        if self.carries("sync") { own } else { recheck }
+        if self.carries("sync") && self.allowed.tables.is_none() { own } else { recheck }
     }
 
     /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.

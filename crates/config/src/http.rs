@@ -1,0 +1,98 @@
+//! `[http]`: the address, and the tokens with their rights.
+
+use std::net::SocketAddr;
+
+use secrecy::ExposeSecret as _;
+
+use super::secret::SecretKeys;
+use super::section::{Reported, Section};
+use evenkeel_model::model::ViewName;
+use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken, OpenReads};
+
+const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
+const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_token_env", file: "read_token_file" };
+/// The tokens of `[http]` itself, by the name of their key: they see contents.
+const UNNAMED: [(&str, SecretKeys, HttpRole); 2] = [("token", TOKEN, HttpRole::Operate), ("read_token", READ_TOKEN, HttpRole::Read)];
+
+/// Reads `[http]`.
+pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
+    let section = root.section("http")?;
+    let listen = section.required("listen", "an address and a port, such as \"127.0.0.1:9464\"", |text| {
+        text.parse::<SocketAddr>()
+            .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
+    });
+    let open_reads = section.required("open_reads", "\"direct\", \"proxied\" or \"never\"", |text| match text {
+        "direct" => Ok(OpenReads::Direct),
+        "proxied" => Ok(OpenReads::Proxied),
+        "never" => Ok(OpenReads::Never),
+        other => Err(format!("expected \"direct\", \"proxied\" or \"never\", found {other:?}")),
+    });
+    let open_contents = section.truth("open_contents");
+    let mut tokens = Vec::new();
+    let mut is_whole = true;
+    for (name, keys, role) in UNNAMED {
+        if let Some(secret) = keys.configured(&section) {
+            is_whole &= add(&mut tokens, &section, HttpToken { name: name.to_owned(), secret, role, contents: true });
+        }
+    }
+    for (name, token) in section.named("tokens") {
+        match named(name, &token) {
+            Ok(Some(read)) => is_whole &= add(&mut tokens, &token, read),
+            Ok(None) => {}
+            Err(Reported) => is_whole = false,
+        }
+    }
+    section.finish();
+    let listen = listen?;
+    if !listen.ip().to_canonical().is_loopback() && tokens.is_empty() {
+        let hint = match section.text("token_env") {
+            Some(name) => format!("set the environment variable {name}"),
+            None => "name an environment variable with token_env or a file with token_file".to_owned(),
+        };
+        section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
+        return None;
+    }
+    Some(HttpSettings { listen, tokens, open_reads: open_reads?, open_contents: open_contents? }).filter(|_| is_whole)
+}
+
+/// Reads `[http.tokens.NAME]`: nothing where the variable of its token is not set here.
+fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reported> {
+    let valid = ViewName::new(name).map_err(|error| section.error("", error)).is_ok();
+    let is_taken = UNNAMED.iter().any(|(unnamed, ..)| *unnamed == name);
+    if is_taken {
+        section.error("", format!("audit lines call the token of http.{name} so: expected another name"));
+    }
+    if !section.has("role") {
+        section.error("role", "missing; expected \"read\" or \"operate\"");
+    }
+    let role = section.word("role", &[("read", HttpRole::Read), ("operate", HttpRole::Operate)]);
+    let contents = section.optional("contents", |section| section.truth("contents"))?.unwrap_or(false);
+    let secret = TOKEN.configured(section);
+    section.finish();
+    let (Some(role), true, false) = (role, valid, is_taken) else { return Err(Reported) };
+    if let Some(secret) = secret {
+        return Ok(Some(HttpToken { name: name.to_owned(), secret, role, contents }));
+    }
+    let Some(variable) = section.text("token_env") else {
+        // Problems of a file have been reported.
+        if !section.has("token_file") {
+            section.error("token_env", "missing; expected the name of an environment variable, or a file with token_file");
+        }
+        return Err(Reported);
+    };
+    section.warning("token_env", format!("the environment variable {variable} is not set: nobody is let in with this token"));
+    Ok(None)
+}
+
+/// Adds a token; false where it is none, or another one's, which is reported.
+fn add(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
+    let text = &token.secret.text;
+    let same = tokens.iter().find(|other| other.secret.text.expose_secret() == text.expose_secret());
+    let problem = HttpToken::refusal(text).or_else(|| same.map(|other| format!("the token of {:?} as well: each has its own", other.name)));
+    let is_token = problem.is_none();
+    match problem {
+        Some(problem) => section.error(token.secret.setting, problem),
+        None => tokens.push(token),
+    }
+    is_token
+}
