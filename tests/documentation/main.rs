@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a page that cannot be read is a failed test")]
 
 mod guide;
+mod security;
 
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::Condition;
