@@ -172,6 +172,22 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
             let engine = parts.engine(parts.recorded_catalog().await?);
             cli::plan::plan(args, context, &engine, out).await
         }
+        Command::DeleteWhere(args) => {
+            let engine = parts.engine(parts.recorded_catalog().await?);
+            cli::sweep::delete_where(args, context, &engine, out).await
+        }
+        Command::ArchiveWhere(args) => {
+            let engine = parts.engine(parts.recorded_catalog().await?);
+            cli::sweep::archive_where(args, context, &engine, out).await
+        }
+        Command::Erase(args) => {
+            let engine = parts.engine(parts.recorded_catalog().await?);
+            cli::erase::erase(args, context, &engine, out).await
+        }
+        Command::Retention(args) => {
+            let engine = parts.engine(parts.recorded_catalog().await?);
+            cli::retention::retention(args, context, &engine, out).await
+        }
         Command::Backfill(args) => {
             let context = parts.recorded_context().await?;
             let engine = parts.watched_engine(Arc::clone(&context.catalog));

@@ -27,7 +27,7 @@ use crate::migrations::Migrator;
 use crate::ops::board::{Board, WorkerHandles};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
-use crate::retention::Keeper;
+use crate::retention::{Keeper, RuleKeeper};
 use crate::rollout::{self, Current, Means, OnRecord, Watch, receive_by};
 use crate::telemetry::LogControl;
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
@@ -226,15 +226,18 @@ impl AppParts {
         Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues)
     }
 
-    /// Maintains the tables by date, once, by the catalog in force; returns when to do so again.
+    /// Maintains the tables by date and sends the jobs of rules, once, by the catalog in force; returns when to do so again.
     async fn tend(&self, current: &Current) -> Duration {
         let engine = current.engine();
-        let Err(error) = self.keeper(engine.catalog()).tend().await else { return TEND_EVERY };
+        let Context { settings, stores, clock, .. } = &self.context;
+        let rules = RuleKeeper::new(engine.catalog(), stores.clone(), Arc::clone(clock), &settings.queues);
+        let tended = self.keeper(engine.catalog()).tend().await;
+        let Err(error) = tended.and(rules.tend().await) else { return TEND_EVERY };
         let wait = error.takes_its_time().unwrap_or(TEND_AGAIN);
         let error = anyhow::Error::new(error);
         tracing::warn!(
             error = %format_args!("{error:#}"), again_in_seconds = wait.as_secs(),
-            "the tables of a retention could not be seen to: trying again then"
+            "a retention or a rule could not be seen to: trying again then"
         );
         wait
     }

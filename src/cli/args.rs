@@ -7,8 +7,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::{
-    audit, backfill, completions, config, demo, docs, doctor, find, get, keys, logs, lookup, migrate, plan, poison, run, sas, schema,
-    stress, submit, wait,
+    audit, backfill, completions, config, demo, docs, doctor, erase, find, get, keys, logs, lookup, migrate, plan, poison, retention, run,
+    sas, schema, stress, submit, sweep, wait,
 };
 use crate::model::Key;
 
@@ -80,6 +80,14 @@ pub enum Command {
     Audit(audit::AuditArgs),
     /// Bring every primary in step, with a look at each of its items
     Backfill(backfill::BackfillArgs),
+    /// Delete the entities of a table by key range, condition or age, as a job
+    DeleteWhere(sweep::DeleteWhereArgs),
+    /// Archive entities by key range, condition or age, as a job
+    ArchiveWhere(sweep::ArchiveWhereArgs),
+    /// Remove an entity with everything that is kept of it
+    Erase(erase::EraseArgs),
+    /// Create and drop tables by date and apply rules now, or show the effect
+    Retention(retention::RetentionArgs),
     /// List, show, requeue and discard messages that will not be tried again
     Poison(poison::PoisonArgs),
     /// Create missing tables, queues and containers, and record the catalog

@@ -12,6 +12,7 @@ impl RunJob for ArchiveJob {
         let archive = engine.archive(&self.archive)?;
         let source = engine.pass(&Primary { table: archive.source.table.clone(), key: self.key.clone() }, delivery)?;
         let kept = Kept::in_archive(engine, archive, &self.key, delivery)?;
-        Relocation::new(engine, delivery, source, kept, self.key.clone()).run(self.if_match.as_ref()).await
+        let when = engine.condition_at(&archive.source, self.when.as_ref(), delivery.stamp.enqueued)?;
+        Relocation::new(engine, delivery, source, kept, self.key.clone()).while_it_satisfies(when).run(self.if_match.as_ref()).await
     }
 }

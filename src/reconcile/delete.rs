@@ -9,6 +9,7 @@ use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::since::is_written_since;
+use crate::model::condition::Condition;
 use crate::model::job::DeleteJob;
 use crate::model::{ETag, Row};
 use crate::ports::ClocksApart;
@@ -17,6 +18,7 @@ impl RunJob for DeleteJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         engine.refuse_view_tables(&self.primary.table)?;
         let mut reconciler = engine.pass(&self.primary, delivery)?;
+        let when = engine.condition_at(reconciler.pass.scope.source, self.when.as_ref(), delivery.stamp.enqueued)?;
         // The version that this run asked to delete without an answer.
         let mut asked: Option<ETag> = None;
         loop {
@@ -28,7 +30,7 @@ impl RunJob for DeleteJob {
                 return Ok(Outcome::Done(reconciler.pass.summary));
             };
             let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
-            if let Some(reason) = unmet(row, self.if_match.as_ref(), asked.as_ref(), (delivery, apart))? {
+            if let Some(reason) = unmet(row, (self.if_match.as_ref(), when.as_ref()), asked.as_ref(), (delivery, apart))? {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary });
             }
@@ -45,10 +47,15 @@ impl RunJob for DeleteJob {
     }
 }
 
+/// Why an entity is left alone that does not satisfy the condition of its job, in words.
+pub(super) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
+    when.filter(|when| !when.holds_of(row)).map(|when| format!("when: the entity does not satisfy {when}"))
+}
+
 /// Why the entity is left alone, in words.
 fn unmet(
     row: &Row,
-    if_match: Option<&ETag>,
+    (if_match, when): (Option<&ETag>, Option<&Condition>),
     asked: Option<&ETag>,
     (delivery, apart): (&Delivery, ClocksApart),
 ) -> Result<Option<String>, Failure> {
@@ -56,6 +63,9 @@ fn unmet(
         && row.etag != *wanted
     {
         return Ok(Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
+    }
+    if let Some(reason) = unsatisfied(row, when) {
+        return Ok(Some(reason));
     }
     // No clock is needed to know that it was written after this run had read another version.
     if asked.is_some_and(|asked| *asked != row.etag) {
@@ -96,26 +106,33 @@ mod tests {
     #[test]
     fn no_delivery_deletes_what_was_written_since() {
         for dequeue_count in [1, 2] {
-            assert!(unmet(&row("2026-11-20T16:00:00Z"), None, None, (&delivery(dequeue_count), ClocksApart::NOT)).unwrap().is_some());
-            assert_eq!(unmet(&row("2026-11-20T15:00:00.9Z"), None, None, (&delivery(dequeue_count), ClocksApart::NOT)).unwrap(), None);
+            assert!(
+                unmet(&row("2026-11-20T16:00:00Z"), (None, None), None, (&delivery(dequeue_count), ClocksApart::NOT)).unwrap().is_some()
+            );
+            assert_eq!(
+                unmet(&row("2026-11-20T15:00:00.9Z"), (None, None), None, (&delivery(dequeue_count), ClocksApart::NOT)).unwrap(),
+                None
+            );
         }
-        assert!(unmet(&row("2026-11-20T15:00:01Z"), None, None, (&delivery(2), ClocksApart::NOT)).unwrap().is_some());
+        assert!(unmet(&row("2026-11-20T15:00:01Z"), (None, None), None, (&delivery(2), ClocksApart::NOT)).unwrap().is_some());
     }
 
     #[test]
     fn another_version_than_the_one_asked_for_in_vain_is_left_alone_whatever_the_clocks_say() {
         let (same, other) = (ETag::new("e1").unwrap(), ETag::new("e0").unwrap());
-        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&same), (&delivery(1), ClocksApart::NOT)).unwrap(), None);
-        assert!(unmet(&row("2026-11-20T14:00:00Z"), None, Some(&other), (&delivery(1), ClocksApart::NOT)).unwrap().is_some());
+        assert_eq!(unmet(&row("2026-11-20T14:00:00Z"), (None, None), Some(&same), (&delivery(1), ClocksApart::NOT)).unwrap(), None);
+        assert!(unmet(&row("2026-11-20T14:00:00Z"), (None, None), Some(&other), (&delivery(1), ClocksApart::NOT)).unwrap().is_some());
     }
 
     #[test]
     fn an_etag_that_is_not_current_skips() {
         assert!(
-            unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e2").unwrap()), None, (&delivery(1), ClocksApart::NOT)).unwrap().is_some()
+            unmet(&row("2026-11-20T14:00:00Z"), (Some(&ETag::new("e2").unwrap()), None), None, (&delivery(1), ClocksApart::NOT))
+                .unwrap()
+                .is_some()
         );
         assert_eq!(
-            unmet(&row("2026-11-20T14:00:00Z"), Some(&ETag::new("e1").unwrap()), None, (&delivery(1), ClocksApart::NOT)).unwrap(),
+            unmet(&row("2026-11-20T14:00:00Z"), (Some(&ETag::new("e1").unwrap()), None), None, (&delivery(1), ClocksApart::NOT)).unwrap(),
             None
         );
     }

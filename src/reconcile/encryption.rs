@@ -48,6 +48,15 @@ impl Engine {
         Ok(DataKeys { tables: self.account(table)?.tables.as_ref(), vault })
     }
 
+    /// Deletes the data key of an entity, where its table encrypts; whether it had one.
+    pub(super) async fn erase_data_key(&self, table: &TableRef, home: &Primary) -> Result<bool, Failure> {
+        if self.encrypted(table).is_none() {
+            return Ok(false);
+        }
+        let erased = self.data_keys(table)?.erase(home).await;
+        erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
+    }
+
     /// The job with its encrypted properties sealed; `None` where it has none.
     pub(super) async fn sealed_put(&self, put: &Put) -> Result<Option<Put>, Failure> {
         let table = self.table(&put.table)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OnceCell;
 
 use super::execute::{Delivery, Failure};
@@ -13,6 +13,7 @@ use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
 use super::shared::DocumentTurns;
 use crate::catalog::{Archive, Catalog, TableRef};
+use crate::model::condition::{Condition, TimedCondition};
 use crate::model::job::{JobSubject, Primary};
 use crate::model::limits::LATE_REQUEST;
 use crate::model::{Job, TableName, ViewName};
@@ -79,6 +80,8 @@ pub(super) enum Unknown {
     ViewTable(TableName),
     #[error("the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`")]
     WhichTable { view: ViewName, tables: String },
+    #[error("{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash")]
+    Sealed { table: TableName, property: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
     Chain(Primary),
 }
@@ -123,7 +126,9 @@ impl Engine {
             JobSubject::Archived(archive, key) | JobSubject::Restored(archive, key) => {
                 (&self.catalog.archives.get(archive)?.source.table, key)
             }
-            JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Range(_) | JobSubject::DatedTable(_) => return None,
+            JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_) | JobSubject::Range(_) | JobSubject::DatedTable(_) => {
+                return None;
+            }
         };
         Some(Primary { table: self.catalog.table(table)?.table.clone(), key: key.clone() })
     }
@@ -159,6 +164,23 @@ impl Engine {
             return Err(permanent("finding the table", Unknown::ViewTable(table.table.clone())));
         }
         Ok(())
+    }
+
+    /// The condition of a job on entities of a table, at the job's time.
+    pub(super) fn condition_at(
+        &self,
+        table: &TableRef,
+        when: Option<&TimedCondition>,
+        now: Timestamp,
+    ) -> Result<Option<Condition>, Failure> {
+        let Some(when) = when else { return Ok(None) };
+        let condition = when.at(now).map_err(|error| permanent("reading \"when\"", error))?;
+        let sealed =
+            self.catalog.encrypted.get(table).and_then(|sealed| condition.properties().into_iter().find(|name| sealed.contains(*name)));
+        match sealed {
+            Some(name) => Err(permanent("reading \"when\"", Unknown::Sealed { table: table.table.clone(), property: name.to_owned() })),
+            None => Ok(Some(condition)),
+        }
     }
 
     pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {

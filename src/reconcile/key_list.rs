@@ -147,7 +147,12 @@ impl Engine {
         let table: &TableRef = match sample.job.operation().subject() {
             JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) => &self.archive(archive)?.source,
             JobSubject::Primary(table, _) => self.table(table)?,
-            JobSubject::Moved(..) | JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Range(_) | JobSubject::DatedTable(_) => {
+            JobSubject::Moved(..)
+            | JobSubject::Table(_)
+            | JobSubject::View(_)
+            | JobSubject::Source(_)
+            | JobSubject::Range(_)
+            | JobSubject::DatedTable(_) => {
                 return Err(permanent(STEP, ListError::Empty));
             }
         };

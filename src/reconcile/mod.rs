@@ -11,7 +11,7 @@
 //! clocks, except for how long a forgotten request may live (`recheck_after`).
 //!
 //! The jobs: `put`, `delete` and `sync` (the pass alone), `archive`, `move`, `restore`, `backfill` (a pass for every
-//! primary), `audit` (a comparison for every primary), `carry` (the claims of one entity brought to a range of others),
+//! primary), `erase` (a `delete` wherever it is kept), `delete_where` and `archive_where` (a `delete` or `archive` of every primary that satisfies a condition), `audit` (a comparison for every primary), `carry` (the claims of one entity brought to a range of others),
 //! and `drop_table`. Those that write a primary do so by `commit`, in one transaction with the items in the primary's
 //! own partition.
 
@@ -30,6 +30,7 @@ mod doubt;
 mod drop_table;
 mod encryption;
 mod engine;
+mod erase;
 mod execute;
 mod failure;
 pub mod footprint;
@@ -70,6 +71,7 @@ mod situation;
 mod spill;
 mod staging;
 mod steps;
+mod sweep;
 mod sync;
 mod table_archive;
 mod value;
@@ -79,6 +81,7 @@ mod walk;
 pub use audit::{AuditFinding, AuditPass, Mismatch};
 pub use backfill::BackfillPass;
 pub use engine::{Engine, EngineParts};
+pub use erase::{Erasure, Removed};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
 pub use key_list::ListWindow;
 pub(crate) use key_list::WINDOW_MEMORY;
@@ -88,6 +91,7 @@ pub use records::{AuditRecord, audit_records, audited_primaries};
 pub use report::{PlanReport, TakenItem, UnderivedView};
 pub use seal::CursorSeal;
 pub use situation::OutdatedCatalog;
+pub use sweep::SweepPage;
 pub use waiting::Waits;
 #[cfg(test)]
 pub(crate) use waiting::aside;

@@ -13,6 +13,7 @@
 use jiff::SignedDuration;
 
 use super::change::{Change, Commit};
+use super::delete::unsatisfied;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
@@ -23,6 +24,7 @@ use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::since::{is_written_since, may_be_since};
 use super::value::origin;
+use crate::model::condition::Condition;
 use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
@@ -62,6 +64,8 @@ pub(super) struct Relocation<'e> {
     kept: Kept<'e>,
     /// The key that the copy has.
     to: EntityKey,
+    /// Condition that the source satisfies when it is copied first.
+    when: Option<Condition>,
     /// The version of the source of which this run has sent a copy and heard that it is there.
     sent: Option<ETag>,
     /// The version of the source that is copied, by this run or as it found it.
@@ -73,7 +77,12 @@ pub(super) struct Relocation<'e> {
 impl<'e> Relocation<'e> {
     /// From a source to where it is to be kept, under this key.
     pub(super) const fn new(engine: &'e Engine, delivery: &'e Delivery, source: Reconciler<'e>, kept: Kept<'e>, to: EntityKey) -> Self {
-        Self { engine, delivery, source, kept, to, sent: None, copied: None, asked: None }
+        Self { engine, delivery, source, kept, to, when: None, sent: None, copied: None, asked: None }
+    }
+
+    /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
+    pub(super) fn while_it_satisfies(self, when: Option<Condition>) -> Self {
+        Self { when, ..self }
     }
 
     /// Copies, deletes and reconciles.
@@ -203,6 +212,13 @@ impl<'e> Relocation<'e> {
         // Of the version that goes, always: what has changed since is not what was meant.
         if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
             return Ok(Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
+        }
+        let is_own = |found: &Row| self.delivery.stamp.is_on(&found.entity);
+        if let Some(reason) = unsatisfied(row, self.when.as_ref())
+            && self.copied.is_none()
+            && !found.is_some_and(is_own)
+        {
+            return Ok(Copy::Skip(reason));
         }
         // No clock is needed to know that it was written after this run had read another version.
         if self.asked.as_ref().is_some_and(|asked| *asked != row.etag) {

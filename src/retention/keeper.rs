@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plan::{There, plan};
+use super::plan::{RetentionPlan, There, plan};
 use crate::catalog::{Catalog, Retention, TableRef};
 use crate::model::body;
 use crate::ports::stores::UnknownAccount;
@@ -39,6 +39,9 @@ pub enum KeeperError {
     /// No queue carries the jobs that drop tables.
     #[error("{0} tables of [retention.{1}] are over, and no declared queue carries drop_table jobs of them (`allow`, `tables`)")]
     NoQueue(usize, crate::model::ViewName),
+    /// No queue carries the job of a rule.
+    #[error("[rules.{0}] is due, and no declared queue carries {1} jobs of its table (`allow`, `tables`)")]
+    NoCarrier(crate::model::ViewName, &'static str),
 }
 
 impl KeeperError {
@@ -46,7 +49,7 @@ impl KeeperError {
     pub fn takes_its_time(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.takes_its_time(),
-            Self::Account(_) | Self::NoQueue(..) => None,
+            Self::Account(_) | Self::NoQueue(..) | Self::NoCarrier(..) => None,
         }
     }
 }
@@ -63,13 +66,17 @@ impl<'c> Keeper<'c> {
         let mut there = There::new();
         let mut first = Ok(());
         for retention in self.catalog.retentions.values() {
-            let ended = self.tend_one(retention, &mut there).await;
+            let ended = match self.planned(retention, &mut there).await {
+                Ok(plan) => self.carry_out(retention, &plan).await,
+                Err(error) => Err(error),
+            };
             first = first.and(ended);
         }
         first
     }
 
-    async fn tend_one(&self, retention: &Retention, there: &mut There) -> Result<(), KeeperError> {
+    /// The changes to the tables of a retention. Tables are listed once for each account and kept in `there`.
+    pub async fn planned(&self, retention: &Retention, there: &mut There) -> Result<RetentionPlan, KeeperError> {
         let followers = self.catalog.followers(retention);
         let former = followers.former.iter().map(|former| &former.account).filter(|account| self.stores.account(account).is_ok());
         for account in followers.wanted().map(|follower| &follower.account).chain(former).chain([&retention.account]) {
@@ -79,15 +86,19 @@ impl<'c> Keeper<'c> {
                 there.insert(account.clone(), tables.map_err(|source| KeeperError::Store { doing: doing(), source })?);
             }
         }
-        let plan = plan(retention, &followers, there, self.clock.now());
+        Ok(plan(retention, &followers, there, self.clock.now()))
+    }
+
+    /// Creates the tables of a plan, and queues the drop of the others.
+    pub async fn carry_out(&self, retention: &Retention, plan: &RetentionPlan) -> Result<(), KeeperError> {
         let mut created = Ok(());
         for tables in &plan.create {
             let ended = self.create(retention, tables).await;
             created = created.and(ended);
         }
         let mut left = 0;
-        for table in plan.drop {
-            let carrier = self.queues.iter().find(|queue| queue.carries(DROP) && queue.reaches([&table]));
+        for table in &plan.drop {
+            let carrier = self.queues.iter().find(|queue| queue.carries(DROP) && queue.reaches([table]));
             let Some((account, queue)) = carrier.and_then(|queue| Some((&queue.account, queue.shard_names().into_iter().next()?))) else {
                 left += 1;
                 continue;

@@ -12,15 +12,15 @@ use crate::model::{AccountName, TableName};
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 /// The tables that there are, by account.
-pub(super) type There = BTreeMap<AccountName, BTreeSet<TableName>>;
+pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
 /// The changes to the tables of a retention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct RetentionPlan {
+pub struct RetentionPlan {
     /// Tables to create: each with those that follow it, in this order.
-    pub(super) create: Vec<Vec<TableRef>>,
+    pub create: Vec<Vec<TableRef>>,
     /// Tables to drop, with those that follow them. One that is there no more may have left those behind.
-    pub(super) drop: BTreeSet<TableName>,
+    pub drop: BTreeSet<TableName>,
 }
 
 /// Decides, from the tables that are there.

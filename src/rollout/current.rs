@@ -108,7 +108,8 @@ impl Current {
 
     /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
-        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_))) {
+        if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_)))
+        {
             return Ok(());
         }
         if planted(Bug::WalkByAnyCatalog) {
@@ -143,6 +144,10 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
     }
     if ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog) {
         return engine.execute(work, delivery).await;
+    }
+    if job.key().is_none() {
+        // It went over many, which nobody names any more: once more, as after a delivery that did not end in order.
+        return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
     }
     for primary in engine.primaries_of(job) {
         let sync = Work::Job(Job::Sync(SyncJob { primary, looks: Looks::Doubtful }));

@@ -66,7 +66,8 @@ fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
         let dated = catalog.dated_views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
         let retentions = catalog.retentions.iter().map(|(name, retention)| (format!("the retention {name}"), format!("{retention:?}")));
         let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
-        tables.chain(views).chain(dated).chain(retentions).chain(archives).collect()
+        let rules = catalog.rules.iter().map(|(name, rule)| (format!("the rule {name}"), format!("{rule:?}")));
+        tables.chain(views).chain(dated).chain(retentions).chain(archives).chain(rules).collect()
     };
     let (old, new) = (names(old), names(new));
     let changed: Vec<String> = old.iter().filter(|(name, what)| new.get(*name) != Some(*what)).map(|(name, _)| name.clone()).collect();

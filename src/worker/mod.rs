@@ -31,6 +31,7 @@ mod deliver;
 mod doorbell;
 mod drain;
 mod engine;
+mod erasing;
 mod examine;
 mod idle;
 mod lease;
@@ -62,6 +63,7 @@ mod tests;
 
 pub use doorbell::Doorbell;
 pub use engine::{KeyOf, RunReport};
+pub use erasing::discard_about;
 pub use idle::Rechecks;
 pub use observer::{Delivered, Ending, Observer};
 pub use run::{Mode, Worker, WorkerError, WorkerParts};

@@ -18,6 +18,7 @@ use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
 use super::engine::{Core, KeyOf, RunReport, Stop, WorkerTally};
+use super::erasing::Erasing;
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
 use super::receive::receive;
@@ -200,7 +201,12 @@ impl Worker {
     fn engine(&self) -> Core {
         let parts = &self.parts;
         Core {
-            execute: Arc::clone(&parts.execute),
+            execute: Arc::new(Erasing {
+                execute: Arc::clone(&parts.execute),
+                stores: parts.stores.clone(),
+                queues: parts.queues.clone(),
+                key_of: Arc::clone(&parts.key_of),
+            }),
             clock: Arc::clone(&parts.clock),
             chance: Arc::clone(&parts.chance),
             settings: parts.settings.clone(),

@@ -60,6 +60,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "client",
             "reconcile",
             "migrations",
+            "retention",
             "worker",
             "telemetry",
             "config",

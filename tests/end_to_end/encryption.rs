@@ -77,13 +77,13 @@ fn put(rk: &str) -> Value {
 }
 
 /// Everything in the account, as text.
-fn stored(site: &Site) -> String {
+pub(crate) fn stored(site: &Site) -> String {
     site.with(async |account| {
         let mut all = String::new();
         for table in all_tables(account.tables.as_ref()).await.unwrap() {
             all.extend([format!("{:?}\n", account.tables.query(&table, &Query::default()).await.unwrap().rows)]);
         }
-        for container in ["documents", "lines", "evenkeel-staging", "evenkeel-poison"] {
+        for container in ["documents", "former-documents", "lines", "evenkeel-staging", "evenkeel-poison"] {
             let container = ContainerName::new(container).unwrap();
             let Ok(blobs) = all_blobs(account.blobs.as_ref(), &container, "").await else { continue };
             for blob in blobs {

@@ -22,6 +22,7 @@ mod ranges;
 mod searching;
 mod series;
 mod site;
+mod sweeping;
 mod together;
 mod wide;
 
@@ -121,6 +122,10 @@ patterns! {
         a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one
         what_a_row_cannot_take_at_once_is_told
         spilling_takes_as_many_requests_as_the_documentation_says;
+    sweeping:
+        deleting_by_condition_takes_few_requests
+        blobs_leave_with_their_entities_or_follow_them_into_the_archive
+        wide_entities_are_judged_whole;
     together:
         many_patterns_on_one_table_follow_its_entities_through_their_lives
         a_department_and_its_employees_commit_together;

@@ -168,6 +168,44 @@ pub(crate) fn all() -> Vec<Scenario> {
             verify: |lab| Box::pin(async move { assert!(lab.read("Employees", "Sales", "1").await.is_none()) }),
         },
         Scenario {
+            name: "erasure of one who was archived twice and hired again",
+            prepare: |lab| {
+                Box::pin(async move {
+                    for archive in ["former", BLOB_ARCHIVE] {
+                        settled(&lab).await;
+                        lab.work(&on_archive("archive", archive)).await.unwrap();
+                    }
+                    settled(&lab).await;
+                })
+            },
+            job: || on_key("erase"),
+            verify: |lab| {
+                Box::pin(async move {
+                    for table in ["Employees", "FormerEmployees", "ByEmail"] {
+                        assert_eq!(lab.rows(table).await.len(), 0, "{table}");
+                    }
+                    assert_eq!(lab.document("1").await, None);
+                })
+            },
+        },
+        Scenario {
+            name: "delete of those who satisfy a condition",
+            prepare: two_and_another,
+            job: || job(&json!({"op": "delete_where", "table": "employees", "when": "LastName == \"King\" and Timestamp < now + 1h"})),
+            verify: |lab| Box::pin(async move { only_the_other_is_left(&lab).await }),
+        },
+        Scenario {
+            name: "archive of those who satisfy a condition",
+            prepare: two_and_another,
+            job: || job(&json!({"op": "archive_where", "archive": "former", "range": {"pk": "Sales"}, "when": "LastName == \"King\""})),
+            verify: |lab| {
+                Box::pin(async move {
+                    only_the_other_is_left(&lab).await;
+                    assert_eq!(lab.rows("FormerEmployees").await.len(), 2);
+                })
+            },
+        },
+        Scenario {
             name: "archive",
             prepare: |lab| Box::pin(async move { settled(&lab).await }),
             job: || on_key("archive"),
@@ -299,6 +337,23 @@ fn caught_up(lab: Lab) -> BoxFuture<'static, ()> {
             assert_eq!(lab.read("ByEmail", "email_Sales", rk).await.is_some(), there, "{rk}");
         }
     })
+}
+
+/// Two who satisfy the conditions of the jobs about many, and one who does not.
+fn two_and_another(lab: Lab) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        settled(&lab).await;
+        for (rk, name) in [("2", "King"), ("3", "Byron")] {
+            lab.write(employee(rk, &format!("{rk}@contoso.com"), name)).await;
+            lab.work(&sync("Sales", rk)).await.unwrap();
+        }
+    })
+}
+
+async fn only_the_other_is_left(lab: &Lab) {
+    for (rk, there) in [("1", false), ("2", false), ("3", true)] {
+        assert_eq!(lab.read("Employees", "Sales", rk).await.is_some(), there, "{rk}");
+    }
 }
 
 fn logged(lab: Lab) -> BoxFuture<'static, ()> {

@@ -197,7 +197,9 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
         {
             Err(format!("the archive {archive} is a log, from which nothing comes back: `evenkeel logs {archive}` reads it"))
         }
-        JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) => known_archive(archive, catalog),
+        JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) | JobSubject::Source(archive) => {
+            known_archive(archive, catalog)
+        }
         JobSubject::Table(table) => known_table(table, catalog),
         JobSubject::View(view) | JobSubject::Range(view) => known_view(view, catalog),
         JobSubject::DatedTable(table) => dated_table(table, catalog),

@@ -7,7 +7,7 @@ use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::retention::RetentionDraft;
 use super::section::Section;
 use super::views::{self, Named, Sinks, TableDraft, ViewDraft};
-use super::{catalog_rules, dated_rules, encryption, retention};
+use super::{catalog_rules, dated_rules, encryption, retention, rules};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, ListSizes, TableRef, View};
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::{AccountName, TableName};
@@ -63,6 +63,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
         filings: BTreeMap::new(),
         retentions: retentions.iter().map(|draft| (draft.retention.name.clone(), Arc::new(draft.retention.clone()))).collect(),
+        rules: BTreeMap::new(),
         dated: DatedRefs::default(),
         generations: Generations::default(),
         list_sizes: ListSizes::default(),
@@ -75,7 +76,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     encryption::check(keys, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);
     dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
-    catalog
+    Catalog { rules: rules::rules(root, &catalog), ..catalog }
 }
 
 /// Declared tables first, so that their spelling is the one that counts; then sources, then targets.

@@ -39,6 +39,7 @@ mod queues;
 mod report;
 mod request;
 mod retention;
+mod rules;
 mod sas;
 mod secret;
 mod section;

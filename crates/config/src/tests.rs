@@ -12,6 +12,7 @@ use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, HttpRole, Op
 mod accidents;
 mod encryption;
 mod identities;
+mod rules;
 
 /// A folder with some files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

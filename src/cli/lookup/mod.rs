@@ -7,3 +7,4 @@ mod print;
 
 pub use act::lookup;
 pub use args::LookupArgs;
+pub(super) use print::rows_table;

@@ -31,6 +31,14 @@ pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     (heading, cells.collect())
 }
 
+/// As [`table`], of rows alone.
+pub(in crate::cli) fn rows_table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>) {
+    let names = names(rows.iter());
+    let heading = ["PartitionKey", "RowKey"].into_iter().chain(names.iter().copied()).map(str::to_owned).collect();
+    let keys = |row: &Row| [row.entity.key.pk.as_str(), row.entity.key.rk.as_str()].map(cut);
+    (heading, rows.iter().map(|row| keys(row).into_iter().chain(cells(Some(row), &names)).collect()).collect())
+}
+
 /// The properties that any of these rows has.
 fn names<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<&'r str> {
     let names = rows.flat_map(|row| row.entity.properties.keys()).map(String::as_str);

@@ -24,11 +24,11 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(15);
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "walk")]
 pub struct WalkNow {
-    /// `backfill` or `audit`.
+    /// `backfill`, `audit`, `delete_where` or `archive_where`.
     pub op: &'static str,
     /// Scope of the walk, in words.
     pub of: String,
-    /// Primaries brought in step, or compared, so far.
+    /// Primaries brought in step, compared, or asked whether they satisfy a condition, so far.
     pub primaries: u64,
     /// Primaries that could not be: their own sync jobs are queued.
     pub failed: u64,

@@ -11,6 +11,7 @@
 //!
 //! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] implements the operations of the command line on a poison queue.
 
+mod about;
 mod list;
 mod message;
 mod queue;
@@ -18,6 +19,7 @@ mod send;
 mod shown;
 mod walk;
 
+pub use about::Discarded;
 pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;

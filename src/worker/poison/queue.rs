@@ -26,7 +26,7 @@ pub(super) const PARALLEL: usize = 16;
 /// The poison queue of a job queue.
 pub struct PoisonQueue {
     pub(super) queues: Arc<dyn QueueStore>,
-    blobs: Arc<dyn BlobStore>,
+    pub(super) blobs: Arc<dyn BlobStore>,
     /// Where messages of unknown origin go back to.
     origin: QueueName,
     /// Where messages go back to: the queue, or its shards, and the recheck queue.

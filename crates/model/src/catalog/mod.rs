@@ -15,6 +15,7 @@ mod known;
 mod list_sizes;
 mod place;
 mod retention;
+mod rule;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
@@ -30,6 +31,7 @@ pub use known::DatedRefs;
 pub use list_sizes::ListSizes;
 pub use place::{DatedRef, Place, Source, TableRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
+pub use rule::Rule;
 pub use view::{OnConflict, View};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +67,9 @@ pub struct Catalog {
     pub filings: BTreeMap<TableName, Filing>,
     /// The retentions, by name.
     pub retentions: BTreeMap<ViewName, Arc<Retention>>,
-    /// Their tables, as far as they were named.
+    /// The rules, by name.
+    pub rules: BTreeMap<ViewName, Arc<Rule>>,
+    /// The retentions' tables, as far as they were named.
     pub dated: DatedRefs,
     /// Which generation of each view this catalog is.
     pub generations: Generations,
@@ -138,7 +142,7 @@ impl Catalog {
     pub fn tables_of<'c>(&'c self, subject: JobSubject<'c>) -> Vec<&'c TableName> {
         let archive = |name| self.archives.get(name).map(|archive| &archive.source.table);
         match subject {
-            JobSubject::Archived(name, _) | JobSubject::Restored(name, _) => archive(name).into_iter().collect(),
+            JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => archive(name).into_iter().collect(),
             JobSubject::View(name) => self.views.get(name).map(|view| &view.source.table).into_iter().collect(),
             named => named.tables(),
         }

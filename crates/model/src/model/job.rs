@@ -13,8 +13,8 @@ mod schema;
 pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, decode_request};
 pub use listed::{ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
 pub use operations::{
-    ArchiveJob, DeleteJob, Effect, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob, StagedBlob,
-    SyncJob, put_entity,
+    ArchiveJob, DeleteJob, Effect, EraseJob, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob,
+    StagedBlob, SyncJob, put_entity,
 };
 pub use schema::schema;
 
@@ -30,8 +30,9 @@ use object::{FlatObject, Unambiguous, unrounded};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
-/// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs.
-pub const FORMS: u32 = 3;
+/// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs;
+/// 4 with conditions.
+pub const FORMS: u32 = 4;
 
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

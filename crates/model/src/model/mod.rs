@@ -37,6 +37,7 @@ pub mod settled;
 mod shard;
 pub mod sink;
 mod stamp;
+pub mod sweep;
 pub mod template;
 pub mod units;
 pub mod unprintable;

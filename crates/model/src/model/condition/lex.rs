@@ -3,9 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
+use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::parse::ConditionError;
+use crate::model::units::parse_duration;
 use crate::model::{Comparison, EdmDateTime, EdmValue};
 
 /// Tokens of a condition.
@@ -42,6 +44,8 @@ impl fmt::Display for Lexeme {
 pub(super) struct Lexer<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
+    /// The moment that `now` is; `None` where it has no meaning.
+    pub(super) now: Option<Timestamp>,
 }
 
 impl Lexer<'_> {
@@ -140,6 +144,7 @@ impl Lexer<'_> {
             return Ok(match word {
                 "true" => Lexeme::Value(EdmValue::Bool(true)),
                 "false" => Lexeme::Value(EdmValue::Bool(false)),
+                "now" if let Some(now) = self.now => self.moment(now, start)?,
                 _ => Lexeme::Word(word.to_owned()),
             });
         }
@@ -159,6 +164,27 @@ impl Lexer<'_> {
                 Err(_) => self.error(span, "not a GUID such as c9da6455-213d-42c9-9a79-3e9149a57833"),
             },
             _ => self.error(start..start + length, format!("{word:?} is no kind of literal; known are datetime'…' and guid'…'")),
+        }
+    }
+
+    /// The value of `now`, with a duration added or taken away.
+    fn moment(&mut self, now: Timestamp, start: usize) -> Result<Lexeme, ConditionError> {
+        let rest = self.text[self.at..].trim_start();
+        let sign = rest.chars().next().filter(|sign| matches!(sign, '-' | '+'));
+        let mut moment = Ok(now);
+        if let Some(sign) = sign {
+            let rest = rest[1..].trim_start();
+            let from = self.text.len() - rest.len();
+            self.at = from + rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+            let duration = match parse_duration(&self.text[from..self.at]) {
+                Ok(duration) => SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX),
+                Err(expected) => return self.error(from..self.at.max(from + 1).min(self.text.len()), expected),
+            };
+            moment = if sign == '-' { now.checked_sub(duration) } else { now.checked_add(duration) };
+        }
+        match moment.ok().and_then(|moment| EdmDateTime::from_timestamp(moment).ok()) {
+            Some(moment) => Ok(Lexeme::Value(EdmValue::DateTime(moment))),
+            None => self.error(start..self.at, "that moment lies outside 1601 to 9999"),
         }
     }
 

@@ -8,6 +8,7 @@
 //!               | "exists" "(" Property ")"
 //!               | "startsWith" "(" Property "," string ")"
 //!   value       = "text" | 42 | 4.2 | true | false | datetime'2026-11-20T15:00:00Z' | guid'…'
+//!               | "now" [ ( "-" | "+" ) duration ]      in jobs and rules, see [`TimedCondition`]
 //! ```
 //!
 //! Properties are the entity's, and `PartitionKey` and `RowKey`. Strings are written in double quotes, with `\"`, `\\`,
@@ -23,10 +24,12 @@ mod evaluate;
 mod lex;
 mod parse;
 mod prefilter;
+mod timed;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
 pub use parse::ConditionError;
+pub use timed::TimedCondition;
 pub use tree::Condition;

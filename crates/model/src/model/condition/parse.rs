@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
+
 use super::lex::{Lexeme, Lexer};
 use super::tree::{Condition, Expr};
 use crate::model::caret::Caret;
@@ -33,11 +35,16 @@ pub struct ConditionError {
 impl Condition {
     /// Parses a condition.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
+        Self::parse_with(text, None)
+    }
+
+    /// Parses a condition, in which `now` is this moment and `Timestamp` may stand.
+    pub(super) fn parse_with(text: &str, now: Option<Timestamp>) -> Result<Self, ConditionError> {
         if text.len() > MAX_BYTES {
             let message = format!("a condition has at most {MAX_BYTES} bytes");
             return Err(ConditionError { message, condition: text.to_owned(), span: MAX_BYTES..text.len() });
         }
-        let mut lexer = Lexer { text, at: 0 };
+        let mut lexer = Lexer { text, at: 0, now };
         let (token, span) = lexer.next()?;
         let mut parser = ConditionParser { lexer, token, span, depth: 0 };
         let root = parser.any()?;
@@ -198,14 +205,14 @@ impl ConditionParser<'_> {
     }
 
     fn check_property(&self, name: &str, span: &Range<usize>) -> Result<(), ConditionError> {
-        if name == "Timestamp" {
+        if name == "Timestamp" && self.lexer.now.is_none() {
             return self
                 .error(span.clone(), "Timestamp changes with every write, also with evenkeel's own; compare a property of your own");
         }
         if KEYWORDS.contains(&name) {
             return self.error(span.clone(), format!("expected a property, found {name:?}"));
         }
-        if matches!(name, "PartitionKey" | "RowKey") || valid_property_name(name) {
+        if matches!(name, "PartitionKey" | "RowKey" | "Timestamp") || valid_property_name(name) {
             return Ok(());
         }
         self.error(span.clone(), "a property name has at most 255 characters")
@@ -217,6 +224,9 @@ impl ConditionParser<'_> {
             return Ok((value, span));
         }
         match &self.token {
+            Lexeme::Word(word) if word == "now" => {
+                self.error(self.span.clone(), "what a view derives does not change with time; \"now\" stands in jobs and rules only")
+            }
             Lexeme::Word(word) if nearest(word, ["true", "false"]).is_some() => self.expected("true or false"),
             Lexeme::Word(word) => self.expected(&format!("{what}; a text is written in double quotes, as \"{word}\"")),
             Lexeme::Value(_) | Lexeme::Operator(_) | Lexeme::Sign(_) | Lexeme::End => {

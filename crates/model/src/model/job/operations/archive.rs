@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, JobSubject, Operation, etag, key, view};
+use super::{Effect, JobFields, JobSubject, Operation, etag, key, view, when};
+use crate::model::condition::TimedCondition;
 use crate::model::job::{JobError, Listing};
 use crate::model::{ETag, EntityKey, ViewName};
 
@@ -16,6 +17,8 @@ pub struct ArchiveJob {
     pub key: EntityKey,
     /// Only at this ETag.
     pub if_match: Option<ETag>,
+    /// Only while it satisfies this condition.
+    pub when: Option<TimedCondition>,
 }
 
 /// Fields of an `archive` job.
@@ -31,6 +34,9 @@ pub(super) struct ArchiveFields {
     /// Archive only at this ETag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     if_match: Option<String>,
+    /// Archive only while it satisfies this condition, such as `At < now - 90d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    when: Option<String>,
 }
 
 impl JobFields for ArchiveFields {
@@ -41,7 +47,7 @@ impl JobFields for ArchiveFields {
 
     fn job(self) -> Result<Self::Job, JobError> {
         let (archive, key) = (view(Self::OP, self.archive)?, key(Self::OP, self.pk, self.rk)?);
-        Ok(ArchiveJob { archive, key, if_match: etag(Self::OP, self.if_match)? })
+        Ok(ArchiveJob { archive, key, if_match: etag(Self::OP, self.if_match)?, when: when(Self::OP, self.when)? })
     }
 }
 

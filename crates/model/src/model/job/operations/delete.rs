@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, JobSubject, Operation, etag, primary};
+use super::{Effect, JobFields, JobSubject, Operation, etag, primary, when};
 use crate::model::ETag;
+use crate::model::condition::TimedCondition;
 use crate::model::job::{JobError, Listing, Primary};
 
 /// A `delete` job.
@@ -14,6 +15,8 @@ pub struct DeleteJob {
     pub primary: Primary,
     /// Only at this ETag.
     pub if_match: Option<ETag>,
+    /// Only while it satisfies this condition.
+    pub when: Option<TimedCondition>,
 }
 
 /// Fields of a `delete` job.
@@ -29,6 +32,9 @@ pub(super) struct DeleteFields {
     /// Delete only at this ETag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     if_match: Option<String>,
+    /// Delete only while it satisfies this condition, such as `Ended < now - 90d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    when: Option<String>,
 }
 
 impl JobFields for DeleteFields {
@@ -39,7 +45,7 @@ impl JobFields for DeleteFields {
 
     fn job(self) -> Result<Self::Job, JobError> {
         let primary = primary(Self::OP, self.table, self.pk, self.rk)?;
-        Ok(DeleteJob { primary, if_match: etag(Self::OP, self.if_match)? })
+        Ok(DeleteJob { primary, if_match: etag(Self::OP, self.if_match)?, when: when(Self::OP, self.when)? })
     }
 }
 

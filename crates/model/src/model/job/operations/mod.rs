@@ -2,11 +2,14 @@
 //! One file per operation, and one line in the list of `operations!`.
 
 mod archive;
+mod archive_where;
 mod audit;
 mod backfill;
 mod carry;
 mod delete;
+mod delete_where;
 mod drop_table;
+mod erase;
 mod moving;
 mod put;
 mod restore;
@@ -15,6 +18,7 @@ mod sync;
 
 pub use archive::ArchiveJob;
 pub use delete::DeleteJob;
+pub use erase::EraseJob;
 pub use moving::MoveJob;
 pub use put::{Put, PutCondition, PutMode, put_entity};
 pub use restore::RestoreJob;
@@ -32,8 +36,10 @@ use super::{JobError, Listing, Primary, Walked, schema};
 use crate::model::audit::Audit;
 use crate::model::backfill::Backfill;
 use crate::model::carry::Carry;
+use crate::model::condition::TimedCondition;
 use crate::model::cursor::JobCursor;
 use crate::model::drop_table::DropTable;
+use crate::model::sweep::Sweep;
 use crate::model::{ETag, EntityKey, TableName, ViewName};
 
 /// A job, regardless of its operation.
@@ -54,6 +60,11 @@ pub trait Operation {
     /// Whether workers queue it themselves, on the queue of the job that it came from.
     fn is_sent_by_workers(&self) -> bool {
         false
+    }
+
+    /// The primary that it removes from poison queues as well.
+    fn erases(&self) -> Option<&Primary> {
+        None
     }
 
     /// Whether a run of an equal job serves it as well.
@@ -82,6 +93,8 @@ pub enum JobSubject<'a> {
     Table(&'a TableName),
     /// Every primary of a view's source.
     View(&'a ViewName),
+    /// Every primary of an archive's source.
+    Source(&'a ViewName),
     /// A range of entities that a view writes to.
     Range(&'a ViewName),
     /// A table by date.
@@ -94,7 +107,7 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
             Self::Moved(from, _) => Some(&from.key),
-            Self::Table(_) | Self::View(_) | Self::Range(_) | Self::DatedTable(_) => None,
+            Self::Table(_) | Self::View(_) | Self::Source(_) | Self::Range(_) | Self::DatedTable(_) => None,
         }
     }
 
@@ -103,7 +116,7 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
             Self::Moved(from, to) => vec![&from.table, &to.table],
-            Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Range(_) => Vec::new(),
+            Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) | Self::Range(_) => Vec::new(),
         }
     }
 }
@@ -237,6 +250,8 @@ operations! {
     Put(Box<Put>): put::PutFields,
     /// Deletes a primary, then as `Sync`.
     Delete(DeleteJob): delete::DeleteFields,
+    /// Removes a primary with everything that is kept of it.
+    Erase(EraseJob): erase::EraseFields,
     /// Moves a primary into its archive.
     Archive(ArchiveJob): archive::ArchiveFields,
     /// Moves a primary back out of its archive.
@@ -249,6 +264,10 @@ operations! {
     Audit(Audit): audit::AuditFields,
     /// Brings the properties that a view keeps on a range of entities in step with the entity that they come from.
     Carry(Box<Carry>): carry::CarryFields,
+    /// Deletes the primaries of a table that satisfy a condition.
+    DeleteWhere(Box<Sweep>): delete_where::DeleteWhereFields,
+    /// Archives those of an archive's source.
+    ArchiveWhere(Box<Sweep>): archive_where::ArchiveWhereFields,
     /// Drops a table by date, whole.
     DropTable(Box<DropTable>): drop_table::DropTableFields,
 }
@@ -283,6 +302,11 @@ fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError
     text.map(ETag::new).transpose().map_err(|error| JobError::Field { op, problem: format!("\"if_match\": {error}") })
 }
 
+fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>, JobError> {
+    let parsed = text.map(|text| TimedCondition::parse(&text)).transpose();
+    parsed.map_err(|error| JobError::Field { op, problem: format!("\"when\": {error}") })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,7 +316,7 @@ mod tests {
     fn an_operation_makes_a_job_of_its_own_name() {
         let fields = serde_json::json!({
             "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": ["p", "r"],
-            "entity": {"PartitionKey": "p", "RowKey": "r"},
+            "entity": {"PartitionKey": "p", "RowKey": "r"}, "all": true,
         });
         for op in OPS {
             let mut object = fields.as_object().unwrap().clone();

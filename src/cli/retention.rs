@@ -1,0 +1,92 @@
+//! `evenkeel retention`
+
+use clap::Args;
+use serde::Serialize;
+
+use super::sweep::{submitted, survey, tell};
+use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use crate::catalog::Retention;
+use crate::model::nearest::nearest;
+use crate::model::{TableName, ViewName};
+use crate::reconcile::Engine;
+use crate::retention::{Keeper, RetentionPlan, RuleKeeper, RuleTime, There};
+
+/// Arguments of `retention`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities would leave by rules"),
+    ("evenkeel retention --dry-run old_bookings", "of one rule"),
+    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all rules, due or not"),
+]))]
+pub struct RetentionArgs {
+    /// The retentions and rules; where absent, all
+    #[arg(value_name = "NAME")]
+    pub names: Vec<ViewName>,
+    /// Show the effect without doing anything; for a rule it reads as much as its job would
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// The plan for a retention, as `--json` tells it.
+#[derive(Serialize)]
+struct RetentionLine<'a> {
+    retention: &'a ViewName,
+    /// Tables to create.
+    create: Vec<&'a TableName>,
+    /// Tables to drop, with those that follow them.
+    drop: Vec<&'a TableName>,
+}
+
+/// Maintains the tables by date and sends the jobs of rules, or shows the effect.
+pub async fn retention(args: &RetentionArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+    let catalog = engine.catalog();
+    let is_meant = |name: &ViewName| args.names.is_empty() || args.names.contains(name);
+    let known = || catalog.retentions.keys().chain(catalog.rules.keys());
+    if let Some(unknown) = args.names.iter().find(|name| !known().any(|known| known == *name)) {
+        let hint = nearest(unknown.as_str(), known().map(ViewName::as_str)).map(|near| format!("; did you mean {near:?}?"));
+        return Err(UsageError::new(format!("no [retention.{unknown}] and no [rules.{unknown}]{}", hint.unwrap_or_default())).into());
+    }
+    if known().next().is_none() {
+        out.say("Nothing to do: the catalog has no [retention] and no [rules].")?;
+    }
+    let queues = &context.settings.queues;
+    let keeper = Keeper::new(catalog, context.stores.clone(), context.clock.clone(), queues);
+    let mut there = There::new();
+    for retention in catalog.retentions.values().filter(|retention| is_meant(&retention.name)) {
+        let plan = keeper.planned(retention, &mut there).await?;
+        if !args.dry_run {
+            keeper.carry_out(retention, &plan).await?;
+        }
+        tell_plan(retention, &plan, args.dry_run, out)?;
+    }
+    let rules = RuleKeeper::new(catalog, context.stores.clone(), context.clock.clone(), queues);
+    for rule in catalog.rules.values().filter(|rule| is_meant(&rule.name)) {
+        if args.dry_run {
+            let found = survey(&rule.sweep, context, engine, out).await?;
+            tell(&rule.sweep, &found, out)?;
+        } else if let Some(sent) = rules.send(rule, RuleTime::Now).await? {
+            submitted(&rule.sweep, &sent.queue, &sent.message_id, out)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn tell_plan(retention: &Retention, plan: &RetentionPlan, dry_run: bool, out: &mut Output) -> anyhow::Result<()> {
+    let create: Vec<&TableName> = plan.create.iter().flatten().map(|table| &table.table).collect();
+    let drop: Vec<&TableName> = plan.drop.iter().collect();
+    if out.format() == Format::Json {
+        return Ok(out.value(&RetentionLine { retention: &retention.name, create, drop })?);
+    }
+    let (created, dropped) =
+        if dry_run { ("would be created", "would be dropped") } else { ("created", "dropped by a job, which is queued") };
+    let archived = if retention.archive_to.is_some() { ", archived before" } else { "" };
+    create.iter().try_for_each(|table| out.line(format_args!("{}: {table} {created}", retention.name)))?;
+    for table in &drop {
+        let line = out.tone(Tone::Warning, format_args!("{}: {table} {dropped}{archived}", retention.name));
+        out.line(line)?;
+    }
+    if create.is_empty() && drop.is_empty() {
+        out.line(format_args!("{}: nothing to do", retention.name))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! `evenkeel delete-where`, `evenkeel archive-where`
+
+use clap::Args;
+use indicatif::HumanCount;
+use serde::Serialize;
+use serde_json::json;
+
+use super::lookup::rows_table;
+use super::progress::Progress;
+use super::row::RowJson;
+use super::{Context, Exit, Format, Output, UsageError, args, help};
+use crate::model::condition::TimedCondition;
+use crate::model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
+use crate::model::{Key, QueueName, Row, ViewName};
+use crate::reconcile::Engine;
+
+/// Rows of a dry run that are shown.
+pub(super) const SAMPLE: usize = 10;
+
+/// Arguments of `delete-where`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel delete-where Sessions --where 'Ended < now - 90d' --dry-run", "counts them, shows some, and deletes none"),
+    ("evenkeel delete-where Sessions --where 'Ended < now - 90d'", "puts the job on a queue; workers do it, a hundred at a time"),
+    ("evenkeel delete-where Sessions --pk web1 --from 2024 --before 2025", "of one partition the rows with these keys"),
+    ("evenkeel delete-where Sessions --where 'Timestamp < now - 1d and State == \"draft\"' --per-second 50", "what nobody has written for a day, slowly"),
+    ("evenkeel delete-where Sessions --all", "every entity of the table, with all that is derived from it"),
+]))]
+pub struct DeleteWhereArgs {
+    /// The table, in any case
+    #[arg(value_name = "TABLE")]
+    pub table: String,
+    /// Which entities
+    #[command(flatten)]
+    pub which: SweepSelection,
+}
+
+/// Arguments of `archive-where`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel archive-where past_bookings --where 'At < now - 90d' --dry-run", "counts them, shows some, and archives none"),
+    ("evenkeel archive-where past_bookings --where 'At < now - 90d'", "puts the job on a queue; workers do it"),
+    ("evenkeel archive-where former_employees --pk Sales", "a whole partition"),
+]))]
+pub struct ArchiveWhereArgs {
+    /// The archive, as the catalog names it
+    #[arg(value_name = "ARCHIVE")]
+    pub archive: ViewName,
+    /// Which entities
+    #[command(flatten)]
+    pub which: SweepSelection,
+}
+
+/// Which entities are meant, and how.
+#[derive(Debug, Args)]
+pub struct SweepSelection {
+    /// Only those of this partition
+    #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
+    pub pk: Option<Key>,
+    /// Only those from this key on: RowKeys with --pk, else PartitionKeys
+    #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
+    pub from: Option<Key>,
+    /// Only those before this key
+    #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
+    pub before: Option<Key>,
+    /// Only those that satisfy this condition, in the words of `when`, and `now - 90d`, and `Timestamp`: when a row was last written
+    #[arg(long = "where", value_name = "CONDITION", value_parser = TimedCondition::parse)]
+    pub condition: Option<TimedCondition>,
+    /// Every entity of the table
+    #[arg(long)]
+    pub all: bool,
+    /// Most entities a second
+    #[arg(long, value_name = "N", default_value_t = PER_SECOND)]
+    pub per_second: u32,
+    /// Count them and show some, without doing anything; it reads as much as the job would
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The queue for the job; where absent, the first that carries it
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<QueueName>,
+}
+
+/// Findings of a dry run, as `--json` tells it.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    op: &'a str,
+    of: &'a str,
+    /// Entities that the job would act on now.
+    matching: u64,
+    /// Entities looked at.
+    seen: u64,
+    sample: Vec<RowJson>,
+}
+
+/// Entities that a sweep would act on.
+pub(super) struct Survey {
+    matching: u64,
+    seen: u64,
+    sample: Vec<Row>,
+}
+
+/// Deletes the entities of a table that satisfy a condition, as a job.
+pub async fn delete_where(args: &DeleteWhereArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+    let table = context.known_table(&args.table)?.table;
+    args.which.carry_out(SweepAction::Delete(table), context, engine, out).await
+}
+
+/// Archives the entities of an archive's source that satisfy a condition, as a job.
+pub async fn archive_where(args: &ArchiveWhereArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+    args.which.carry_out(SweepAction::Archive(args.archive.clone()), context, engine, out).await
+}
+
+impl SweepSelection {
+    async fn carry_out(&self, action: SweepAction, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+        let text = |key: &Option<Key>| key.as_ref().map(ToString::to_string);
+        let range = RangeFields { pk: text(&self.pk), from: text(&self.from), before: text(&self.before) };
+        let named = [&range.pk, &range.from, &range.before].iter().any(|end| end.is_some());
+        if !self.all && !named && self.condition.is_none() {
+            return Err(
+                UsageError::new("say which entities by --where, --pk, --from or --before, or --all for every one of the table").into()
+            );
+        }
+        let sweep =
+            Sweep::new(action, named.then_some(range), self.condition.clone(), self.all, self.per_second).map_err(UsageError::new)?;
+        if self.dry_run {
+            let found = survey(&sweep, context, engine, out).await?;
+            tell(&sweep, &found, out)?;
+        } else {
+            submit(&sweep, self.queue.as_ref(), context, out).await?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Looks at every entity that a sweep would look at.
+pub(super) async fn survey(sweep: &Sweep, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Survey> {
+    let mut progress = Progress::begin(&sweep.action, "entities", None, out, &context.clock);
+    let mut found = Survey { matching: 0, seen: 0, sample: Vec::new() };
+    let mut next = (None, None);
+    loop {
+        let page = engine.would_sweep(sweep, &next).await?;
+        found.seen += page.seen;
+        found.matching += page.rows.len() as u64;
+        let room = SAMPLE.saturating_sub(found.sample.len());
+        found.sample.extend(page.rows.into_iter().take(room));
+        progress.set(found.seen, out)?;
+        next = page.next;
+        if next.0.is_none() {
+            progress.end();
+            return Ok(found);
+        }
+    }
+}
+
+/// Reports the entities that a sweep would act on.
+pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
+    let Survey { matching, seen, sample } = found;
+    let (of, done) = match &sweep.action {
+        SweepAction::Delete(table) => (table.as_str(), "deleted"),
+        SweepAction::Archive(archive) => (archive.as_str(), "archived"),
+    };
+    if out.format() == Format::Json {
+        let sample = sample.iter().map(RowJson::of).collect();
+        return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample })?);
+    }
+    out.line(format_args!("{of}: {} of {} entities looked at would be {done}", HumanCount(*matching), HumanCount(*seen)))?;
+    let (heading, rows) = rows_table(sample);
+    Ok(out.table(&heading, &rows)?)
+}
+
+/// Puts a sweep on a queue.
+pub(super) async fn submit(sweep: &Sweep, queue: Option<&QueueName>, context: &Context, out: &mut Output) -> anyhow::Result<()> {
+    let prepared = context.client().prepare(&sweep.message().to_string(), queue);
+    let prepared = prepared.map_err(|error| UsageError::new(error.to_string()))?;
+    let sent = context.client().send(&prepared).await?;
+    submitted(sweep, &sent.queue, &sent.message_id, out)
+}
+
+/// Reports a sweep that was put on a queue.
+pub(super) fn submitted(sweep: &Sweep, queue: &QueueName, message_id: &str, out: &mut Output) -> anyhow::Result<()> {
+    let op = sweep.action.op();
+    match out.format() {
+        Format::Json => out.value(&json!({"queue": queue, "message_id": message_id, "op": op}))?,
+        Format::Text => out.line(format_args!("sent {op} of {} to {queue} as {message_id}", sweep.action))?,
+    }
+    Ok(())
+}
