@@ -85,7 +85,7 @@ pub enum Command {
     /// Archive entities by key range, condition or age, as a job
     ArchiveWhere(sweep::ArchiveWhereArgs),
     /// Remove an entity with everything that is kept of it
-    Erase(erase::EraseArgs),
+    Erase(erase::ErasureArgs),
     /// Create and drop tables by date and apply rules now, or show the effect
     Retention(retention::RetentionArgs),
     /// List, show, requeue and discard messages that will not be tried again

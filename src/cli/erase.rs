@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Context, Exit, Format, Output, Tone, UsageError, args, help, whole_tables};
-use crate::model::job::{EraseJob, Primary};
+use crate::model::job::{self, Primary};
 use crate::model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
 use crate::reconcile::{Engine, Erasure, Removed};
 use crate::telemetry::AUDIT;
@@ -20,7 +20,7 @@ use crate::worker::discard_about;
     ("evenkeel erase Employees Sales 000223 --yes", "the entity, every copy, its archived versions, its data key, and poison messages about it"),
     ("evenkeel erase Employees Sales 000223 --yes --json", "the report for machines"),
 ]))]
-pub struct EraseArgs {
+pub struct ErasureArgs {
     /// The table of the primary, in any case
     #[arg(value_name = "TABLE")]
     pub table: String,
@@ -61,7 +61,7 @@ struct AccountReport {
 }
 
 /// Erases an entity, with everything that is kept of it.
-pub async fn erase(args: &EraseArgs, context: &Context, engine: &Arc<Engine>, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn erase(args: &ErasureArgs, context: &Context, engine: &Arc<Engine>, out: &mut Output) -> anyhow::Result<Exit> {
     let table = context.known_table(&args.table)?.table;
     let primary = Primary { table, key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
     if !args.yes {
@@ -74,7 +74,7 @@ pub async fn erase(args: &EraseArgs, context: &Context, engine: &Arc<Engine>, ou
         out.complain(format_args!("{primary} was left alone: {reason}"))?;
         return Ok(Exit::Failed);
     }
-    let job = Job::Erase(EraseJob { primary: primary.clone() });
+    let job = job::decode(&message.to_string())?.job;
     let keys = Arc::clone(engine);
     let discarded =
         discard_about(&job, &context.stores, &context.settings.queues, &(Arc::new(move |job: &Job| keys.primary_of(job)) as _)).await?;

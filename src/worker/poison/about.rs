@@ -2,7 +2,7 @@
 
 use super::list::hidden_for;
 use super::{PoisonMessage, PoisonQueue};
-use crate::model::job::{Put, StagedBlob, decode};
+use crate::model::job::{StagedBlob, decode};
 use crate::model::large::STAGING;
 use crate::model::{ContainerName, Job, limits};
 use crate::ports::{ErrorClass, Message, Missing, StoreError};
@@ -85,11 +85,9 @@ impl PoisonQueue {
 
     /// Deletes the staged blobs of a job; how many there were.
     async fn unstage(&self, job: &Job) -> Result<u64, StoreError> {
-        let Job::Put(put) = job else { return Ok(0) };
-        let Put { staged_entity, staged_values, .. } = put.as_ref();
         let Ok(container) = ContainerName::new(STAGING) else { return Ok(0) };
         let mut deleted = 0;
-        for StagedBlob { name, .. } in staged_entity.iter().chain(staged_values.values()) {
+        for StagedBlob { name, .. } in job.staged() {
             match self.blobs.delete(&container, name, None).await {
                 Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
                 gone => deleted += u64::from(gone?),

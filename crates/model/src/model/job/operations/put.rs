@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::staged::{StagedBlob, StagedFields, staged_blob};
-use super::{Effect, JobFields, JobSubject, Operation, etag, key, table};
+use super::{Effect, Job, JobFields, JobSubject, Operation, etag, key, table};
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::job::{JobError, Listing};
 use crate::model::{ETag, Entity, TableName, odata};
@@ -84,6 +84,16 @@ pub(super) struct PutFields {
     /// Apply only if this property's value is greater than the stored one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newer_by: Option<String>,
+}
+
+impl Job {
+    /// The blobs that its sender has staged for it.
+    pub fn staged(&self) -> Vec<&StagedBlob> {
+        match self {
+            Self::Put(put) => put.staged_entity.iter().chain(put.staged_values.values()).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl JobFields for PutFields {
