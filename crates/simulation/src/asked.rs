@@ -54,11 +54,16 @@ impl EntityJob {
     }
 }
 
+/// PartitionKey and RowKey as a list spells them: maybe none that an entity can have.
+pub(super) type ListedKeys = (String, String);
+
 /// What a client expects of a message that it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expectation {
     /// A job about one entity.
     Job(EntityJob),
+    /// A job for each of many primaries.
+    Batch(Vec<(ListedKeys, Self)>),
     /// A job of this operation about many.
     Whole(&'static str),
     /// Something that is no job: poisoned for this reason.

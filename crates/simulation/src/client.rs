@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::batches::BatchMessage;
 use super::company::{ARCHIVE, container, queue, table};
 use super::content::Brings;
 use super::fault::FaultKind;
@@ -61,7 +62,11 @@ impl Posting {
         let ids = draw.happens(0.5);
         for (number, step) in steps.iter_mut().enumerate() {
             if let ClientAction::Send(
-                ClientMessage::Job { .. } | ClientMessage::Thorough(..) | ClientMessage::Put(_) | ClientMessage::Spelled { .. },
+                ClientMessage::Job { .. }
+                | ClientMessage::Thorough(..)
+                | ClientMessage::Put(_)
+                | ClientMessage::Batch(_)
+                | ClientMessage::Spelled { .. },
             ) = &step.action
             {
                 step.posting = Self {
@@ -113,6 +118,8 @@ pub(super) enum ClientMessage {
     Thorough(&'static str, EntityKey),
     /// A put.
     Put(Box<EmployeePut>),
+    /// A job for each of many primaries.
+    Batch(Box<BatchMessage>),
     /// A job about one entity, in full.
     Spelled {
         /// What is sent.
@@ -307,6 +314,7 @@ impl SimulatedClient {
                 (json, Expectation::Job(EntityJob { to: to.clone(), guard, ..EntityJob::plain(op, table, key.clone()) }))
             }
             ClientMessage::Put(put) => self.staged(put).await?,
+            ClientMessage::Batch(batch) => (batch.json(), batch.expectation()),
             ClientMessage::Spelled { json, asked, at_its_etag } => {
                 let (mut json, mut asked) = (json.clone(), EntityJob::clone(asked));
                 if *at_its_etag {

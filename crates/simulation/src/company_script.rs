@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::batches;
 use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken, chosen, script};
 use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::history::VERSION;
@@ -33,10 +34,18 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
     // Each kind of action is frequent in some seeds and absent in others.
     let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
     let mut steps = script(fault_plan.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails), &weights));
+    let step_groups = |steps: &[ClientStep]| steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if fault_plan.shape.targets {
-        steps.extend(departments(seed, fault_plan, &keys, steps.iter().map(|step| step.step_group).max().unwrap_or(0)));
-        steps.sort_by_key(|step| step.at);
+        steps.extend(departments(seed, fault_plan, &keys, step_groups(&steps)));
     }
+    let said = |draw: &Draw<'_>, key: &EntityKey, version, known| {
+        let email = if known || draw.happens(0.15) { draw.of::<&str>(emails) } else { "" };
+        // Whoever may manage a department is synced when that comes or goes.
+        let manager = known && draw.happens(0.4);
+        Properties { version, email, last_name: draw.of::<&str>(&NAMES), manager }.json(key)
+    };
+    steps.extend(batches::steps(seed, fault_plan, &keys, step_groups(&steps), said));
+    steps.sort_by_key(|step| step.at);
     steps
 }
 

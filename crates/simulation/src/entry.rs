@@ -1,16 +1,22 @@
 //! What is known of one message: what it asks for, its deliveries and its runs.
 
 use jiff::Timestamp;
+use serde_json::Value;
 
-use super::asked::Expectation;
+use super::asked::{Expectation, ListedKeys};
+use super::listed;
 use evenkeel::model::{EntityKey, job};
 use evenkeel::ports::Ttl;
 use evenkeel::reconcile::Outcome;
 
-/// A message.
+/// A message, or one of the jobs of a batch.
 #[derive(Debug)]
 pub(super) struct LedgerEntry {
     pub(super) expectation: Expectation,
+    /// Of a job of a batch: the keys that the message lists.
+    pub(super) listed: Option<ListedKeys>,
+    /// The client's own name for the job.
+    pub(super) client_id: Option<Value>,
     pub(super) enqueued: Timestamp,
     pub(super) text: String,
     pub(super) free: u64,
@@ -30,13 +36,17 @@ pub(super) struct LedgerEntry {
     pub(super) expired: bool,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "four separate facts about one delivery")]
+#[expect(clippy::struct_excessive_bools, reason = "five separate facts about one delivery")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
     pub(super) caller: u32,
     /// Attempts so far, this one included: runs that began and whose end nothing tells of.
     pub(super) attempts: u64,
+    /// How many there may be: more for a batch, of which a job that takes the process down is to be found.
+    pub(super) most: u64,
+    /// Of a batch after a run that never ended: whether the job is among the first ones, which alone are run.
+    pub(super) has_turn: bool,
     /// A run of it began, or the message says so.
     pub(super) began: bool,
     /// Released in order, and written off.
@@ -45,6 +55,12 @@ pub(super) struct DeliveryRecord {
     pub(super) explained: bool,
     /// Something happened beside a panic of its run, so that the run may have left no trace.
     pub(super) disturbed: bool,
+}
+
+impl DeliveryRecord {
+    pub(super) const fn new(tick: u64, caller: u32, explained: bool) -> Self {
+        Self { tick, caller, attempts: 0, most: 0, has_turn: true, began: false, released: false, explained, disturbed: explained }
+    }
 }
 
 /// A run under way.
@@ -62,6 +78,35 @@ pub(super) fn noted(text: &str, id: &str) -> (u64, u64) {
 }
 
 impl LedgerEntry {
+    pub(super) fn new(expectation: Expectation, listed: Option<ListedKeys>, (enqueued, text, ttl): (Timestamp, &str, Ttl)) -> Self {
+        let client_id = job::decode_object(text).ok().and_then(|object| object.get("id").cloned());
+        Self {
+            expectation,
+            listed,
+            client_id,
+            enqueued,
+            text: text.to_owned(),
+            free: 0,
+            deliveries: Vec::new(),
+            ended: None,
+            running: Vec::new(),
+            acted: Vec::new(),
+            panics: 0,
+            poisoned: false,
+            gone: false,
+            ttl,
+            expired: false,
+        }
+    }
+
+    /// It is got once more. `max`: attempts of a single job.
+    pub(super) fn delivered(&mut self, message: &str, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
+        let (free, begun) = noted(&self.text, message);
+        let attempts = u64::from(dequeue_count).saturating_sub(free).min(begun + 1);
+        let (halvings, has_turn) = self.listed.as_ref().map_or((0, true), |keys| listed::turn(&self.text, message, keys, attempts));
+        self.deliveries.push(DeliveryRecord { attempts, most: u64::from(max) + halvings, has_turn, ..delivery });
+    }
+
     pub(super) fn is(&self, about: &EntityKey, wanted: &str) -> bool {
         matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
     }
@@ -104,6 +149,10 @@ impl LedgerEntry {
         let (free, begun) = noted(text, id);
         let Some(last) = self.deliveries.last_mut() else { return };
         last.began |= begun > begun_before;
+        // Some of the batch has ended: the others start anew.
+        if self.listed.is_some() && begun == 0 {
+            self.panics = 0;
+        }
         if free > self.free {
             self.free = free;
             last.released = true;

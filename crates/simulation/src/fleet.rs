@@ -344,7 +344,9 @@ impl Execute for Watched {
             Work::Job(job) => ((self.key_of)(job), JOBS),
             Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
         };
-        let message = delivery.stamp.message_id.as_str();
+        let key = if let Work::Job(job) = work { job.key() } else { None };
+        let entry = self.stage.books().ledger.entry_of(&delivery.stamp.message_id, key);
+        let message = entry.as_str();
         let began = self
             .stage
             .run_begins(self.caller, primary.as_ref(), (queue, message, delivery.dequeue_count), || format!("{work:?} {delivery:?}"));

@@ -98,10 +98,10 @@ impl Event<'_> {
         self.sent.map_or_else(|| ledger.at_work(self.execution.caller), |sent| sent.authors.clone())
     }
 
-    /// The message that the row names as its writer.
-    pub(super) fn by(&self) -> Option<String> {
+    /// The message that the row names as its writer, or its job that is about the row.
+    pub(super) fn by(&self, ledger: &Ledger) -> Option<String> {
         let (row, _) = self.row.as_ref()?;
-        Stamp::of(&row.entity).map(|stamp| stamp.message_id)
+        Stamp::of(&row.entity).map(|stamp| ledger.entry_of(&stamp.message_id, Some(self.key)))
     }
 }
 
@@ -174,7 +174,7 @@ impl History {
                 Some((row, content)) => self.may_write(event, (row, content), &known, ledger)?,
             }
         }
-        let by = event.by();
+        let by = event.by(ledger);
         if let Some((row, content)) = &event.row {
             self.wants(event, row);
             if let (Some(by), true) = (&by, execution.caller != CLIENT) {

@@ -10,9 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::archives::Later;
 pub(super) use super::asked::{EntityJob, Expectation, JobCondition};
-use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry, noted};
+use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry};
 use super::fault_plan::JOBS;
 use super::history::History;
+use super::listed::{Lists, listed, message_of};
 use super::stage::WORKERS;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::job::SyncJob;
@@ -60,8 +61,10 @@ pub(super) type Which<'a> = (&'a str, &'a str, u32);
 /// The messages of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// By queue and id.
+    /// By queue and id, the jobs of a batch each by itself.
     messages: BTreeMap<(String, String), LedgerEntry>,
+    /// The lists of batches.
+    lists: Lists,
     /// What the next messages from outside are.
     expected: VecDeque<(Expectation, Ttl)>,
     /// When the last sync that ended well began, by worker and primary.
@@ -91,9 +94,27 @@ impl Ledger {
         self.expected.push_back((expectation, ttl));
     }
 
-    /// What a message was expected to be.
-    pub(super) fn expectation(&self, queue: &str, id: &str) -> Option<Expectation> {
-        self.messages.get(&(queue.to_owned(), id.to_owned())).map(|entry| entry.expectation.clone())
+    /// What a poison message was expected to be before, by the queue and the id that it names, and its body.
+    pub(super) fn expectation(&self, queue: &str, id: &str, body: &str) -> Option<Expectation> {
+        let of = |entry: String| self.messages.get(&(queue.to_owned(), entry)).map(|entry| entry.expectation.clone());
+        if !self.lists.has(id) {
+            return of(self.lists.poisoned(id, body).pop()?);
+        }
+        // A batch that came to nothing as a whole: what it named last.
+        let jobs =
+            listed(body)?.into_iter().filter_map(|keys| Some((keys.clone(), of(self.lists.entry_of(id, Some((&keys.0, &keys.1))))?)));
+        Some(Expectation::Batch(jobs.collect()))
+    }
+
+    /// The entry of a job: its message, or what stands for one job of a batch.
+    pub(super) fn entry_of(&self, message: &str, key: Option<&EntityKey>) -> String {
+        self.lists.entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
+    }
+
+    /// The entries of a message that have not ended.
+    fn open(&self, queue: &str, message: &str) -> Vec<(String, String)> {
+        let entries = self.lists.entries(message).into_iter().map(|entry| (queue.to_owned(), entry));
+        entries.filter(|entry| self.messages.get(entry).is_some_and(|entry| !entry.gone)).collect()
     }
 
     /// Takes in the changes of one operation; what is wrong with them, in words. `faulty`: a fault struck it.
@@ -118,51 +139,33 @@ impl Ledger {
                     } else {
                         self.rechecks += 1;
                     }
-                    let entry = LedgerEntry {
-                        expectation,
-                        enqueued: execution.at,
-                        text: text.clone(),
-                        free: 0,
-                        deliveries: Vec::new(),
-                        ended: None,
-                        running: Vec::new(),
-                        acted: Vec::new(),
-                        panics: 0,
-                        poisoned: false,
-                        gone: false,
-                        ttl,
-                        expired: false,
+                    let jobs = match expectation {
+                        Expectation::Batch(jobs) => {
+                            self.lists.insert(id, jobs.iter().map(|(keys, _)| keys.clone()).collect());
+                            jobs.into_iter().map(|(keys, expectation)| (Some(keys), expectation)).collect()
+                        }
+                        one => vec![(None, one)],
                     };
-                    self.messages.insert((queue.to_string(), id.clone()), entry);
+                    for (entry, (keys, expectation)) in self.lists.entries(id).into_iter().zip(jobs) {
+                        let entry_of = LedgerEntry::new(expectation, keys, (execution.at, text, ttl));
+                        self.messages.insert((queue.to_string(), entry), entry_of);
+                    }
                 }
                 ObservedChange::Got { queue, id, dequeue_count } => {
-                    if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
-                        let explained = faulty || execution.late;
-                        let (free, begun) = noted(&entry.text, id);
-                        let attempts = u64::from(*dequeue_count).saturating_sub(free).min(begun + 1);
-                        let caller = execution.caller;
-                        entry.deliveries.push(DeliveryRecord {
-                            tick,
-                            caller,
-                            attempts,
-                            began: false,
-                            released: false,
-                            explained,
-                            disturbed: explained,
-                        });
-                        self.redelivered += u64::from(*dequeue_count > 1);
+                    let delivery = DeliveryRecord::new(tick, execution.caller, faulty || execution.late);
+                    let open = self.open(queue.as_str(), id);
+                    self.redelivered += u64::from(*dequeue_count > 1 && !open.is_empty());
+                    for entry in &open {
+                        if let Some(entry) = self.messages.get_mut(entry) {
+                            entry.delivered(id, *dequeue_count, self.max_dequeue_count, delivery);
+                        }
                     }
                 }
-                ObservedChange::Updated { queue, id, text } => {
-                    if let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) {
-                        entry.updated(text, id);
-                    }
-                }
+                ObservedChange::Updated { queue, id, text } => self.updated(queue.as_str(), id, text, history)?,
                 ObservedChange::Deleted { queue, id } if !queue.as_str().ends_with("-poison") => {
-                    let Some(entry) = self.messages.get_mut(&(queue.to_string(), id.clone())) else { continue };
-                    entry.gone = true;
-                    self.done += u64::from(!entry.poisoned);
-                    self.deleted(queue.as_str(), id, history)?;
+                    for entry in self.open(queue.as_str(), id) {
+                        self.ends(&entry, history)?;
+                    }
                 }
                 ObservedChange::Deleted { .. }
                 | ObservedChange::Row { .. }
@@ -170,16 +173,48 @@ impl Ledger {
                 | ObservedChange::File { .. }
                 | ObservedChange::Document { .. }
                 | ObservedChange::Table { .. } => {}
-                ObservedChange::Expired { queue, id } => match self.messages.get_mut(&(queue.to_string(), id.clone())) {
-                    Some(entry) if entry.is_mortal() => {
-                        (entry.gone, entry.expired) = (true, true);
-                        entry.explain(|_| true);
+                ObservedChange::Expired { queue, id } => {
+                    for entry in self.open(queue.as_str(), id) {
+                        match self.messages.get_mut(&entry) {
+                            Some(entry) if entry.is_mortal() => {
+                                (entry.gone, entry.expired) = (true, true);
+                                entry.explain(|_| true);
+                            }
+                            _ => return Err(format!("the message {id} on {queue} expired, and was to live for ever")),
+                        }
                     }
-                    _ => return Err(format!("the message {id} on {queue} expired, and was to live for ever")),
-                },
+                }
             }
         }
         Ok(())
+    }
+
+    /// A message has another text: the jobs of a batch that it names no more have ended.
+    fn updated(&mut self, queue: &str, id: &str, text: &str, history: &History) -> Result<(), String> {
+        let named = listed(text);
+        for entry in self.lists.entries(id).into_iter().map(|entry| (queue.to_owned(), entry)) {
+            let Some(known) = self.messages.get_mut(&entry) else { continue };
+            let is_named = known.listed.as_ref().is_none_or(|keys| named.as_ref().is_some_and(|named| named.contains(keys)));
+            if known.listed.is_some() && known.gone {
+                if is_named {
+                    return Err(format!("the job {} on {queue} had ended, and its message names it again: {text}", entry.1));
+                }
+                continue;
+            }
+            known.updated(text, id);
+            if !is_named {
+                self.ends(&entry, history)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message was deleted, or names a job no more.
+    fn ends(&mut self, entry: &(String, String), history: &History) -> Result<(), String> {
+        let Some(known) = self.messages.get_mut(entry) else { return Ok(()) };
+        known.gone = true;
+        self.done += u64::from(!known.poisoned);
+        self.deleted(&entry.0, &entry.1, history)
     }
 
     /// A recheck comes from a worker, or from the operator who requeues it.
@@ -191,17 +226,25 @@ impl Ledger {
     /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again, and each run
     /// that panicked was one.
     pub(super) fn run_begins(&mut self, caller: u32, (queue, id, delivery): Which<'_>) -> Result<(), String> {
-        let most = u64::from(self.max_dequeue_count);
+        let max = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else { return Ok(()) };
         entry.running.push(ActiveRun { caller, delivery });
         // Each run that panicked has left its trace, unless something else has happened to its delivery as well.
-        if entry.panics >= self.max_dequeue_count + entry.disturbed() {
+        let most = entry.deliveries.last().map_or(max, |delivery| delivery.most);
+        if u64::from(entry.panics) >= most + u64::from(entry.disturbed()) {
             return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
         }
         let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
         delivery.began = true;
-        let attempts = delivery.attempts;
-        if attempts > most { Err(format!("the message {id} on {queue} runs in its attempt {attempts}")) } else { Ok(()) }
+        match *delivery {
+            DeliveryRecord { attempts, most, .. } if attempts > most => {
+                Err(format!("the message {id} on {queue} runs in its attempt {attempts}"))
+            }
+            DeliveryRecord { attempts, has_turn: false, .. } => {
+                Err(format!("the job {id} on {queue} runs in attempt {attempts}, which is for those before it"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
@@ -251,7 +294,7 @@ impl Ledger {
 
     /// A fault has struck a message, so that a run of it may leave no trace.
     pub(super) fn disturb_message(&mut self, id: &str) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| message_of(other) == message_of(id)) {
             entry.explain(|_| true);
             entry.disturb(|_| true);
         }
@@ -259,7 +302,7 @@ impl Ledger {
 
     /// Something happened to a message that explains why its deliveries count.
     pub(super) fn explain_message(&mut self, id: &str) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| other == id) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| message_of(other) == message_of(id)) {
             entry.explain(|_| true);
         }
     }
@@ -310,7 +353,10 @@ impl Ledger {
 
     /// A message, and those in which its sender has put the same job.
     pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
-        let job = |entry: &LedgerEntry| job::decode_object(&entry.text).ok()?.get("id").cloned();
+        let job = |entry: &LedgerEntry| match (&entry.client_id, &entry.expectation) {
+            (Some(id), Expectation::Job(EntityJob { op, key, .. })) => Some((id.clone(), *op, key.clone())),
+            _ => None,
+        };
         let of_this = self.entry(id).and_then(job);
         let same = |entry: &LedgerEntry| of_this.is_some() && job(entry) == of_this;
         self.messages.iter().filter(|((_, other), entry)| other == id || same(entry)).map(|((_, other), _)| other.as_str()).collect()
@@ -342,9 +388,10 @@ impl Ledger {
         }
     }
 
-    /// Whether a message is on some queue.
-    pub(super) fn is_queued(&self, id: &str) -> bool {
-        self.messages.iter().any(|((_, other), entry)| other == id && !entry.gone)
+    /// How many messages are on the queues of which one of these entries is.
+    pub(super) fn queued<'a>(&self, entries: impl Iterator<Item = &'a String>) -> usize {
+        let is_queued = |id: &&String| self.messages.iter().any(|((_, other), entry)| other == *id && !entry.gone);
+        entries.filter(is_queued).map(|id| message_of(id)).collect::<BTreeSet<_>>().len()
     }
 
     /// The primaries of jobs that expired: what these have left undone is the client's to ask for again, as thoroughly.
@@ -381,6 +428,7 @@ impl Ledger {
                 return if done { Ok(()) } else { lost("before it had come to its end") };
             }
             Expectation::Job(asked) => asked,
+            Expectation::Batch(_) => return lost("as one, and it has many jobs"),
         };
         let EntityJob { op, table, key, to, guard, staged, .. } = asked;
         let conditional = guard.is_some();

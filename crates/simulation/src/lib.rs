@@ -44,6 +44,7 @@
 //! | workers | crashes, SIGTERM, panics of one run or of every run of a message; no worker for hours |
 //! | clocks | wrong and jumping clocks of workers; services whose clocks differ |
 //! | messages | shown early, put twice by their sender, expiring |
+//! | batches | messages about up to 20 primaries, some of which are absent, come twice, or can be no entity's |
 //! | clients | write, remove, recreate, also between two attempts of a worker's request; entities that views keep properties on come and go |
 //!
 //! Not injected: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent), and
@@ -55,6 +56,7 @@
 
 mod archives;
 mod asked;
+mod batches;
 mod client;
 pub mod company;
 mod company_script;
@@ -70,6 +72,7 @@ mod history;
 mod injector;
 mod items;
 mod ledger;
+mod listed;
 mod mirror;
 pub mod oracle;
 mod patterns;

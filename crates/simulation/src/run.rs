@@ -363,7 +363,8 @@ impl Play {
         let Ok(poison) = PoisonQueue::new(account, &jobs()) else { return };
         let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
         for entry in listed.entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
-            let expectation = self.stage.books().ledger.expectation(entry.message.queue.as_str(), &entry.message.message_id);
+            let PoisonMessage { queue, message_id, body, .. } = &entry.message;
+            let expectation = self.stage.books().ledger.expectation(queue.as_str(), message_id, body.as_deref().unwrap_or_default());
             if let Some(expectation) = expectation {
                 self.stage.expect(expectation, Ttl::Never);
             }
@@ -420,12 +421,12 @@ impl Play {
     async fn sync_by_hand(&self) {
         let poison = self.poisoned();
         let taken = poison.iter().filter(|poison| poison.error.contains("is taken by ")).filter_map(|poison| {
-            match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id) {
+            match self.stage.books().ledger.expectation(&poison.queue, &poison.message_id, &poison.body) {
                 Some(Expectation::Job(EntityJob { table, key, .. })) => Some((table.to_owned(), key)),
                 Some(Expectation::Recheck) => {
                     Recheck::decode(&poison.body).ok().map(|recheck| (recheck.primary.table.to_string(), recheck.primary.key))
                 }
-                Some(Expectation::Poison(_) | Expectation::Whole(_)) | None => None,
+                Some(Expectation::Poison(_) | Expectation::Batch(_) | Expectation::Whole(_)) | None => None,
             }
         });
         let mut primaries: BTreeMap<Address, bool> = taken.map(|primary| (primary, false)).collect();

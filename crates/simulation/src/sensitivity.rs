@@ -48,9 +48,6 @@ const UNMET: &[(Bug, &str)] = &[
     (Bug::ExchangedNotFollowed, "the same, in the worker that is reloaded; the unit tests of rollout catch it"),
     (Bug::WalkAtOnce, "the same, within seconds of the record; the unit tests of rollout catch it"),
     (Bug::PoisonedByAnOldCatalog, "a range that a newer worker carries at once; the unit tests of rollout catch it"),
-    (Bug::BatchDeletedWithAFailedJob, "messages about many primaries; the worker's tests of batches catch it"),
-    (Bug::JobDroppedFromTheRest, "the same"),
-    (Bug::FailedJobOfABatchNotPoisoned, "the same"),
     (
         Bug::BegunUnconfirmed,
         "a message shown early while it waits, done elsewhere, and its primary written anew; the worker's tests catch it",

@@ -175,7 +175,7 @@ impl Stage {
     /// How many messages are on the queues whose runs always panic.
     pub(super) fn pills(&self) -> usize {
         let books = self.books();
-        books.pills.iter().filter(|(message, pill)| **pill && books.ledger.is_queued(message)).count()
+        books.ledger.queued(books.pills.iter().filter(|(_, pill)| **pill).map(|(entry, _)| entry))
     }
 
     /// Adds a line to the story, where it is kept.

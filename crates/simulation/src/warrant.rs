@@ -75,7 +75,7 @@ impl History {
         ledger: &Ledger,
     ) -> Result<(), String> {
         let Event { table, key, .. } = event;
-        let by = event.by();
+        let by = event.by(ledger);
         if before.present && before.content == *content && before.by == by {
             return Ok(());
         }

@@ -5,6 +5,7 @@
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
 //! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
+//! simulate --planted NoTaint         with this bug in the program: the first seeds that catch it
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
 //! ```
 //!
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use evenkeel::adapters::system::SystemClock;
+use evenkeel::planted::{Bug, MutationGuard};
 use evenkeel::ports::Clock as _;
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel_simulation::{Allowed, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
@@ -51,6 +53,9 @@ struct Args {
     /// Finds the shortest story of the seed's failure.
     #[arg(long, requires = "seed")]
     shrink: bool,
+    /// Plants a bug in the program, by its name in `crates/model/src/planted.rs`.
+    #[arg(long, value_parser = bug)]
+    planted: Option<Bug>,
     /// Searches every interleaving of a tiny world.
     #[arg(long, conflicts_with = "seed")]
     explore: bool,
@@ -68,8 +73,19 @@ struct Args {
     failures: usize,
 }
 
+/// A bug by its name.
+fn bug(name: &str) -> Result<Bug, String> {
+    let named = |(bug, _): &&(Bug, &str)| format!("{bug:?}") == name;
+    Bug::ALL
+        .iter()
+        .find(named)
+        .map(|(bug, _)| *bug)
+        .ok_or_else(|| format!("no bug of this name: {:?}", Bug::ALL.iter().map(|(bug, _)| bug)))
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
+    let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
         Some(seed) if args.shrink => shortest(args.world, seed, args.trace),
         Some(seed) => one(&RunRequest { world: args.world, seed, tells: args.trace, ..RunRequest::default() }),
@@ -176,6 +192,8 @@ fn many(args: &Args) -> bool {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                // Planted on each thread, on which whole runs take place.
+                let _planting = args.planted.map(MutationGuard::of);
                 let mut own = Tally::default();
                 let mut flushed = clock.monotonic();
                 loop {

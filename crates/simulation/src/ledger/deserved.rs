@@ -37,13 +37,21 @@ impl Ledger {
     /// Takes in a poison message; what is wrong with it, in words.
     pub(super) fn poisoned(&mut self, text: &str, late: bool, history: &History) -> Result<(), String> {
         let poison = poison(text)?;
+        for entry in self.lists.poisoned(&poison.message_id, &poison.body) {
+            let id = (poison.queue.clone(), entry);
+            let Some(entry) = self.messages.get_mut(&id) else {
+                return Err(format!("poison of a message that nobody sent: {}", poison.message_id));
+            };
+            self.poisoned += u64::from(!entry.poisoned);
+            entry.poisoned = true;
+            self.is_deserved(&id, &poison, late, history)?;
+        }
+        Ok(())
+    }
+
+    fn is_deserved(&self, id: &(String, String), poison: &PoisonReport, late: bool, history: &History) -> Result<(), String> {
         let max = usize::try_from(self.max_dequeue_count).unwrap_or(usize::MAX);
-        let Some(entry) = self.messages.get_mut(&(poison.queue.clone(), poison.message_id.clone())) else {
-            return Err(format!("poison of a message that nobody sent: {}", poison.message_id));
-        };
-        self.poisoned += u64::from(!entry.poisoned);
-        entry.poisoned = true;
-        let Some(entry) = self.messages.get(&(poison.queue.clone(), poison.message_id.clone())) else { return Ok(()) };
+        let Some(entry) = self.messages.get(id) else { return Ok(()) };
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
@@ -90,7 +98,7 @@ impl Ledger {
         let primary = match expectation {
             Expectation::Job(asked) => Some(asked.key.clone()),
             Expectation::Recheck => Recheck::decode(body).ok().map(|recheck| recheck.primary.key),
-            Expectation::Whole(_) | Expectation::Poison(_) => None,
+            Expectation::Batch(_) | Expectation::Whole(_) | Expectation::Poison(_) => None,
         };
         let (Some(key), Some(refused)) = (primary, &self.refused) else { return false };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));

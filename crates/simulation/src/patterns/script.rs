@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::PatternsShape;
+use crate::batches;
 use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
 use crate::fault_plan::{Draw, FaultPlan, chance};
 use crate::history::VERSION;
@@ -48,6 +49,9 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
                 let staged = put.staged.iter().filter_map(|(name, _, content)| Some(((*name)?, content.clone())));
                 said.insert(put.version, ExpectedValues { whole: put.mode == "replace", values: own.chain(staged).collect() });
             }
+            ClientAction::Send(ClientMessage::Batch(batch)) => {
+                said.extend(batch.versions().map(|(version, whole)| (version, ExpectedValues { whole, ..ExpectedValues::default() })));
+            }
             _ => {}
         }
     }
@@ -66,9 +70,19 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let mut weights: Vec<f64> = (0..12).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
     weights[10] = if shape.ranges { weights[10] } else { 0.0 };
     let client = Employer { draw: &draw, keys: &keys, shape, weights: &weights };
-    script(fault_plan.storm, &draw, |version| client.action(version))
+    let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
+    let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
+    let said = |draw: &Draw<'_>, key: &EntityKey, version, _| {
+        // Nothing large: a batch has no room for it.
+        let client = Employer { draw, shape: PatternsShape { large: false, wide: false, ..shape }, ..client };
+        Value::Object(odata::encode(&client.entity(key.clone(), version)))
+    };
+    steps.extend(batches::steps(seed, fault_plan, &keys, step_groups, said));
+    steps.sort_by_key(|step| step.at);
+    steps
 }
 
+#[derive(Clone, Copy)]
 struct Employer<'a> {
     draw: &'a Draw<'a>,
     keys: &'a [EntityKey],

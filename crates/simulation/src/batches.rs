@@ -1,0 +1,187 @@
+//! What clients ask for of many primaries at once, in every third seed without messages that expire and jobs that always panic: lists with keys that are there, that are not, that come twice, and
+//! that no entity can have.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
+use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, If};
+use super::company::ARCHIVE;
+use super::content::Brings;
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, FaultPlan, chance};
+use super::history::VERSION;
+use evenkeel::model::EntityKey;
+
+/// The part of a seed that batches are drawn from.
+const PART: u64 = 80;
+/// The versions of what they put come after this, and after every one of the rest of a script.
+const VERSIONS: i64 = 500_000;
+/// Employees whom batches alone are about.
+const OTHERS: usize = 16;
+/// RowKeys that no entity can have.
+const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
+/// What batches ask for. Jobs of other operations wait for one confirmation of their lease, and tokio wakes those who wait for one `watch` in
+/// an order of chance: a seed with those would not repeat.
+const OPS: [&str; 1] = ["sync"];
+/// Lists that are the mistake of their message.
+const MISTAKES: [&str; 4] = [
+    r#"{"op":"sync","table":"Employees","pk":"Sales","rks":[]}"#,
+    r#"{"op":"delete","table":"Employees","pk":"Sales","rks":["b1","b1"]}"#,
+    r#"{"op":"archive","archive":"former","pk":"Sales","rks":["b1"],"if_match":"W/\"none\""}"#,
+    r#"{"op":"restore","archive":"former","keys":[["Sales","b1"],["Sales"]]}"#,
+];
+
+/// A message about many primaries.
+#[derive(Debug, Clone)]
+pub(super) struct BatchMessage {
+    op: &'static str,
+    /// Of puts.
+    mode: &'static str,
+    condition: Option<If>,
+    /// Of syncs.
+    thorough: bool,
+    /// Whether primaries of one partition are listed by their RowKeys alone.
+    by_row_keys: bool,
+    items: Vec<ListedItem>,
+}
+
+/// An item of a list.
+#[derive(Debug, Clone)]
+struct ListedItem {
+    keys: ListedKeys,
+    /// Of a put: the version, and what is sent.
+    put: Option<(i64, Value)>,
+}
+
+impl BatchMessage {
+    /// What is sent.
+    pub(super) fn json(&self) -> Value {
+        let mut json = json!({"op": self.op});
+        let (field, name) = if matches!(self.op, "archive" | "restore") { ("archive", ARCHIVE) } else { ("table", EMPLOYEES) };
+        json[field] = name.into();
+        match self.condition {
+            Some(If::Absent) => json["if_absent"] = true.into(),
+            Some(If::Newer) => json["newer_by"] = VERSION.into(),
+            Some(If::Match) | None => {}
+        }
+        if self.thorough {
+            json["thorough"] = true.into();
+        }
+        let entities: Vec<&Value> = self.items.iter().filter_map(|item| item.put.as_ref().map(|(_, entity)| entity)).collect();
+        let pks: BTreeSet<&String> = self.items.iter().map(|item| &item.keys.0).collect();
+        if !entities.is_empty() {
+            (json["mode"], json["entities"]) = (self.mode.into(), json!(entities));
+        } else if let (true, 1, Some(pk)) = (self.by_row_keys, pks.len(), pks.first()) {
+            json["pk"] = pk.as_str().into();
+            json["rks"] = self.items.iter().map(|item| item.keys.1.as_str()).collect::<Vec<_>>().into();
+        } else {
+            json["keys"] = json!(self.items.iter().map(|item| &item.keys).collect::<Vec<_>>());
+        }
+        json
+    }
+
+    /// What is expected of it: each job once, and poison of those that no entity can be the subject of.
+    pub(super) fn expectation(&self) -> Expectation {
+        let mut jobs: Vec<(ListedKeys, Expectation)> = Vec::new();
+        for item in &self.items {
+            if !jobs.iter().any(|(keys, _)| *keys == item.keys) {
+                jobs.push((item.keys.clone(), self.asked(item).map_or(Expectation::Poison("permanent"), Expectation::Job)));
+            }
+        }
+        Expectation::Batch(jobs)
+    }
+
+    fn asked(&self, item: &ListedItem) -> Option<EntityJob> {
+        let key = EntityKey::new(item.keys.0.as_str(), item.keys.1.as_str()).ok()?;
+        let guard = match (self.condition, &item.put) {
+            (Some(If::Absent), _) => Some(JobCondition::Absent),
+            (Some(If::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
+            _ => None,
+        };
+        let brings = item.put.as_ref().map(|(_, entity)| Arc::new(Brings::of(self.mode, entity, std::iter::empty())));
+        Some(EntityJob { guard, brings, thorough: self.thorough, ..EntityJob::plain(self.op, EMPLOYEES, key) })
+    }
+
+    /// The versions that it puts, and whether nothing of what was there before stays.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (i64, bool)> {
+        self.items.iter().filter_map(|item| Some((item.put.as_ref()?.0, self.mode == "replace")))
+    }
+}
+
+/// The batches of a seed, which come after so many step groups. `entity`: what the client says of an employee at a version; `true` for one of
+/// these.
+pub(super) fn steps(
+    seed: u64,
+    fault_plan: &FaultPlan,
+    keys: &[EntityKey],
+    step_groups: usize,
+    entity: impl Fn(&Draw<'_>, &EntityKey, i64, bool) -> Value,
+) -> Vec<ClientStep> {
+    let chance = chance(seed, PART);
+    let draw = Draw(&chance);
+    let harmful = [FaultKind::Expiry, FaultKind::Pill].iter().any(|fault| fault_plan.rates[*fault as usize] > 0.0);
+    if draw.below(3) > 0 || harmful {
+        return Vec::new();
+    }
+    let home = keys.first().map_or("Sales", |key| key.pk.as_str());
+    let others = (0..OTHERS).filter_map(|n| EntityKey::new(home, format!("b{n}")).ok());
+    let all: Vec<EntityKey> = keys.iter().cloned().chain(others).collect();
+    let mut version = VERSIONS;
+    let batches = (1..=1 + draw.below(4)).map(|nth| {
+        let at = draw.moment(fault_plan.storm);
+        let message = if draw.happens(0.08) {
+            ClientMessage::Broken((*draw.of(&MISTAKES)).to_owned(), "permanent")
+        } else {
+            ClientMessage::Batch(Box::new(batch(&draw, &all, keys.len(), &mut version, &entity)))
+        };
+        ClientStep::new(at, step_groups + nth, ClientAction::Send(message))
+    });
+    batches.collect()
+}
+
+fn batch(
+    draw: &Draw<'_>,
+    all: &[EntityKey],
+    known: usize,
+    version: &mut i64,
+    entity: &impl Fn(&Draw<'_>, &EntityKey, i64, bool) -> Value,
+) -> BatchMessage {
+    let op = *draw.of(&OPS);
+    let size = *draw.of(&[2, 3, 5, 8, 13, 20]);
+    let mut places: Vec<usize> = Vec::new();
+    while places.len() < size.min(all.len()) {
+        // Those whom others are about as well come more often.
+        let place = if draw.happens(0.4) { draw.below(known) } else { draw.below(all.len()) };
+        if !places.contains(&place) || draw.happens(0.2) && op == "sync" {
+            places.push(place);
+        } else if places.len() >= known {
+            places.push((0..all.len()).find(|place| !places.contains(place)).unwrap_or(place));
+        }
+    }
+    let mut items: Vec<ListedItem> = Vec::new();
+    for place in places {
+        let key = &all[place];
+        *version += 1;
+        let put = (op == "put").then(|| (*version, entity(draw, key, *version, place < known)));
+        items.push(ListedItem { keys: (key.pk.to_string(), key.rk.to_string()), put });
+    }
+    if draw.happens(0.25) {
+        let (at, rk) = (draw.below(items.len()), *draw.of(&IMPOSSIBLE));
+        rk.clone_into(&mut items[at].keys.1);
+        if let Some((_, entity)) = &mut items[at].put {
+            entity["RowKey"] = rk.into();
+        }
+    }
+    let condition = (op == "put" && draw.happens(0.25)).then(|| *draw.of(&[If::Absent, If::Newer]));
+    BatchMessage {
+        op,
+        mode: draw.of::<&str>(&["replace", "merge"]),
+        condition,
+        thorough: op == "sync" && draw.happens(0.3),
+        by_row_keys: draw.happens(0.5),
+        items,
+    }
+}

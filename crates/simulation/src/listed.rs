@@ -1,0 +1,157 @@
+//! Messages about many primaries: each of their jobs has an entry in the ledger, as if it had a message of its own.
+//!
+//! The entry of a job is called by its message and its place in the list that the client sent, `id#3`. What happens to the message
+//! happens to the jobs that it still names; those that it names no more have ended.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::asked::ListedKeys;
+use evenkeel::model::job;
+
+/// Between a message and the place of a job.
+const PLACE: char = '#';
+/// What follows the message's id in the poison message of one of its jobs: a dash and so many digits.
+const DIGITS: usize = 16;
+
+/// The lists that messages came with, by message.
+#[derive(Debug, Default)]
+pub(super) struct Lists(BTreeMap<String, Vec<ListedKeys>>);
+
+impl Lists {
+    /// A message with a list was put: the entries of its jobs.
+    pub(super) fn insert(&mut self, message: &str, keys: Vec<ListedKeys>) {
+        self.0.insert(message.to_owned(), keys);
+    }
+
+    /// Whether a message has a list.
+    pub(super) fn has(&self, message: &str) -> bool {
+        self.0.contains_key(message)
+    }
+
+    /// The entries of a message: the message itself, where it is one job.
+    pub(super) fn entries(&self, message: &str) -> Vec<String> {
+        match self.0.get(message) {
+            None => vec![message.to_owned()],
+            Some(keys) => (0..keys.len()).map(|place| entry(message, place)).collect(),
+        }
+    }
+
+    /// The entry of the job that a message has for these keys.
+    pub(super) fn entry_of(&self, message: &str, keys: Option<(&str, &str)>) -> String {
+        let listed = self.0.get(message);
+        let place = listed.zip(keys).and_then(|(listed, (pk, rk))| listed.iter().position(|keys| keys.0 == pk && keys.1 == rk));
+        place.map_or_else(|| message.to_owned(), |place| entry(message, place))
+    }
+
+    /// The entries that a poison message is about, by the id that it names and its body.
+    pub(super) fn poisoned(&self, id: &str, body: &str) -> Vec<String> {
+        let single = id.len().checked_sub(DIGITS + 1).and_then(|end| id.split_at_checked(end)).filter(|(message, digits)| {
+            self.0.contains_key(*message) && digits.starts_with('-') && digits[1..].bytes().all(|digit| digit.is_ascii_hexdigit())
+        });
+        let Some((message, _)) = single else { return self.entries(id) };
+        let object: Map<String, Value> = serde_json::from_str(body).unwrap_or_default();
+        let named = object.get("entity").and_then(in_entity).or_else(|| keys_of(object.get("pk"), object.get("rk")));
+        vec![self.entry_of(message, named.as_ref().map(|(pk, rk)| (pk.as_str(), rk.as_str())))]
+    }
+}
+
+/// The entry of the job at a place of a list.
+fn entry(message: &str, place: usize) -> String {
+    format!("{message}{PLACE}{place}")
+}
+
+/// The message of an entry.
+pub(super) fn message_of(entry: &str) -> &str {
+    entry.split_once(PLACE).map_or(entry, |(message, _)| message)
+}
+
+/// The keys that a message lists, each once, in their order; `None` where it is one job, or none.
+pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
+    let object = job::decode_object(text).ok()?;
+    let list = |field: &str| object.get(field).and_then(Value::as_array);
+    let keys: Vec<ListedKeys> = if let Some(rks) = list("rks") {
+        rks.iter().filter_map(|rk| keys_of(object.get("pk"), Some(rk))).collect()
+    } else if let Some(keys) = list("keys") {
+        keys.iter().filter_map(|key| keys_of(key.get(0), key.get(1))).collect()
+    } else {
+        list("entities")?.iter().filter_map(in_entity).collect()
+    };
+    let mut unique = Vec::with_capacity(keys.len());
+    for keys in keys {
+        if !unique.contains(&keys) {
+            unique.push(keys);
+        }
+    }
+    Some(unique)
+}
+
+/// How many more attempts a batch has than a single job in a delivery, and whether a job is run there: after a run that never ended, the
+/// first half of the jobs alone is run.
+pub(super) fn turn(text: &str, message: &str, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
+    let Some(listed) = listed(text) else { return (0, true) };
+    let note = job::decode_object(text).ok().and_then(|object| job::note(&object, message));
+    let at_once = note.and_then(|note| note.at_once).map_or(listed.len(), |most| listed.len().min(most as usize)).max(1);
+    let mut width = at_once;
+    (1..attempt).for_each(|_| width = (width / 2).max(1));
+    let mut halvings = 0;
+    while 1_usize << halvings < at_once {
+        halvings += 1;
+    }
+    (halvings, listed.iter().position(|other| other == keys).is_some_and(|place| place < width))
+}
+
+fn keys_of(pk: Option<&Value>, rk: Option<&Value>) -> Option<ListedKeys> {
+    Some((pk?.as_str()?.to_owned(), rk?.as_str()?.to_owned()))
+}
+
+fn in_entity(entity: &Value) -> Option<ListedKeys> {
+    keys_of(entity.get("PartitionKey"), entity.get("RowKey"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn keys(rks: &[&str]) -> Vec<ListedKeys> {
+        rks.iter().map(|rk| ("p".to_owned(), (*rk).to_owned())).collect()
+    }
+
+    #[test]
+    fn each_form_of_a_list_names_its_primaries_once() {
+        for message in [
+            json!({"op": "sync", "pk": "p", "rks": ["1", "2", "1"]}),
+            json!({"op": "sync", "keys": [["p", "1"], ["p", "2"]]}),
+            json!({"op": "put", "entities": [{"PartitionKey": "p", "RowKey": "1"}, {"PartitionKey": "p", "RowKey": "2"}]}),
+        ] {
+            assert_eq!(listed(&message.to_string()), Some(keys(&["1", "2"])), "{message}");
+        }
+        assert_eq!(listed(r#"{"op":"sync","pk":"p","rk":"1"}"#), None);
+    }
+
+    #[test]
+    fn a_poison_message_is_about_the_job_that_its_body_names_or_about_all() {
+        let mut lists = Lists::default();
+        lists.insert("m-7", keys(&["1", "a/b"]));
+        let one = "m-7-0123456789abcdef";
+        assert_eq!(lists.poisoned(one, r#"{"op":"sync","pk":"p","rk":"a/b"}"#), ["m-7#1"]);
+        assert_eq!(lists.poisoned(one, r#"{"op":"put","entity":{"PartitionKey":"p","RowKey":"1"}}"#), ["m-7#0"]);
+        assert_eq!(lists.poisoned("m-7", "{}"), ["m-7#0", "m-7#1"]);
+        assert_eq!(lists.poisoned("m-8", "{}"), ["m-8"]);
+        assert_eq!((message_of("m-7#1"), message_of("m-8")), ("m-7", "m-8"));
+    }
+
+    #[test]
+    fn after_runs_that_never_ended_the_first_jobs_alone_have_their_turn() {
+        let text = |at_once: &str| format!(r#"{{"pk":"p","rks":["1","2","3","4"],"ek":{{"id":"m","free":0,"begun":0{at_once}}}}}"#);
+        let turns = |text: &str, attempt| keys(&["1", "2", "3", "4"]).iter().map(|keys| turn(text, "m", keys, attempt)).collect::<Vec<_>>();
+        let (yes, no) = ((2, true), (2, false));
+        assert_eq!(turns(&text(""), 1), [yes; 4]);
+        assert_eq!(turns(&text(""), 2), [yes, yes, no, no]);
+        assert_eq!(turns(&text(""), 5), [yes, no, no, no]);
+        assert_eq!(turns(&text(r#","at_once":2"#), 1), [(1, true), (1, true), (1, false), (1, false)]);
+    }
+}
