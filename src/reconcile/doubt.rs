@@ -97,7 +97,7 @@ impl Doubt {
         seen.footprint.is_changing() && !own
     }
 
-    /// Whether a settled footprint asks for a recheck nevertheless: nothing is written over a write of it that may still arrive.
+    /// Whether a settled footprint asks for a recheck nevertheless: an unanswered write of it may still land, and this run writes nothing after it.
     pub(super) const fn rechecks_the_settled(&self) -> bool {
         self.unheard
     }

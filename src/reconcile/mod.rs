@@ -41,6 +41,7 @@ mod items;
 mod jobs;
 mod kept;
 mod key_list;
+mod known;
 mod log;
 mod log_lane;
 mod log_record;

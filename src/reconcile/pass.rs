@@ -101,7 +101,7 @@ impl<'e> Pass<'e> {
         (scope, values, RunState { doubt, touched: &mut met.touched, changes: &mut summary.changes })
     }
 
-    /// A footprint that was found settled.
+    /// Queues what a settled footprint still needs.
     async fn settled(&self, wanted: &Wanted) -> Result<(), Failure> {
         if self.looks == Looks::Everything {
             queue_carries(&self.scope, wanted.items.keys()).await?;

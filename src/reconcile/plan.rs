@@ -3,20 +3,21 @@
 //! Nothing here asks a store. A plan has the announcement, the items to write with their conditions, and the footprint
 //! afterwards; `pass` walks it without choices of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::doubt::Doubt;
 use super::execute::{Failure, FailureClass};
-use super::footprint::{Entry, Settled};
+use super::footprint::Entry;
+use super::known::{Known, place};
 use super::look::Look;
 use super::observation::Observation;
 use super::record;
 use super::scope::{Scope, Wanted};
-use super::situation::{OutdatedCatalog, Presence, Situation, own_items};
+use super::situation::{OutdatedCatalog, Presence, Situation};
 use super::steps::{KeyConflict, Plan, Write};
 use super::value::RunValues;
 use crate::catalog::OnConflict;
-use crate::model::{AccountName, ETag, ItemAddress, Site};
+use crate::model::{ETag, ItemAddress};
 use crate::patterns::Item;
 use crate::planted::{Bug, planted};
 
@@ -34,88 +35,47 @@ pub(super) fn decided(
 
 /// Decides the plan of a pass.
 fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
-    let Situation { catalog, source, footprint, looks, state, wanted, .. } = situation;
-    let own: BTreeMap<&ItemAddress, &Entry> = own_items(catalog, footprint).collect::<Result<_, _>>()?;
-    let changing = own.values().any(|entry| entry.changing);
-    let overwritten = |address: &ItemAddress| situation.is_overwritten(address);
-    let differed =
-        looks.iter().any(|(address, look)| differs(own.get(address).copied(), look, wanted.get(address)) || overwritten(address));
-
-    let disturbed = situation.disturbed;
-    let mut plan = Plan { disturbed, ..Plan::nothing() };
-    // A pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
-    // of an older state: items left as they should be need no more writing.
-    let mut same_state = false;
-    if let Presence::Present(Some(etag)) = state
-        && let Settled::At { etag: settled, fingerprint } | Settled::Waiting { etag: settled, fingerprint } = &footprint.settled
-        && settled == etag
-        && !changing
-        && !disturbed
-    {
-        same_state = true;
-        if *fingerprint == catalog.fingerprint(source)
-            && (matches!(footprint.settled, Settled::At { .. }) || planted(Bug::WaitingCountsAsSettled))
-            && !differed
-            && situation.underived.is_empty()
-        {
-            plan.settled = true;
-            return Ok(plan);
-        }
-    }
-
-    if planted(Bug::NoTombstone) && *state == Presence::Absent && own.is_empty() && !differed {
+    let known = Known::of(situation)?;
+    let mut plan = Plan { disturbed: situation.disturbed, ..Plan::nothing() };
+    let same_state = known.closed_at_this_state();
+    let in_step = same_state && known.nothing_differs();
+    let never_was = planted(Bug::NoTombstone) && situation.state == Presence::Absent && known.own.is_empty() && !known.differed;
+    if in_step || never_was {
         plan.settled = true;
         return Ok(plan);
     }
+    write_wanted(&known, &mut plan, same_state);
+    drop_unwanted(&known, &mut plan);
 
-    let doubted: BTreeSet<(&AccountName, &Site)> =
-        looks.iter().filter(|(_, look)| **look == Look::Unsure).map(|(address, _)| (&address.account, &address.site)).collect();
-    let known = |address: &ItemAddress| match looks.get(address) {
-        // Regardless of the view of this primary that announced it.
-        _ if doubted.contains(&(&address.account, &address.site)) => Look::Unsure,
-        Some(look) => look.clone(),
-        None => own.get(address).and_then(|entry| entry.etag.clone()).map_or(Look::Absent, Look::Ours),
-    };
-    // Rows of this primary that a view no longer wants, by site.
-    let mut left: BTreeMap<(&AccountName, &Site), &ItemAddress> = BTreeMap::new();
-    for address in own.keys().filter(|address| address.is_replaceable()) {
-        if !wanted.contains_key(*address) && !situation.underived.contains_key(&address.view) {
-            left.insert((&address.account, &address.site), address);
-        }
+    let creates =
+        plan.writes.iter().any(|write| write.is_announced() || !known.own.contains_key(&write.address)) && !planted(Bug::UnannouncedCreate);
+    if creates || !plan.drops.is_empty() || known.changing || known.differed || situation.disturbed {
+        record::announce(situation, &mut plan);
     }
-    // Such a row at the key of a wanted one, and its ETag: it is replaced in place, and there is no moment without it.
-    let predecessor = |address: &ItemAddress| {
-        let old = *left.get(&(&address.account, &address.site)).filter(|_| address.part.is_none())?;
-        let etag = match (looks.get(address), known(old)) {
-            (None, Look::Ours(etag)) => etag,
-            (Some(Look::Taken { etag: Some(etag), owner: Some(owner) }), _)
-                if owner.primary == *situation.primary && owner.view == old.view =>
-            {
-                etag.clone()
-            }
-            _ => return None,
-        };
-        Some((old.clone(), etag))
-    };
+    Ok(plan)
+}
+
+/// The items that should exist.
+fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
+    let Situation { wanted, supplied, .. } = known.situation;
     for (address, item) in *wanted {
         let write =
             |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over, replaces: None };
-        if let Some((old, etag)) = predecessor(address) {
+        if let Some((old, etag)) = known.predecessor(address) {
             plan.writes.push(Write { replaces: Some(old), ..write(Some(etag)) });
             continue;
         }
-        match known(address) {
+        let entry = known.own.get(address).copied();
+        match known.look(address) {
             // Only a run with the content can create it.
-            Look::Absent if item.content.is_supplied() && !situation.supplied.contains_key(address) => {
-                plan.waiting.push(address.clone());
-            }
+            Look::Absent if item.content.is_supplied() && !supplied.contains_key(address) => plan.waiting.push(address.clone()),
             Look::Absent => plan.writes.push(write(None)),
             Look::Homeless => plan.waiting.push(address.clone()),
-            Look::Ours(etag) if same_state && is_unchanged(own.get(address).copied(), &etag, item) && !overwritten(address) => {}
-            Look::Ours(etag) if is_kept(own.get(address).copied(), &etag, item) => {}
+            Look::Ours(etag) if same_state && is_unchanged(entry, &etag, item) && !known.situation.is_overwritten(address) => {}
+            Look::Ours(etag) if is_kept(entry, &etag, item) => {}
             Look::Ours(etag) => plan.writes.push(write(Some(etag))),
-            Look::Unsure => plan.writes.push(write(own.get(address).and_then(|entry| entry.etag.clone()))),
-            Look::Says(found) => match own.get(address).copied() {
+            Look::Unsure => plan.writes.push(write(known.version(address))),
+            Look::Says(found) => match entry {
                 Some(entry) if entry.etag.as_ref().is_some_and(|etag| is_kept(Some(entry), etag, item)) && item.is_said_by(&found) => {}
                 _ => plan.writes.push(write(Some(found.token()))),
             },
@@ -128,52 +88,45 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
             },
         }
     }
-    let unwanted = own.keys().copied().chain(looks.keys().filter(|address| !own.contains_key(address)));
+}
+
+/// The items that should not.
+fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
+    let Situation { looks, wanted, referred, underived, .. } = known.situation;
+    let unlisted = looks.keys().filter(|address| !known.own.contains_key(address));
     // Blobs of a removed view stay as long as something points to them.
-    let referred = |address: &ItemAddress| address.part.is_none() && situation.referred.contains(&address.site);
+    let stays = |address: &ItemAddress| wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site));
     let replaced: BTreeSet<ItemAddress> = plan.writes.iter().filter_map(|write| write.replaces.clone()).collect();
-    for address in unwanted.filter(|address| !wanted.contains_key(*address) && !referred(address)) {
+    for address in known.own.keys().copied().chain(unlisted).filter(|address| !stays(address)) {
+        let listed = known.own.contains_key(address);
         if replaced.contains(address) {
             plan.forget.push(address.clone());
-            continue;
-        }
-        if situation.underived.contains_key(&address.view) {
+        } else if underived.contains_key(&address.view) {
             match looks.get(address) {
                 Some(Look::Ours(etag)) => plan.kept.push((address.clone(), etag.clone())),
-                Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if own.contains_key(address) => plan.forget.push(address.clone()),
+                Some(Look::Absent | Look::Homeless | Look::Taken { .. }) if listed => plan.forget.push(address.clone()),
                 // Not looked at, or a document, over which an old write may still come: it stays listed as it is.
                 Some(Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_)) | None => {}
             }
-            continue;
-        }
-        if !address.site.is_conditional() {
+        } else if !address.site.is_conditional() {
             // A write to the same key replaces it. A delete has no condition, and is right whether the item exists
             // or not: the absence seen may be out of date.
-            let replaced = wanted.keys().any(|other| other.account == address.account && other.site == address.site);
-            if !replaced {
-                let version = own.get(address).and_then(|entry| entry.etag.clone()).unwrap_or_else(|| ETag::token(0));
-                plan.drops.push((address.clone(), version));
-            } else if own.contains_key(address) {
+            if !wanted.keys().any(|other| place(other) == place(address)) {
+                plan.drops.push((address.clone(), known.version(address).unwrap_or_else(|| ETag::token(0))));
+            } else if listed {
                 plan.forget.push(address.clone());
             }
-            continue;
-        }
-        match known(address) {
-            Look::Ours(_) if address.is_value() && situation.is_in_flight() => plan.spared.push(address.clone()),
-            Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
-            Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) if own.contains_key(address) => {
-                plan.forget.push(address.clone());
+        } else {
+            match known.look(address) {
+                Look::Ours(_) if address.is_value() && known.situation.is_in_flight() => plan.spared.push(address.clone()),
+                Look::Ours(etag) => plan.drops.push((address.clone(), etag)),
+                Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) if listed => {
+                    plan.forget.push(address.clone());
+                }
+                Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) => {}
             }
-            Look::Absent | Look::Homeless | Look::Taken { .. } | Look::Unsure | Look::Says(_) => {}
         }
     }
-
-    let creates =
-        plan.writes.iter().any(|write| write.is_announced() || !own.contains_key(&write.address)) && !planted(Bug::UnannouncedCreate);
-    if creates || !plan.drops.is_empty() || changing || differed || situation.disturbed {
-        record::announce(situation, &mut plan);
-    }
-    Ok(plan)
 }
 
 /// Whether an item is at the version, and of the generation, that a pass over the same state of the primary has left.
@@ -184,14 +137,4 @@ fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
 /// Whether an item stays as it is, although its primary may be in another state than the pass before has seen.
 fn is_kept(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| !entry.changing && entry.generation == item.generation && item.content.stays_at(etag, entry.etag.as_ref()))
-}
-
-/// Whether a look found something else than the footprint says.
-fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
-    match (entry, look) {
-        (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
-        (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,
-        (_, Look::Unsure) | (None, Look::Ours(_) | Look::Says(_)) | (Some(_), Look::Absent | Look::Homeless | Look::Taken { .. }) => true,
-        (Some(entry), Look::Ours(etag)) => entry.etag.as_ref() != Some(etag),
-    }
 }

@@ -110,7 +110,7 @@ impl<'e> Relocation<'e> {
         let mut read_kept = self.delivery.dequeue_count > 1 || self.kept.is_read_first();
         loop {
             self.source.next_round()?;
-            // Its place before the source: a version that another job takes there meanwhile is newer than none that is read here after it.
+            // Its place before the source: a version that another job takes there meanwhile is never newer than the source that is read afterwards.
             let found = if read_kept { self.kept.observe().await? } else { Observation::blank() };
             let seen = self.source.observe().await?;
             self.refuse(&seen, &found)?;

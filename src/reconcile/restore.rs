@@ -54,22 +54,22 @@ impl RunJob for RestoreJob {
             let found = kept.observe().await?;
             let seen = source.observe().await?;
             let mine = seen.row.as_ref().filter(|row| delivery.stamp.is_on(&row.entity));
-            let gone = match &found.row {
-                None if mine.is_some() || restored.is_some() => Some(None),
-                None => Some(Some(format!("{} is not in archive {}", source.pass.scope.primary, archive.name))),
+            let ended = match &found.row {
+                None if mine.is_some() || restored.is_some() => Some(Ended::Done),
+                None => Some(Ended::Skipped(format!("{} is not in archive {}", source.pass.scope.primary, archive.name))),
                 Some(row) if Stamp::of(&row.entity).is_some_and(|stamp| stamp.enqueued > delivery.stamp.enqueued) => {
-                    Some(Some("it was archived again by a later job".to_owned()))
+                    Some(Ended::Skipped("it was archived again by a later job".to_owned()))
                 }
                 Some(_) => None,
             };
-            if let Some(skipped) = gone {
+            if let Some(ended) = ended {
                 let settled = source.settle_from(&seen).await;
                 kept.settle_from(&found).await?;
                 settled?;
                 let summary = joined(source, kept);
-                return Ok(match skipped {
-                    None => Outcome::Done(summary),
-                    Some(reason) => Outcome::Skipped { reason, summary },
+                return Ok(match ended {
+                    Ended::Done => Outcome::Done(summary),
+                    Ended::Skipped(reason) => Outcome::Skipped { reason, summary },
                 });
             }
             let Some(row) = &found.row else { continue };
@@ -89,19 +89,10 @@ impl RunJob for RestoreJob {
                 Kept::Document(document) => document.refuse_values(&entity)?,
                 Kept::Moved(_) | Kept::Log(_) => {}
             }
-            let entity = || entity;
-            let change = match (&seen.row, mine) {
-                (None, _) => Some(Change::Insert(entity())),
-                (Some(_), Some(_)) if restored.as_ref() == Some(&row.etag) => None,
-                // Back since an earlier try. It is written once more, as it is: the archived row may be the copy of an archive
-                // job that is about to delete the row that it copied; that job then fails to, and reads again.
-                (Some(stored), Some(_)) if descends(stored, row, &delivery.stamp) || planted(Bug::RestoreKeepsTheEarlier) => {
-                    Some(Change::Replace(stored.entity.clone(), stored.etag.clone()))
-                }
-                // The restored entity is an earlier version than the one in the archive now.
-                (Some(stored), Some(_)) => Some(Change::Replace(entity(), stored.etag.clone())),
-                (Some(stored), None) if planted(Bug::RestoreOverwrites) => Some(Change::Replace(entity(), stored.etag.clone())),
-                (Some(_), None) => {
+            let change = match source_change(&seen, entity, row, restored.as_ref(), &delivery.stamp) {
+                SourceChange::Due(change) => Some(change),
+                SourceChange::Made => None,
+                SourceChange::Barred => {
                     // An earlier delivery may have left either half-way.
                     let settled = source.settle_from(&seen).await;
                     kept.settle_from(&found).await?;
@@ -141,6 +132,41 @@ impl RunJob for RestoreJob {
             };
         }
     }
+}
+
+/// The end of a restore whose archived row is not this job's to bring back, or is no more.
+enum Ended {
+    Done,
+    Skipped(String),
+}
+
+/// The write of the source that a restore comes to.
+enum SourceChange {
+    Due(Change),
+    /// This run has written it, from this archived row.
+    Made,
+    /// An entity is there that this job has not restored.
+    Barred,
+}
+
+/// Decides the write of the source, given its state, the restored `entity` and the archived row that it is made of.
+fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: Option<&ETag>, stamp: &Stamp) -> SourceChange {
+    let Some(stored) = &seen.row else { return SourceChange::Due(Change::Insert(entity)) };
+    if !stamp.is_on(&stored.entity) {
+        return if planted(Bug::RestoreOverwrites) {
+            SourceChange::Due(Change::Replace(entity, stored.etag.clone()))
+        } else {
+            SourceChange::Barred
+        };
+    }
+    if restored == Some(&archived.etag) {
+        return SourceChange::Made;
+    }
+    // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
+    // about to delete the row that it copied; that job then fails to, and reads again. What was restored from an earlier
+    // version than the one in the archive now is replaced.
+    let as_it_is = descends(stored, archived, stamp) || planted(Bug::RestoreKeepsTheEarlier);
+    SourceChange::Due(Change::Replace(if as_it_is { stored.entity.clone() } else { entity }, stored.etag.clone()))
 }
 
 /// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
