@@ -1,17 +1,21 @@
-//! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), and on both with
-//! the decorator stack of production.
+//! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), on databases, and on all of
+//! them with the decorator stack of production.
 #![expect(clippy::unwrap_used, reason = "a rule that meets an unexpected error has failed")]
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use evenkeel::adapters::search;
 use evenkeel::adapters::sim::{FaultPolicy, NoFaults, SimWorld};
+use evenkeel::adapters::sql;
 use evenkeel::adapters::stack::decorate_sink;
 use evenkeel::adapters::system::{SeededChance, SystemClock};
-use evenkeel::model::{AccountName, CollectionName, DocumentKey, SinkDocument};
+use evenkeel::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink};
-use evenkeel::settings::{Backoff, ConfiguredSecret, RetryPolicy, SecretPair, SinkAuth};
+use evenkeel::settings::{Backoff, ConfiguredSecret, PostgresSettings, RetryPolicy, SecretPair, SinkAuth, SqlSettings, SqlTls};
 use futures::future::join_all;
 use secrecy::SecretString;
 use serde_json::json;
@@ -20,6 +24,7 @@ mod support;
 
 use evenkeel_conformance::sinks::{FIELDS, Shelf};
 use support::gusty::Gusty;
+use support::postgres::Postgres;
 use support::search::{SearchStub, Trouble};
 
 fn name() -> AccountName {
@@ -64,6 +69,57 @@ fn searched_worn() -> Shelf {
     Shelf { sink: decorated(search::connect(stub.service(&name())).unwrap()), keep: Box::new(stub) }
 }
 
+/// The columns of the table under test.
+fn columns() -> BTreeMap<String, ColumnType> {
+    let kinds = [ColumnType::Text(None), ColumnType::Integer, ColumnType::Double, ColumnType::Boolean, ColumnType::Timestamp];
+    FIELDS.iter().zip(kinds).map(|((name, _), kind)| ((*name).to_owned(), kind)).collect()
+}
+
+/// A database with the table under test.
+async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> Shelf {
+    let sink = sql::open(&name(), settings);
+    sink.define(&people(), &columns()).await.unwrap();
+    Shelf { sink, keep }
+}
+
+async fn sqlite() -> Shelf {
+    let folder = tempfile::tempdir().unwrap();
+    tabled(SqlSettings::Sqlite { path: folder.path().join("new/reporting.db") }, Box::new(folder)).await
+}
+
+async fn sqlite_worn() -> Shelf {
+    let Shelf { sink, keep } = sqlite().await;
+    Shelf { sink: decorated(sink), keep }
+}
+
+/// A database of its own on the server of this process.
+async fn postgres() -> Shelf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let database = format!("contract_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    tabled(support::postgres::shared().database(&database), Box::new(())).await
+}
+
+async fn postgres_worn() -> Shelf {
+    let Shelf { sink, keep } = postgres().await;
+    Shelf { sink: decorated(sink), keep }
+}
+
+mod postgres {
+    evenkeel_conformance::sinks_suite!(crate::postgres().await);
+}
+
+mod postgres_decorated {
+    evenkeel_conformance::sinks_suite!(crate::postgres_worn().await);
+}
+
+mod sqlite {
+    evenkeel_conformance::sinks_suite!(crate::sqlite().await);
+}
+
+mod sqlite_decorated {
+    evenkeel_conformance::sinks_suite!(crate::sqlite_worn().await);
+}
+
 mod sim {
     evenkeel_conformance::sinks_suite!(crate::simulated());
 }
@@ -80,15 +136,18 @@ mod service_decorated {
     evenkeel_conformance::sinks_suite!(crate::searched_worn());
 }
 
+fn people() -> CollectionName {
+    CollectionName::new("people").unwrap()
+}
+
 fn write(key: &str, name: &str) -> DocumentWrite {
     let fields = serde_json::from_value(json!({"name": name})).unwrap();
-    DocumentWrite { key: DocumentKey::new(key).unwrap(), document: Some(SinkDocument(fields)) }
+    DocumentWrite { key: DocumentKey::new(key).unwrap(), document: Some(SinkDocument(fields)), version: 1 }
 }
 
 /// How a write of one document ended.
 async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, String)> {
-    let people = CollectionName::new("people").unwrap();
-    let ended = sink.write(&people, &[write]).await.and_then(|written| written.into_iter().next().unwrap());
+    let ended = sink.write(&people(), &[write]).await.and_then(|written| written.into_iter().next().unwrap());
     ended.map_err(|error| (error.class, error.to_string()))
 }
 
@@ -171,7 +230,7 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let bad = SinkDocument(serde_json::from_value(json!({"nonsense": 1})).unwrap());
     let writes = (0..9).map(|n| match n {
-        5 => DocumentWrite { key: DocumentKey::new("k5").unwrap(), document: Some(bad.clone()) },
+        5 => DocumentWrite { document: Some(bad.clone()), ..write("k5", "Ada") },
         _ => write(&format!("k{n}"), "Ada"),
     });
     let ended = join_all(writes.map(|write| ends(sink.as_ref(), write))).await;
@@ -185,4 +244,224 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
         assert_eq!(ended.unwrap_err().0, ErrorClass::Ambiguous);
     }
     assert_eq!(stub.documents("people")["k2"]["name"], "Byron");
+}
+
+/// Every rule of versions, on a database.
+async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
+    const DAY: i64 = 86_400_000;
+    let sink = shelf.sink.as_ref();
+    let now = 1_800_000_000_000;
+    let at = |version, name: Option<&str>| DocumentWrite {
+        version,
+        document: name.and_then(|name| write("a", name).document),
+        ..write("a", "")
+    };
+    let stale = |ended: Result<(), (ErrorClass, String)>| {
+        let (class, text) = ended.unwrap_err();
+        assert!(class == ErrorClass::Precondition && text.contains("newer version"), "{class:?}: {text}");
+    };
+    let says = async |wanted: Option<&str>| {
+        let found = sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap();
+        assert_eq!(found.as_ref().map(|found| &found.0["name"]), wanted.map(|name| json!(name)).as_ref());
+    };
+    assert_eq!(ends(sink, at(now + 2, Some("two"))).await, Ok(()));
+    stale(ends(sink, at(now + 1, Some("one"))).await);
+    stale(ends(sink, at(now + 1, None)).await);
+    says(Some("two")).await;
+    assert_eq!(ends(sink, at(now + 2, Some("two again"))).await, Ok(()), "the same announcement");
+    assert_eq!(ends(sink, at(now + 4, None)).await, Ok(()));
+    says(None).await;
+    stale(ends(sink, at(now + 3, Some("three"))).await);
+    says(None).await;
+    assert_eq!(ends(sink, at(now + 5, Some("five"))).await, Ok(()));
+    stale(ends(sink, at(now + 4, None)).await);
+    says(Some("five")).await;
+    // A late delete of a row that a newer one has deleted, and one of a row that never was.
+    assert_eq!(ends(sink, at(now + 7, None)).await, Ok(()));
+    assert_eq!(ends(sink, at(now + 6, None)).await, Ok(()));
+    stale(ends(sink, at(now + 6, Some("six"))).await);
+    // No honest version is a day ahead of another one that may still arrive.
+    assert_eq!(ends(sink, at(now + 10 * DAY, Some("forged"))).await, Ok(()));
+    assert_eq!(ends(sink, at(now + 8, Some("eight"))).await, Ok(()));
+    says(Some("eight")).await;
+    // Of some in one batch the stale one stands alone.
+    let batch = [DocumentWrite { version: now + 9, ..write("b", "Ada") }, at(now + 1, Some("late")), at_key("c", now + 1)];
+    let ended = sink.write(&people(), &batch).await.unwrap();
+    assert_eq!(
+        ended.into_iter().map(|ended| ended.map_err(|error| error.class)).collect::<Vec<_>>(),
+        [Ok(()), Err(ErrorClass::Precondition), Ok(())]
+    );
+}
+
+fn at_key(key: &str, version: i64) -> DocumentWrite {
+    DocumentWrite { version, document: None, ..write(key, "") }
+}
+
+/// Many writers of few keys, each version once, in any order: the last version is what stays.
+async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
+    let now = 1_800_000_000_000;
+    let writes = (0..40_i64).map(|n| async move {
+        let batch: Vec<DocumentWrite> = (0..20_i64)
+            .map(|key| {
+                let version = (n * 7 + key) % 40;
+                let write = write(&format!("k{key}"), &version.to_string());
+                DocumentWrite { version: now + version, document: write.document.filter(|_| (version + key) % 3 != 0), ..write }
+            })
+            .collect();
+        for ended in shelf.sink.write(&people(), &batch).await.unwrap() {
+            assert!(ended.as_ref().is_err_and(|error| error.class == ErrorClass::Precondition) || ended.is_ok(), "{ended:?}");
+        }
+    });
+    join_all(writes).await;
+    for key in 0..20 {
+        let found = shelf.sink.get(&people(), &DocumentKey::new(format!("k{key}")).unwrap()).await.unwrap();
+        let wanted = (key % 3 != 0).then(|| json!("39"));
+        assert_eq!(found.map(|found| found.0["name"].clone()), wanted, "k{key}");
+    }
+}
+
+async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &Shelf) {
+    let sink = shelf.sink.as_ref();
+    assert_eq!(ends(sink, write("a", "Ada")).await, Ok(()));
+    let more = BTreeMap::from([("title".to_owned(), ColumnType::Text(Some(80))), ("badge".to_owned(), ColumnType::Uuid)]);
+    let titled = || {
+        let mut titled = write("a", "Ada");
+        titled.document.as_mut().unwrap().0.insert("title".to_owned(), json!("Countess"));
+        DocumentWrite { version: 2, ..titled }
+    };
+    let (class, text) = ends(sink, titled()).await.unwrap_err();
+    assert!(class == ErrorClass::Permanent && text.contains("no column title"), "{text}");
+    for _ in 0..2 {
+        sink.define(&people(), &more).await.unwrap();
+    }
+    let found = sink.fields(&people()).await.unwrap().unwrap();
+    for (name, kind) in columns().iter().chain(&more) {
+        assert_eq!(found[name], kind.to_string(), "{name}");
+    }
+    assert_eq!(ends(sink, titled()).await, Ok(()));
+    let found = sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap().unwrap();
+    assert_eq!((&found.0["title"], &found.0["badge"], &found.0["name"]), (&json!("Countess"), &json!(null), &json!("Ada")));
+}
+
+/// The rules of databases, beside those of all sinks.
+macro_rules! databases {
+    ($($database:ident: $shelf:expr;)*) => {$(
+        mod $database {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn versions() {
+                versions_order_writes_whatever_order_they_arrive_in(&$shelf).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn side_by_side() {
+                writers_side_by_side_leave_the_newest(&$shelf).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn columns() {
+                a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(&$shelf).await;
+            }
+        }
+    )*};
+}
+
+databases! {
+    in_postgres: super::postgres().await;
+    in_sqlite: super::sqlite().await;
+}
+
+#[tokio::test]
+async fn what_postgresql_answers_is_what_may_be_done_about_it() {
+    let server = support::postgres::shared();
+    let settings = server.database("answers");
+    let sink = sql::open(&name(), settings.clone());
+    sink.define(&people(), &columns()).await.unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let admin = |statement: &str| server.ask("answers", statement);
+
+    // Columns that their owner has altered: the value is told to nobody.
+    admin("ALTER TABLE people ALTER COLUMN name TYPE integer USING 1");
+    // By the columns as they were, and by those that were then looked at.
+    for code in ["42804", "22P02"] {
+        let (class, text) = ends(sink.as_ref(), write("a", "secret name")).await.unwrap_err();
+        assert!(class == ErrorClass::Permanent && text.contains(code) && !text.contains("secret name"), "{class:?} {text}");
+    }
+    admin("ALTER TABLE people ALTER COLUMN name TYPE varchar(3) USING 'Ada'");
+    assert_eq!(ends(sink.as_ref(), write("a", "Byron")).await.unwrap_err().0, ErrorClass::Permanent);
+    let (class, text) = ends(sink.as_ref(), write("a", "Byron")).await.unwrap_err();
+    assert!(class == ErrorClass::Permanent && text.contains("too long") && text.contains("22001"), "{class:?} {text}");
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+
+    // Connections that the server has ended are exchanged for new ones.
+    admin("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = 'answers'");
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+
+    admin("ALTER DATABASE answers SET default_transaction_read_only = on");
+    let transient = ErrorClass::Transient { retry_after: None };
+    assert_eq!(ends(sql::open(&name(), settings.clone()).as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
+    admin("ALTER DATABASE answers RESET default_transaction_read_only");
+    admin("DROP TABLE people");
+    let absent = ErrorClass::NotFound(evenkeel::ports::Missing::Container);
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, absent);
+
+    admin("CREATE TABLE people (name text)");
+    let error = sink.define(&people(), &columns()).await.unwrap_err();
+    assert!(error.class == ErrorClass::Permanent && error.to_string().contains("somebody else's"), "{error}");
+
+    let SqlSettings::Postgres(mut away) = settings else { unreachable!() };
+    away.port = 1;
+    assert_eq!(
+        ends(sql::open(&name(), SqlSettings::Postgres(away.clone())).as_ref(), write("a", "Ada")).await.unwrap_err().0,
+        ErrorClass::Refused
+    );
+    (away.port, away.database) = (5_432, "nowhere".to_owned());
+    let (class, text) = ends(sql::open(&name(), SqlSettings::Postgres(away)).as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert!(class == ErrorClass::Unauthorised && text.contains("nowhere") && text.contains("3D000"), "{class:?} {text}");
+}
+
+#[tokio::test]
+async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port_option = format!("port={port}");
+    let mut server = Postgres::start(&["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-c", &port_option]);
+    let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    server.secure(&authority.cert.pem(), &authority.signing_key.serialize_pem());
+    server.ask("postgres", "CREATE ROLE app LOGIN PASSWORD 'right-password'");
+    server.ask("postgres", "CREATE DATABASE app OWNER app");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, password) = (folder.path().join("ca.pem"), folder.path().join("password"));
+    std::fs::write(&ca, authority.cert.pem()).unwrap();
+    let read: evenkeel::settings::ReadSecret =
+        |path| std::fs::read_to_string(path).map(SecretString::from).map_err(|error| error.to_string());
+    let file = Some(evenkeel::settings::SecretFile { path: password.clone(), read });
+    let secret = ConfiguredSecret { file, ..ConfiguredSecret::fixed("password_file", SecretString::from("unused")) };
+    let settings = |ca_file: Option<PathBuf>, tls| {
+        let tls = if tls { SqlTls::Verify { ca_file } } else { SqlTls::Off };
+        SqlSettings::Postgres(Box::new(PostgresSettings {
+            host: "localhost".to_owned(),
+            port,
+            database: "app".to_owned(),
+            user: "app".to_owned(),
+            password: Some(secret.clone()),
+            tls,
+        }))
+    };
+    assert!(!format!("{:?}", settings(None, true)).contains("unused"));
+    std::fs::write(&password, "wrong-password").unwrap();
+    let sink = sql::open(&name(), settings(Some(ca.clone()), true));
+    let error = sink.define(&people(), &columns()).await.unwrap_err();
+    assert!(error.class == ErrorClass::Unauthorised && !error.to_string().contains("wrong-password"), "{error}");
+    // The file is read again at every connection.
+    std::fs::write(&password, "right-password").unwrap();
+    sink.define(&people(), &columns()).await.unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+
+    // A server of another authority is told no password; neither is one without TLS, which this one refuses.
+    for settings in [settings(None, true), settings(None, false)] {
+        let (class, text) = ends(sql::open(&name(), settings).as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert!(class == ErrorClass::Unauthorised && !text.contains("right-password"), "{class:?} {text}");
+    }
 }

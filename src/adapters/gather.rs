@@ -5,14 +5,14 @@
 //! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
 //! order. A request of unknown outcome leaves every write in it with an unknown outcome.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::combine::{Combiner, Pending, Queue, Serve};
-use crate::model::{AccountName, CollectionName, DocumentKey, SinkDocument, limits};
-use crate::ports::{DocumentWrite, ErrorClass, Sink, StoreError, Subject, What, Written};
+use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
+use crate::ports::{DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
 
 /// Bytes of a request that one document takes beside its fields, at most.
 const DOCUMENT_OVERHEAD: usize = 2_048;
@@ -106,7 +106,11 @@ impl Sink for Gathered {
         self.inner.get(collection, key).await
     }
 
-    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         self.inner.fields(collection).await
+    }
+
+    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        self.inner.define(collection, fields).await
     }
 }

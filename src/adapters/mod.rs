@@ -12,6 +12,7 @@ pub mod observe;
 pub mod pace;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
+pub mod sql;
 pub mod stack;
 
 pub use evenkeel_azure::{self as azure, files, layer, retry, search, system};

@@ -15,13 +15,14 @@ use crate::adapters::azure::{
 use crate::adapters::circuit::Circuits;
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
-use crate::adapters::search::{self, SearchError};
+use crate::adapters::search::{self, SearchError, SearchService};
+use crate::adapters::sql;
 use crate::adapters::stack::{Grouping, decorate, decorate_sink};
 use crate::cli::{AbsentStore, DirectAccess, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
-use crate::ports::{Account, Chance, Clock, Service, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, IssuedSas, RetryPolicy, SasGrant, Settings};
+use crate::ports::{Account, Chance, Clock, Service, Sink, Stores};
+use crate::settings::{AccountKind, AccountSettings, AzureAuth, IssuedSas, RetryPolicy, SasGrant, Settings, SinkKind, SinkSettings};
 use crate::telemetry::{announce_account, secret_reloads};
 
 /// The service of a sink.
@@ -138,11 +139,10 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         places.insert(account.name.clone(), place);
     }
     let mut sinks = BTreeMap::new();
-    for sink in settings.sinks.clone() {
-        let name = sink.name.clone();
-        let opened = search::open(sink.into()).map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
-        keyrings.extend(opened.keyring);
-        let decorated = decorate_sink(&name, opened.sink, settings.worker.storage_retry, clock, chance);
+    for SinkSettings { name, kind } in settings.sinks.clone() {
+        let (bare, keyring) = bare_sink(&name, kind)?;
+        keyrings.extend(keyring);
+        let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
         retries.push(decorated.retry);
         metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
         sinks.insert(name, decorated.sink);
@@ -160,6 +160,18 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         keyrings,
         places,
     })
+}
+
+/// A sink without decorators, and its keys where it has any that change.
+fn bare_sink(name: &AccountName, kind: SinkKind) -> Result<(Arc<dyn Sink>, Option<Arc<Keyring>>), StoreOpenError> {
+    match kind {
+        SinkKind::Search(settings) => {
+            let opened = search::open(SearchService::of(name.clone(), settings));
+            let opened = opened.map_err(|source| StoreOpenError::Search { sink: name.clone(), source })?;
+            Ok((opened.sink, opened.keyring))
+        }
+        SinkKind::Sql(settings) => Ok((sql::open(name, settings), None)),
+    }
 }
 
 /// An account without decorators.

@@ -6,7 +6,7 @@ use super::ViewChange;
 use crate::catalog::Source;
 use crate::model::ViewName;
 use crate::model::job::FORMS;
-use crate::ports::stores::UnknownAccount;
+use crate::ports::stores::{UnknownAccount, UnknownSink};
 use crate::ports::{ErrorClass, StoreError};
 
 /// Why a migration cannot be read, planned or carried out.
@@ -24,6 +24,9 @@ pub enum MigrationError {
     /// The catalog names an account that is not configured.
     #[error("an account cannot be found")]
     Account(#[from] UnknownAccount),
+    /// The catalog names a sink that is not configured.
+    #[error("a sink cannot be found")]
+    Sink(#[from] UnknownSink),
     /// A numbered file that was compiled in cannot be read. A bug: a test reads them all.
     #[error("the migration {file} cannot be read: {problem}")]
     File {
@@ -124,6 +127,7 @@ impl MigrationError {
             Self::Store { source, .. } => source.class.takes_its_time(),
             Self::Contended(_)
             | Self::Account(_)
+            | Self::Sink(_)
             | Self::File { .. }
             | Self::Record { .. }
             | Self::SourceChanged(_)
@@ -145,6 +149,7 @@ impl MigrationError {
             Self::Store { source, .. } => source.class.is_transient(),
             Self::Contended(_) => true,
             Self::Account(_)
+            | Self::Sink(_)
             | Self::File { .. }
             | Self::Record { .. }
             | Self::SourceChanged(_)

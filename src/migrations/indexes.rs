@@ -1,13 +1,14 @@
-//! The indexes of search services that views write to. Their owner makes them: missing fields are reported, and not
-//! mended.
+//! The collections of sinks that views write to, as far as no migration makes them right: indexes of search services are their owner's
+//! to make, and a column of another type may hold somebody's data. Reported, and not mended.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
 use super::Migrator;
-use crate::catalog::{Form, SearchIndex};
-use crate::model::{AccountName, CollectionName, ViewName};
+use crate::catalog::{Documents, Form};
+use crate::model::{AccountName, CollectionName, ColumnType, ViewName};
 
 /// An index that a view cannot write to as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,6 +35,11 @@ pub enum Lack {
         /// Their names.
         fields: Vec<String>,
     },
+    /// It has fields of other types.
+    Types {
+        /// Their names, each with the type that it has and the type of the view.
+        fields: BTreeMap<String, [String; 2]>,
+    },
     /// The service did not say.
     Unknown {
         /// Why, in words.
@@ -46,23 +52,34 @@ impl Migrator {
     pub async fn indexes(&self) -> Vec<IndexLack> {
         let mut lacking = Vec::new();
         for view in self.catalog.views.values() {
-            let Form::Documents(search) = view.form() else { continue };
-            if let Some(lack) = self.lack(search).await {
-                lacking.push(IndexLack { view: view.name.clone(), sink: search.sink.clone(), index: search.index.clone(), lack });
+            let Form::Documents(documents) = view.form() else { continue };
+            if let Some(lack) = self.lack(documents).await {
+                let Documents { sink, collection, .. } = documents;
+                lacking.push(IndexLack { view: view.name.clone(), sink: sink.clone(), index: collection.clone(), lack });
             }
         }
         lacking
     }
 
-    async fn lack(&self, search: &SearchIndex) -> Option<Lack> {
-        let sink = match self.stores.sink(&search.sink) {
+    async fn lack(&self, documents: &Documents) -> Option<Lack> {
+        let Documents { sink, collection, fields, types } = documents;
+        let sink = match self.stores.sink(sink) {
             Ok(sink) => sink,
             Err(error) => return Some(Lack::Unknown { reason: error.to_string() }),
         };
-        match sink.fields(&search.index).await {
+        match sink.fields(collection).await {
+            Ok(there) if !types.is_empty() => {
+                let there = there.unwrap_or_default();
+                let other = |(name, wanted): (&String, &ColumnType)| {
+                    let found = there.get(name).filter(|found| **found != wanted.to_string())?;
+                    Some((name.clone(), [found.clone(), wanted.to_string()]))
+                };
+                let fields: BTreeMap<String, [String; 2]> = types.iter().filter_map(other).collect();
+                (!fields.is_empty()).then_some(Lack::Types { fields })
+            }
             Ok(None) => Some(Lack::Index),
             Ok(Some(there)) => {
-                let fields: Vec<String> = search.fields.keys().filter(|name| !there.contains(*name)).cloned().collect();
+                let fields: Vec<String> = fields.keys().filter(|name| !there.contains_key(*name)).cloned().collect();
                 (!fields.is_empty()).then_some(Lack::Fields { fields })
             }
             Err(error) => Some(Lack::Unknown { reason: error.to_string() }),
@@ -78,7 +95,15 @@ impl fmt::Display for IndexLack {
             Lack::Fields { fields } => {
                 write!(f, "the index {index} of the sink {sink} lacks fields of view {view}: add {}", fields.join(", "))
             }
-            Lack::Unknown { reason } => write!(f, "the index {index} of the sink {sink} (view {view}) could not be looked at: {reason}"),
+            Lack::Types { fields } => {
+                let fields: Vec<String> = fields.iter().map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}")).collect();
+                write!(
+                    f,
+                    "the table {index} of the sink {sink} has other columns than view {view}: {}; alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`",
+                    fields.join(", ")
+                )
+            }
+            Lack::Unknown { reason } => write!(f, "{index} of the sink {sink} (view {view}) could not be looked at: {reason}"),
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
-use crate::catalog::{ArchiveTarget, Catalog, Form, TableArchive};
+use super::plan;
+use crate::catalog::{ArchiveTarget, Catalog, Documents, Form, TableArchive};
 use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
-use crate::model::{AccountName, ContainerName, QueueName, TableName};
+use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, QueueName, TableName, ViewName};
 use crate::settings::{QueueSettings, Settings};
 use crate::shared::spilled;
 
@@ -23,6 +24,19 @@ pub struct Needs {
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
     /// Containers by account: archives, lists in blobs, large values and their staging.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
+    /// Tables of databases, by sink. An index of a search service is its owner's to make.
+    pub collections: BTreeMap<(AccountName, CollectionName), CollectionNeed>,
+}
+
+/// A table of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectionNeed {
+    /// The view that writes it.
+    pub view: ViewName,
+    /// The hash of its definition.
+    pub definition: String,
+    /// The columns.
+    pub fields: BTreeMap<String, ColumnType>,
 }
 
 impl Needs {
@@ -95,7 +109,11 @@ impl Needs {
                     let container = ContainerName::new(spilled::CONTAINER).ok();
                     needs.containers.entry(range.target.account.clone()).or_default().extend(container);
                 }
-                // An index of a search service is its owner's to make.
+                Form::Documents(Documents { sink, collection, types, .. }) if !types.is_empty() => {
+                    let definition = plan::hash(&view.definition());
+                    let need = CollectionNeed { view: view.name.clone(), definition, fields: types.clone() };
+                    needs.collections.insert((sink.clone(), collection.clone()), need);
+                }
                 Form::Copies { .. } | Form::Properties { .. } | Form::Documents(_) => {}
             }
         }

@@ -10,7 +10,7 @@ use super::error::{SourceChanged, SourceRespelled};
 use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
 use crate::catalog::{Catalog, DatedRef, Source, TableRef};
 use crate::model::job::FORMS;
-use crate::model::{AccountName, CatalogOwner, ContainerName, QueueName, TableName, ViewName};
+use crate::model::{AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -52,6 +52,17 @@ pub enum Planned {
         account: AccountName,
         /// The container.
         container: ContainerName,
+    },
+    /// Create a table in a database, or add columns to it.
+    DefineTable {
+        /// The sink.
+        sink: AccountName,
+        /// The table.
+        table: CollectionName,
+        /// Whether the table is there.
+        exists: bool,
+        /// The columns that it lacks, each with its type.
+        columns: BTreeMap<String, String>,
     },
     /// Record a view.
     RecordView(ViewChange),
@@ -140,7 +151,8 @@ impl Planned {
             | Self::Apply { .. }
             | Self::CreateTable { .. }
             | Self::CreateQueue { .. }
-            | Self::CreateContainer { .. } => Consent::Additions,
+            | Self::CreateContainer { .. }
+            | Self::DefineTable { .. } => Consent::Additions,
             Self::RecordView(change) => change.action.needs(),
             Self::RecordForms { forms, recorded } if *forms > *recorded => Consent::Recovery,
             Self::RecordForms { .. } => Consent::Replacement,
@@ -194,6 +206,15 @@ pub(super) fn plan(
         let there = state.containers.get(account);
         for container in containers.iter().filter(|container| !there.is_some_and(|there| there.contains(*container))) {
             changes.push(Planned::CreateContainer { account: account.clone(), container: container.clone() });
+        }
+    }
+    for (place, need) in &needs.collections {
+        let there = state.collections.get(place);
+        let lacking = need.fields.iter().filter(|(name, _)| !there.is_some_and(|there| there.contains_key(*name)));
+        let columns: BTreeMap<String, String> = lacking.map(|(name, column)| (name.clone(), column.to_string())).collect();
+        if !columns.is_empty() {
+            let (sink, table) = place.clone();
+            changes.push(Planned::DefineTable { sink, table, exists: there.is_some(), columns });
         }
     }
     let views = view_changes(&state.record, catalog, owner)?;
@@ -319,6 +340,11 @@ impl fmt::Display for Planned {
             Self::CreateTable { account, table } => write!(f, "create table {table} (account {account})"),
             Self::CreateQueue { account, queue } => write!(f, "create queue {queue} (account {account})"),
             Self::CreateContainer { account, container } => write!(f, "create container {container} (account {account})"),
+            Self::DefineTable { sink, table, exists, columns } => {
+                let columns: Vec<String> = columns.iter().map(|(name, column)| format!("{name} {column}")).collect();
+                let doing = if *exists { "add to table" } else { "create table" };
+                write!(f, "{doing} {table} (sink {sink}): {}", columns.join(", "))
+            }
             Self::RecordView(change) => fmt::Display::fmt(change, f),
             Self::RecordForms { forms, recorded } if forms > recorded => {
                 write!(f, "record that messages of form {forms} may be sent, {recorded} so far: older workers receive nothing more")

@@ -60,6 +60,11 @@ impl CatalogRecord {
         Ok(self.forms <= FORMS && plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
     }
 
+    /// Whether a view is recorded under this hash of its definition.
+    pub(super) fn has(&self, view: &ViewName, definition: &str) -> bool {
+        self.views.get(view).is_some_and(|view| !view.retired && view.definition_hash == definition)
+    }
+
     /// The part of the record that a catalog needs: the generations of its own views, and which are gone.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
         let mut generations = Generations::default();

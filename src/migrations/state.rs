@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::rows::{self, Recorded};
 use super::{CatalogRecord, MigrationError, Needs};
-use crate::model::{AccountName, BlobName, ContainerName, ETag, Filter, QueueName, TableName};
-use crate::ports::{Account, ErrorClass, Missing, Query, Stores, TableStore, all_rows, all_tables};
+use crate::model::{AccountName, BlobName, CollectionName, ContainerName, ETag, Filter, QueueName, TableName, cause};
+use crate::ports::{Account, ErrorClass, Fields, Missing, Query, Stores, TableStore, all_rows, all_tables};
 
 /// The state of the stores.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +22,8 @@ pub struct State {
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
     /// Those of the containers needed that exist, by account.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
+    /// Those of the collections needed that exist, with their fields.
+    pub collections: BTreeMap<(AccountName, CollectionName), Fields>,
     /// The catalog's record.
     pub record: CatalogRecord,
 }
@@ -83,6 +85,18 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
             }
         }
         state.containers.insert(name, there);
+    }
+    for ((sink, collection), need) in &needs.collections {
+        let doing = format!("looking for the table {collection} of the sink {sink}");
+        let fields = match stores.sink(sink)?.fields(collection).await {
+            // Whoever recorded the view has made its table: other jobs need not wait for the database.
+            Err(error) if error.class.is_transient() && state.record.has(&need.view, &need.definition) => {
+                tracing::warn!(error = %cause::chain(&error), "{doing}: taken to be there");
+                Some(need.fields.iter().map(|(name, column)| (name.clone(), column.to_string())).collect())
+            }
+            found => found.map_err(MigrationError::store(doing))?,
+        };
+        state.collections.extend(fields.map(|fields| ((sink.clone(), collection.clone()), fields)));
     }
     Ok(state)
 }

@@ -211,6 +211,11 @@ impl Migrator {
                     Err(error) => return Err(doing(error)),
                 }
             }
+            Planned::DefineTable { sink, table, .. } => {
+                let need = self.needs.collections.get(&(sink.clone(), table.clone()));
+                let Some(need) = need else { return Ok(()) };
+                self.stores.sink(sink)?.define(table, &need.fields).await.map_err(doing)?;
+            }
             Planned::RecordView(_) | Planned::RecordForms { .. } => {}
         }
         Ok(())

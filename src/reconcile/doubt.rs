@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::engine::Engine;
+use super::footprint::Footprint;
 use super::observation::Observation;
 use crate::model::ETag;
 use crate::ports::Clock;
@@ -37,6 +38,8 @@ pub(super) struct Doubt {
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
+    /// The version of documents in it.
+    version: i64,
 }
 
 impl Doubt {
@@ -69,7 +72,8 @@ impl Doubt {
     }
 
     /// The footprint has an announcement of this run, written over `seen`.
-    pub(super) fn announced(&mut self, seen: &Observation, etag: ETag, sent: SentAt) {
+    pub(super) fn announced(&mut self, seen: &Observation, footprint: &Footprint, etag: ETag, sent: SentAt) {
+        self.version = footprint.version;
         self.disturbed |= self.meets_a_stranger(seen);
         self.announced_at = Some(sent);
         self.announced = Some(etag);
@@ -78,6 +82,11 @@ impl Doubt {
     /// The announcement was written once more.
     pub(super) fn announced_again(&mut self, etag: ETag) {
         self.announced = Some(etag);
+    }
+
+    /// The version of documents that are written now.
+    pub(super) const fn version(&self) -> i64 {
+        self.version
     }
 
     /// The ETag of this run's own last announcement.

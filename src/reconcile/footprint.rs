@@ -25,6 +25,10 @@ pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const ROWS: i32 = 1;
 /// The version of the format that lists items of any kind.
 const ANY: i32 = 2;
+/// The property that has the version of documents, where there are any.
+const WRITTEN: &str = "DocumentVersion";
+/// Milliseconds that versions may be ahead of a clock: a day.
+const VERSIONS_AHEAD_MS: i64 = 86_400_000;
 /// The property that lists the contenders, where there are any.
 const CONTENDERS: &str = "Contenders";
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
@@ -48,6 +52,15 @@ pub struct Footprint {
     pub tainted_until: Option<Timestamp>,
     /// Primaries that want the keys of some of the items as well.
     pub contenders: Contenders,
+    /// The version of the last announced writes of documents; 0 before any. See [`next_version`].
+    pub version: i64,
+}
+
+/// The version of the next writes of documents: by the clock, and above the last one whatever the clock says. So it goes on where a
+/// footprint was lost. A last one that no clock can have told is passed over.
+pub(super) fn next_version(last: i64, now: Timestamp) -> i64 {
+    let now = now.as_millisecond();
+    if last > now.saturating_add(VERSIONS_AHEAD_MS) { now } else { now.max(last.saturating_add(1)) }
 }
 
 /// An item in a footprint.
@@ -141,6 +154,9 @@ impl Footprint {
         {
             entity = entity.with("TaintedUntil", until);
         }
+        if self.version > 0 {
+            entity = entity.with(WRITTEN, self.version);
+        }
         let too_large = |bytes| FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes };
         if self.items.len() > limits::ITEMS_ANNOUNCED {
             return Err(too_large(list.len()));
@@ -172,8 +188,8 @@ impl Footprint {
     /// Reads the entity that records a footprint.
     pub fn decode(primary: &Primary, entity: &Entity) -> Result<Self, FootprintError> {
         let wrong = |problem: String| FootprintError::Format { primary: primary.clone(), problem };
-        let version = match entity.get("Version") {
-            Some(EdmValue::Int32(version @ (ROWS | ANY))) => *version,
+        let format = match entity.get("Version") {
+            Some(EdmValue::Int32(format @ (ROWS | ANY))) => *format,
             other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {ROWS} and {ANY}"))),
         };
         let settled = Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
@@ -181,6 +197,11 @@ impl Footprint {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
             Some(_) => return Err(wrong("TaintedUntil is no Edm.DateTime".to_owned())),
+        };
+        let version = match entity.get(WRITTEN) {
+            None => 0,
+            Some(EdmValue::Int64(version)) => *version,
+            Some(_) => return Err(wrong(format!("{WRITTEN} is no Edm.Int64"))),
         };
         let mut list = entity.text("Items").ok_or_else(|| wrong("Items is missing".to_owned()))?.to_owned();
         for index in 1.. {
@@ -190,7 +211,7 @@ impl Footprint {
             }
         }
         let unreadable = |error: serde_json::Error| wrong(format!("Items: {error}"));
-        let items = if version == ROWS {
+        let items = if format == ROWS {
             let wire: Vec<WireRow> = serde_json::from_str(&list).map_err(unreadable)?;
             wire.into_iter().map(row_of).collect::<Result<_, _>>()
         } else {
@@ -200,7 +221,7 @@ impl Footprint {
         let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
         let mut contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
         contenders.retain(|item| items.contains_key(item));
-        Ok(Self { settled, items, tainted_until, contenders })
+        Ok(Self { settled, items, tainted_until, contenders, version })
     }
 }
 
@@ -376,6 +397,15 @@ mod tests {
         assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));
     }
 
+    #[test]
+    fn versions_rise_whatever_the_clocks_say() {
+        let at = |ms| Timestamp::from_millisecond(ms).unwrap();
+        assert_eq!(next_version(0, at(1_000)), 1_000);
+        assert_eq!(next_version(1_000, at(1_000)), 1_001, "twice in a millisecond");
+        assert_eq!(next_version(5_000, at(1_000)), 5_001, "a clock that is behind");
+        assert_eq!(next_version(i64::MAX, at(1_000)), 1_000, "written by hand");
+    }
+
     proptest! {
         #[test]
         fn any_footprint_survives(
@@ -384,7 +414,7 @@ mod tests {
             members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
-            settled in 0..4_u8, tainted in proptest::option::of(0..4_000_000_000_i64),
+            settled in 0..4_u8, version in 0..i64::MAX, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
                 0 => Settled::Never,
@@ -402,6 +432,7 @@ mod tests {
                 items,
                 tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()),
                 contenders: Contenders::default(),
+                version,
             };
             let entity = footprint.encode(&primary("Sales")).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));

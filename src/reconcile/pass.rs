@@ -118,7 +118,7 @@ impl<'e> Pass<'e> {
         let sent = SentAt::now(self.scope.engine.clock.as_ref());
         let etag = footprints::write(&self.scope, &mut self.doubt, footprint, seen.etag.as_ref(), "announcing changes in").await?;
         if let Some(etag) = &etag {
-            self.doubt.announced(seen, etag.clone(), sent);
+            self.doubt.announced(seen, footprint, etag.clone(), sent);
         }
         Ok(etag.map(Some))
     }

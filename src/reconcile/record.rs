@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::footprint::{Entry, Footprint, Settled};
+use super::footprint::{Entry, Footprint, Settled, next_version};
 use super::situation::{Presence, Situation};
 use super::steps::{Plan, Write};
 use crate::model::{ETag, ItemAddress};
@@ -72,6 +72,9 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         let entry = footprint.items.entry(address.clone()).or_insert(Entry { generation, etag: None, changing: true });
         entry.etag = Some(etag.clone());
         entry.changing = true;
+    }
+    if plan.touched().any(|address| !address.site.is_conditional()) {
+        footprint.version = next_version(footprint.version, situation.now);
     }
     if situation.disturbed && !planted(Bug::NoTaint) {
         let until = situation.now.saturating_add(situation.taint_for).unwrap_or(Timestamp::MAX);

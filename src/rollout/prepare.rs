@@ -86,6 +86,7 @@ fn may_pass(error: &MigrationError) -> bool {
         MigrationError::Store { source, .. } => source.class.is_transient() || source.class == ErrorClass::Unauthorised,
         MigrationError::Contended(_) => true,
         MigrationError::Account(_)
+        | MigrationError::Sink(_)
         | MigrationError::File { .. }
         | MigrationError::Record { .. }
         | MigrationError::SourceChanged(_)

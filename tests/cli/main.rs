@@ -10,6 +10,7 @@ mod audit;
 mod backfill;
 mod browser;
 mod daemon;
+mod database;
 mod demonstration;
 mod dependencies;
 mod doctor;

@@ -4,5 +4,6 @@
 
 pub mod azurite;
 pub mod gusty;
+pub mod postgres;
 pub mod search;
 pub mod stub;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_azure::files::SharedFiles;
-use evenkeel_azure::search::{self, SearchError};
+use evenkeel_azure::search::{self, SearchError, SearchService};
 use evenkeel_azure::settings::SettingsError;
 use evenkeel_azure::system::SystemChance;
 use evenkeel_azure::vault::{self, VaultOpenError};
@@ -12,7 +12,7 @@ use evenkeel_azure::{AzureAccount, retry};
 use evenkeel_config::{ConfigErrors, Request};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::{Account, Chance, Stores};
-use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy};
+use evenkeel_model::settings::{AccountKind, AccountSettings, RetryPolicy, SinkKind, SinkSettings};
 
 use crate::Client;
 
@@ -67,9 +67,11 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let accounts = settings.accounts.iter().map(|account| Ok((account.name.clone(), open(account, retries, &chance)?)));
     let accounts: BTreeMap<_, _> = accounts.collect::<Result<_, ConnectError>>()?;
     let mut sinks = BTreeMap::new();
-    for sink in settings.sinks {
-        let name = sink.name.clone();
-        let sink = search::connect(sink.into()).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
+    for SinkSettings { name, kind } in settings.sinks {
+        // Drivers of databases are not linked: a lookup there says that it has no such sink.
+        let SinkKind::Search(search) = kind else { continue };
+        let service = SearchService::of(name.clone(), search);
+        let sink = search::connect(service).map_err(|source| ConnectError::Search { sink: name.clone(), source })?;
         sinks.insert(name, sink);
     }
     let stores = Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?);

@@ -3,7 +3,7 @@
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
-use evenkeel_model::catalog::{Catalog, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
+use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
@@ -195,7 +195,9 @@ fn spelling<T: ViewTables>(view: &ViewDraft<'_, T>) {
         }
         Form::Properties { set, .. } => vec![("set", properties(set.values()))],
         Form::Claims(range) => vec![("set", properties(range.set.values()))],
-        Form::Documents(search) => vec![("fields", properties(search.fields.values()))],
+        Form::Documents(Documents { fields, types, .. }) => {
+            vec![(if types.is_empty() { "fields" } else { "columns" }, properties(fields.values()))]
+        }
     };
     let all: Vec<(&str, Vec<String>)> = keys.chain(when).chain(own).collect();
     for (key, properties) in all {
@@ -224,14 +226,21 @@ pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
                     view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));
                 }
             }
-            Form::Documents(search) => {
+            Form::Documents(documents) => {
+                let Documents { sink, collection, types, .. } = documents;
+                // A table of a database has the columns of one view.
                 let same = |other: &&ViewDraft<'_, T>| {
-                    other.source == view.source
-                        && matches!(other.form(), Form::Documents(others) if (&others.sink, &others.index) == (&search.sink, &search.index))
+                    (other.source == view.source || !types.is_empty())
+                        && matches!(other.form(), Form::Documents(others) if (&others.sink, &others.collection) == (sink, collection))
                 };
                 if let Some(other) = before.iter().find(same) {
-                    let (source, index) = (&view.source, &search.index);
-                    view.section.error("index", format!("the view {} writes the documents of {source} into the index {index}", other.name));
+                    let source = &view.source;
+                    let (key, message) = if types.is_empty() {
+                        ("index", format!("the view {} writes the documents of {source} into the index {collection}", other.name))
+                    } else {
+                        ("table", format!("the view {} writes the table {collection} of {sink}; expected a table of its own", other.name))
+                    };
+                    view.section.error(key, message);
                 }
             }
             Form::Copies { rows, .. } | Form::Lists { rows, .. } | Form::Properties { rows, .. } => same_keys(view, &rows, before),

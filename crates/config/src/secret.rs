@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 
 use super::origin::Layer;
-use super::section::Section;
+use super::section::{Reported, Section};
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile, SecretPair};
 
 /// Whether a text is the connection string of the local emulator, which is public knowledge and no secret.
@@ -107,6 +107,16 @@ impl PairKeys {
 }
 
 impl SecretKeys {
+    /// A secret that may be left out; an error where a key names one that is not there.
+    pub(super) fn given(&self, section: &Section<'_>) -> Result<Option<ConfiguredSecret>, Reported> {
+        let named = [self.inline, self.env, self.file].iter().any(|key| section.has(key));
+        if !named {
+            section.also_known(&[self.env, self.file, self.inline]);
+            return Ok(None);
+        }
+        self.required(section, "a secret").map(Some).ok_or(Reported)
+    }
+
     /// As [`read`](Self::read), with the file that it can be read from again.
     pub(super) fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
         let (setting, text) = self.find(section)?;

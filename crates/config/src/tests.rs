@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret as _;
 
 use super::*;
-use evenkeel_model::catalog::{ArchiveTarget, OnConflict, TableArchive, ViewKind};
-use evenkeel_model::model::{AccountName, TableName, ViewName};
-use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, HttpRole, OpenReads};
+use evenkeel_model::catalog::{ArchiveTarget, OnConflict, SqlTable, TableArchive, ViewKind};
+use evenkeel_model::model::{AccountName, ColumnType, TableName, ViewName};
+use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, HttpRole, OpenReads, SinkKind, SqlSettings, SqlTls};
 
 mod accidents;
 mod encryption;
@@ -900,10 +900,12 @@ fn search_indexes_are_read_and_their_mistakes_found() {
     let read = |text: &str| load(&with_environment(request(folder(&[("default.toml", text)]).path()), &[("SEARCH", "top-secret")]));
     let loaded = read(&text).unwrap();
     let ViewKind::SearchIndex(search) = &loaded.catalog.views[&ViewName::new("found").unwrap()].kind else { panic!("no search index") };
-    assert_eq!((search.sink.as_str(), search.index.as_str()), ("catalog", "people"));
+    let search = &search.0;
+    assert_eq!((search.sink.as_str(), search.collection.as_str()), ("catalog", "people"));
     assert_eq!(search.fields.keys().collect::<Vec<_>>(), ["Email", "name"]);
     assert_eq!(search.fields["Email"].bare_property(), Some("Email"));
-    assert_eq!((loaded.settings.sinks[0].key_field.as_str(), loaded.settings.sinks[0].endpoint.scheme()), ("id", "https"));
+    let SinkKind::Search(settings) = &loaded.settings.sinks[0].kind else { panic!("no search service") };
+    assert_eq!((settings.key_field.as_str(), settings.endpoint.scheme()), ("id", "https"));
     assert!(!format!("{:?}", loaded.settings).contains("top-secret"));
     let inline = read(&text.replace("key_env = \"SEARCH\"", "key = \"top-secret\"")).unwrap();
     assert!(show_text(&inline).contains("sinks.catalog.key = \"<hidden>\""), "{}", show_text(&inline));
@@ -937,6 +939,75 @@ fn search_indexes_are_read_and_their_mistakes_found() {
         errors.iter().any(|error| error.contains("the view found writes the documents of Employees into the index people")),
         "{errors:?}"
     );
+}
+
+#[test]
+fn tables_of_databases_are_read_and_their_mistakes_found() {
+    let text = "[sinks.reporting]\nkind = \"sqlite\"\npath = \"data/reporting.db\"\n\
+                [views.staff]\nkind = \"sql_table\"\nsource = \"Employees\"\nsink = \"reporting\"\ntable = \"employees\"\n\
+                columns = { department = \"text {PartitionKey}\", name = \"text(80)  {FirstName} {LastName}\", salary = \"double {Salary}\" }\n";
+    let read = |text: &str| load(&request(folder(&[("default.toml", text)]).path()));
+    let loaded = read(text).unwrap();
+    let ViewKind::SqlTable(SqlTable(table)) = &loaded.catalog.views[&ViewName::new("staff").unwrap()].kind else { panic!("no table") };
+    assert_eq!((table.sink.as_str(), table.collection.as_str()), ("reporting", "employees"));
+    assert_eq!(table.types["name"], ColumnType::Text(Some(80)));
+    assert_eq!(table.fields["name"].to_string(), "{FirstName} {LastName}");
+    for (right, wrong, expected) in [
+        ("kind = \"sqlite\"", "", "expected \"search\" or \"postgresql\" or \"sqlite\""),
+        ("data/reporting.db", " ", "found an empty string"),
+        ("sink = \"reporting\"", "sink = \"reports\"", "did you mean \"reporting\"?"),
+        ("table = \"employees\"", "table = \"Employees\"", "lower-case"),
+        ("table = \"employees\"", "table = \"evenkeel_x\"", "is reserved"),
+        ("{ department", "{ ek_key", "is reserved"),
+        ("{ department", "{ Department", "lower-case"),
+        ("double {Salary}", "money {Salary}", "is no type of a column"),
+        ("double {Salary}", "double", "expected both"),
+        ("double {Salary}", "double {Salary|lower}", "makes a text"),
+        ("double {Salary}", "integer {RowKey}", "makes a text"),
+        ("double {Salary}", "double {Salary", "Salary"),
+        ("columns = {", "fields = {", "a type and a template for each column"),
+        ("table =", "row_key = \"x\"\ntable =", "expected no such key"),
+        ("table =", "on_conflict = \"reject\"\ntable =", "no conflicts"),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let errors: Vec<String> = read(&text.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    let server = "kind = \"postgresql\"\nhost = \"db.contoso.com\"\ndatabase = \"reporting\"\nuser = \"app\"\npassword_env = \"DB\"";
+    let served = text.replace("kind = \"sqlite\"\npath = \"data/reporting.db\"", server);
+    let read_with = |text: &str| load(&with_environment(request(folder(&[("default.toml", text)]).path()), &[("DB", "top-secret")]));
+    let loaded = read_with(&served).unwrap();
+    let SinkKind::Sql(SqlSettings::Postgres(settings)) = &loaded.settings.sinks[0].kind else { panic!("no server") };
+    assert_eq!((settings.host.as_str(), settings.port), ("db.contoso.com", 5_432));
+    assert_eq!(settings.tls, SqlTls::Verify { ca_file: None });
+    assert!(!format!("{:?}", loaded.settings).contains("top-secret"));
+    let inline = read_with(&served.replace("password_env = \"DB\"", "password = \"top-secret\"")).unwrap();
+    assert!(show_text(&inline).contains("sinks.reporting.password = \"<hidden>\""), "{}", show_text(&inline));
+    let socket = served.replace("db.contoso.com", "/run/postgresql").replace("password_env = \"DB\"", "port = 6432");
+    let SinkKind::Sql(SqlSettings::Postgres(settings)) = &read_with(&socket).unwrap().settings.sinks[0].kind else { panic!("no server") };
+    assert_eq!((settings.port, &settings.tls, settings.password.is_none()), (6_432, &SqlTls::Off, true));
+    for (right, wrong, expected) in [
+        ("host = \"db.contoso.com\"", "", "the name of a server"),
+        ("database = \"reporting\"", "", "the name of a database"),
+        ("user = \"app\"", "user = \"\"", "found an empty string"),
+        ("user = \"app\"", "user = \"app\"\ntls = \"off\"", "would read the data"),
+        ("user = \"app\"", "user = \"app\"\nport = 70000", "65535"),
+        ("host = \"db.contoso.com\"", "host = \"/run/postgresql\"\ntls = \"verify\"", "has no TLS"),
+        ("host = \"db.contoso.com\"", "host = \"localhost\"\ntls = \"off\"\nca_file = \"ca.pem\"", "has no meaning with tls = \"off\""),
+        ("\"DB\"", "\"OTHER\"", "OTHER, which is not set"),
+    ] {
+        assert!(served.contains(right), "{right}");
+        let errors: Vec<String> =
+            read_with(&served.replacen(right, wrong, 1)).unwrap_err().errors.iter().map(ToString::to_string).collect();
+        assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    let mut another = text.replace("views.staff", "views.others").replace("\"Employees\"", "\"Customers\"");
+    another.drain(..another.find("[views").unwrap());
+    let errors: Vec<String> = read(&format!("{text}{another}")).unwrap_err().errors.iter().map(ToString::to_string).collect();
+    assert!(errors.iter().any(|error| error.contains("expected a table of its own")), "{errors:?}");
+    let searched = text.replace("sql_table", "search_index").replace("table =", "index =").replace("columns", "fields");
+    let errors: Vec<String> = read(&searched).unwrap_err().errors.iter().map(ToString::to_string).collect();
+    assert!(errors.iter().any(|error| error.contains("is another kind of sink; expected a search service")), "{errors:?}");
 }
 
 #[test]

@@ -94,11 +94,12 @@ pub struct Effective {
 }
 
 /// Keys of secrets, wherever they stand.
-const SECRETS: [&str; 10] = [
+const SECRETS: [&str; 11] = [
     "client_secret",
     "connection_string",
     "headers",
     "key",
+    "password",
     "read_token",
     "sas",
     "second_connection_string",

@@ -6,16 +6,13 @@ use std::fmt::Display;
 use super::encryption;
 use super::kinds::{self, DeclaredKind, Settle, ViewSection};
 use super::section::{Reported, Section};
+use super::sinks::Sinks;
 use evenkeel_model::catalog::{Form, OnConflict, RowForm, ViewKind};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{AccountName, TableName, ViewName};
-use evenkeel_model::settings::SinkSettings;
-
-/// The declared sinks; nothing in the place of one with a mistake.
-pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
 /// Source or target of views: one table, or tables by date.
 pub(super) trait ViewTables: Sized + Clone + PartialEq + Display {

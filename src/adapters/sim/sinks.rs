@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
-use crate::model::{CollectionName, DocumentKey, SinkDocument};
-use crate::ports::{DocumentWrite, ErrorClass, Missing, Sink, StoreError, What, Written};
+use crate::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
+use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, What, Written};
 
 /// All collections.
 #[derive(Default)]
@@ -22,6 +22,7 @@ struct Collection {
 const WRITE: &str = "Index Documents";
 const GET: &str = "Lookup Document";
 const DESCRIBE: &str = "Get Index";
+const DEFINE: &str = "Define Collection";
 /// The field of the key.
 const KEY: &str = "id";
 const ABSENT: &str = "the index does not exist";
@@ -70,7 +71,7 @@ impl Sink for SimWorld {
                 collection.write(write).map_err(|message| inner.error(ErrorClass::Permanent, WRITE, what(), message))
             };
             let written: Written = writes.iter().map(one).collect();
-            for (DocumentWrite { key, document }, _) in writes.into_iter().zip(&written).filter(|(_, written)| written.is_ok()) {
+            for (DocumentWrite { key, document, .. }, _) in writes.into_iter().zip(&written).filter(|(_, written)| written.is_ok()) {
                 state.changed(|| ObservedChange::Document { collection: name.clone(), key, document });
             }
             Ok(written)
@@ -87,11 +88,20 @@ impl Sink for SimWorld {
         read.await
     }
 
-    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         let name = collection.clone();
         let described = self.send(DESCRIBE, What::Collection(name.clone()), false, move |state, _| {
-            Ok(found(state, &name).map(|collection| collection.fields.clone()))
+            Ok(found(state, &name).map(|collection| collection.fields.iter().map(|name| (name.clone(), String::new())).collect()))
         });
         described.await
+    }
+
+    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        let (name, fields) = (collection.clone(), fields.keys().cloned().chain([KEY.to_owned()]).collect::<BTreeSet<_>>());
+        let defined = self.send(DEFINE, What::Collection(name.clone()), true, move |state, _| {
+            state.collections.0.entry(name.clone()).or_default().fields.extend(fields.clone());
+            Ok(())
+        });
+        defined.await
     }
 }

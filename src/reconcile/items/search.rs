@@ -1,9 +1,10 @@
-//! Items that are documents of a search index: written, dropped and looked at without versions.
+//! Items that are documents of a sink: written, dropped and looked at without conditions.
 //!
 //! A sink keeps the write that arrives last, so the guarantees of conditions elsewhere come from the footprint: every
 //! write is announced in it, an update too, and a document that an old request may still change is written or dropped
 //! once more when it no longer can (`docs/decisions/0022-sinks.md`). A writer here holds no older state of the primary
-//! than the footprint's last announcement: another pass that holds one fails to announce.
+//! than the footprint's last announcement: another pass that holds one fails to announce. A sink that keeps the announcement's version
+//! refuses older writes, and the run looks again.
 
 use async_trait::async_trait;
 
@@ -42,7 +43,7 @@ impl WholeItem for Indexed<'_> {
             return Ok(vec![Look::Unsure; addresses.len()]);
         }
         let Self { sink, collection, key } = self;
-        let step = || format!("looking at document {key} in index {collection} of the sink {sink}, derived from {}", from.scope.primary);
+        let step = || format!("looking at document {key} in {collection} of the sink {sink}, derived from {}", from.scope.primary);
         let found = self.sink(from.scope)?.get(collection, key).await.map_err(|error| storage(step(), error))?;
         Ok(vec![found.map_or(Look::Absent, Look::Says); addresses.len()])
     }
@@ -57,7 +58,7 @@ impl WholeItem for Indexed<'_> {
             }
         };
         let token = document.as_ref().map(SinkDocument::token);
-        let write = DocumentWrite { key: self.key.clone(), document };
+        let write = DocumentWrite { key: self.key.clone(), document, version: by.doubt.version() };
         let written = self.sink(by.scope)?.write(self.collection, std::slice::from_ref(&write)).await;
         // A sink answers for each write.
         Ok(written.and_then(|written| written.into_iter().next().unwrap_or(Ok(()))).map(|()| token))

@@ -113,6 +113,8 @@ ops! {
     GetDocument, Search, "get_document", "Lookup Document";
     /// Read which fields a collection of a sink has.
     GetFields, Search, "get_fields", "Get Index";
+    /// Make a collection of a sink, or add fields to it.
+    DefineCollection, Search, "define_collection", "Define Collection";
 }
 
 impl Op {

@@ -1,12 +1,12 @@
 //! Sinks with a layer around them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
 use super::{Layer, Layered, Op, Request, Target};
-use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{DocumentWrite, Sink, StoreError, Written};
+use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
+use evenkeel_model::ports::{DocumentWrite, Fields, Sink, StoreError, Written};
 
 #[async_trait]
 impl<L: Layer> Sink for Layered<dyn Sink, L> {
@@ -20,7 +20,12 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         self.layer.call(request, self.inner.get(collection, key)).await
     }
 
-    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         self.layer.call(Request::new(Op::GetFields, Target::Collection(collection)), self.inner.fields(collection)).await
+    }
+
+    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        let request = Request::new(Op::DefineCollection, Target::Collection(collection));
+        self.layer.call(request, self.inner.define(collection, fields)).await
     }
 }

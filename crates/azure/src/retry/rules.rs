@@ -47,7 +47,8 @@ impl Unanswered {
             | Op::DeleteMessage
             | Op::CreateContainer
             | Op::DeleteContainer
-            | Op::PutBlock => Self::RepeatWrite,
+            | Op::PutBlock
+            | Op::DefineCollection => Self::RepeatWrite,
             Op::GetMessages
             | Op::InsertEntity
             | Op::InsertOrReplaceEntity

@@ -1,13 +1,13 @@
 //! Sinks with retries.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
 use super::Retry;
 use crate::layer::Op;
-use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{DocumentWrite, Sink, StoreError, Written};
+use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
+use evenkeel_model::ports::{DocumentWrite, Fields, Sink, StoreError, Written};
 
 #[async_trait]
 impl Sink for Retry<dyn Sink> {
@@ -19,7 +19,11 @@ impl Sink for Retry<dyn Sink> {
         self.request(Op::GetDocument, || self.inner.get(collection, key)).await.result
     }
 
-    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         self.request(Op::GetFields, || self.inner.fields(collection)).await.result
+    }
+
+    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        self.request(Op::DefineCollection, || self.inner.define(collection, fields)).await.result
     }
 }

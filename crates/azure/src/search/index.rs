@@ -1,6 +1,6 @@
 //! The indexes of one service, as a sink.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,8 +15,8 @@ use super::service::SearchService;
 use crate::http::{Exchange, HttpAnswer};
 use crate::identity::roles;
 use crate::keyring::Keyring;
-use evenkeel_model::model::{CollectionName, DocumentKey, SinkDocument, limits};
-use evenkeel_model::ports::{DocumentWrite, ErrorClass, Missing, Service, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
+use evenkeel_model::ports::{DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, StoreError, Subject, What, Written};
 use evenkeel_model::settings::SinkAuth;
 
 /// The version of the service's interface.
@@ -147,7 +147,7 @@ impl Sink for Indexes {
         Ok(Some(SinkDocument(fields)))
     }
 
-    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError> {
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         let call = Call { operation: DESCRIBE, effect: SearchEffect::Read, what: What::Collection(collection.clone()) };
         let answer = self.send(&call, Method::GET, self.url(&["indexes", collection.as_str()]), Bytes::new()).await?;
         if answer.status == 404 {
@@ -157,11 +157,17 @@ impl Sink for Indexes {
             return Err(self.refused(&call, &answer));
         }
         let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let names = json["fields"].as_array().map(|fields| fields.iter().filter_map(|field| field["name"].as_str().map(str::to_owned)));
-        match names {
-            Some(names) => Ok(Some(names.collect())),
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let field = |field: &Value| Some((text(&field["name"])?, text(&field["type"]).unwrap_or_default()));
+        match json["fields"].as_array() {
+            Some(fields) => Ok(Some(fields.iter().filter_map(field).collect())),
             None => Err(self.error(&call, call.effect.unknown(), "the answer describes no index")),
         }
+    }
+
+    async fn define(&self, collection: &CollectionName, _: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        let call = Call { operation: DESCRIBE, effect: SearchEffect::Read, what: What::Collection(collection.clone()) };
+        Err(self.error(&call, ErrorClass::Permanent, "an index is yours to create"))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::identity::TokenCache;
 use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::{Service, Sink};
-use evenkeel_model::settings::{SecretPair, SinkAuth, SinkSettings};
+use evenkeel_model::settings::{SearchSettings, SecretPair, SinkAuth};
 
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -34,9 +34,10 @@ pub struct SearchService {
     pub key_field: String,
 }
 
-impl From<SinkSettings> for SearchService {
-    fn from(settings: SinkSettings) -> Self {
-        let SinkSettings { name: sink, endpoint, auth, key_field } = settings;
+impl SearchService {
+    /// The service of a sink.
+    pub fn of(sink: AccountName, settings: SearchSettings) -> Self {
+        let SearchSettings { endpoint, auth, key_field } = settings;
         Self { sink, endpoint, auth, key_field }
     }
 }

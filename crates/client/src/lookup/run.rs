@@ -11,7 +11,7 @@ use super::query::{Lookup, LookupResult, LookupSubject};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, Form, Members, SearchIndex, TableRef, View};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Form, Members, TableRef, View};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
@@ -95,8 +95,8 @@ impl Lookup<'_> {
                 let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
                 (LookupResult::new(rows, QueryClass::Point, 1, continuation), keys)
             }
-            Form::Documents(search) => {
-                let rows: Vec<Row> = self.in_search(view, search).await?.into_iter().collect();
+            Form::Documents(documents) => {
+                let rows: Vec<Row> = self.in_sink(view, documents).await?.into_iter().collect();
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 (LookupResult::new(rows, QueryClass::Point, 1, None), keys)
             }
@@ -113,13 +113,14 @@ impl Lookup<'_> {
     }
 
     /// The document of a primary, as a row under the primary's keys.
-    async fn in_search(&self, view: &View, search: &SearchIndex) -> Result<Option<Row>, ClientError> {
+    async fn in_sink(&self, view: &View, documents: &Documents) -> Result<Option<Row>, ClientError> {
         let what = format!("a document of [views.{}]", view.name);
-        let key = self.both_keys(&what, "in its index by the keys of its primary")?;
+        let key = self.both_keys(&what, "in its sink by the keys of its primary")?;
         let primary = Primary { table: view.source.table.clone(), key };
-        let sink = self.client.stores.sink(&search.sink).map_err(|error| ClientError::Unknown(error.to_string()))?;
-        let found = sink.get(&search.index, &sink::key(&primary)).await;
-        let found = found.map_err(ClientError::store(format!("reading the document of {primary} in index {}", search.index)))?;
+        let Documents { sink, collection, .. } = documents;
+        let sink = self.client.stores.sink(sink).map_err(|error| ClientError::Unknown(error.to_string()))?;
+        let found = sink.get(collection, &sink::key(&primary)).await;
+        let found = found.map_err(ClientError::store(format!("reading the document of {primary} in {collection}")))?;
         Ok(found.map(|document| {
             let etag = document.token();
             let fields = document.0.into_iter().filter_map(|(name, value)| Some((name, sink::property(value)?)));

@@ -9,6 +9,7 @@ mod index_entity;
 mod large_entity;
 mod search_index;
 mod secondary_index;
+mod sql_table;
 mod view_section;
 
 pub(super) use view_section::{ViewSection, own_property};
@@ -36,7 +37,7 @@ pub(super) type Settle = fn(ViewKind, &TableRef) -> ViewKind;
 pub(super) type ReadKind<T> = fn(&ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>>;
 
 /// Every kind, by the value of `kind`.
-const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 6] {
+const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 7] {
     [
         ("secondary_index", secondary_index::read),
         ("index_entity", index_entity::read),
@@ -44,6 +45,7 @@ const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 6] {
         ("aggregate", aggregate::read),
         ("large_entity", large_entity::read),
         ("search_index", search_index::read),
+        ("sql_table", sql_table::read),
     ]
 }
 

@@ -5,32 +5,26 @@ use std::collections::BTreeMap;
 use super::view_section::select;
 use super::{DeclaredKind, ViewSection};
 use crate::section::Section;
-use crate::sinks::field_name;
+use crate::sinks::{field_name, named};
 use crate::views::ViewTables;
-use evenkeel_model::catalog::{SearchIndex, ViewKind};
-use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::catalog::{Documents, SearchIndex, ViewKind};
+use evenkeel_model::model::CollectionName;
 use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{AccountName, CollectionName};
+use evenkeel_model::settings::SinkKind;
 
 pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
     view.of_one_table("kind", "no search_index view")?;
     view.refuse(&["on_conflict"], "documents are named by their primaries, so there are no conflicts");
     let keys = ["table", "partition_key", "row_key", "key"];
     view.refuse(&keys, "a document is found by its index and a key that is made of its primary's");
-    let (section, sinks) = (view.section, view.sinks);
-    let sink = section.required("sink", "the name of a search service, declared as [sinks.NAME]", str::parse::<AccountName>);
-    let known = sink.as_ref().and_then(|name| sinks.iter().find(|(known, _)| known == name));
-    if let (Some(name), None) = (&sink, known) {
-        let hint = match nearest(name.as_str(), sinks.iter().map(|(name, _)| name.as_str())) {
-            Some(known) => format!("did you mean {known:?}?"),
-            None => format!("declare [sinks.{name}] with kind = \"search\", its endpoint and its key"),
-        };
-        section.error("sink", format!("unknown sink {:?}; {hint}", name.as_str()));
-    }
+    let section = view.section;
+    let wanted = ("a search service", "kind = \"search\", its endpoint and its key");
+    let sink = named(section, view.sinks, wanted, |kind| if let SinkKind::Search(search) = kind { Some(search) } else { None });
     let index = section.required("index", "the name of an index of the search service", str::parse::<CollectionName>);
-    let fields = fields(section, known.and_then(|(_, settings)| settings.as_ref()).map(|settings| settings.key_field.as_str()));
-    let (sink, _) = known?;
-    Some(DeclaredKind::new(ViewKind::SearchIndex(SearchIndex { sink: sink.clone(), index: index?, fields: fields? })))
+    let key_field = sink.as_ref().and_then(|(_, search)| search.as_ref()).map(|search| search.key_field.as_str());
+    let fields = fields(section, key_field);
+    let documents = Documents { sink: sink?.0.clone(), collection: index?, fields: fields?, types: BTreeMap::new() };
+    Some(DeclaredKind::new(ViewKind::SearchIndex(SearchIndex(documents))))
 }
 
 /// The fields of the documents: selected properties under their own names, and fields of templates.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use crate::section::{Reported, Section};
-use crate::views::{Named, Sinks, ViewTables, account};
+use crate::sinks::Sinks;
+use crate::views::{Named, ViewTables, account};
 use evenkeel_model::catalog::OnConflict;
 use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
 use evenkeel_model::model::template::Template;

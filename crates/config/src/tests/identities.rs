@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use evenkeel_model::settings::{EntraCredential, Identity, SinkAuth};
+use evenkeel_model::settings::{EntraCredential, Identity, SinkAuth, SinkKind};
 
 const ACCOUNT: &str = "[accounts.main]\nkind = \"azure\"\nauth = \"entra\"\nname = \"contoso\"\n";
 
@@ -109,7 +109,8 @@ fn a_secret_in_a_file_of_the_configuration_is_warned_of_and_not_shown() {
 fn a_sink_signs_in_by_an_identity_with_the_same_keys() {
     let sink = "[sinks.catalog]\nkind = \"search\"\nendpoint = \"https://contoso.search.windows.net\"\nauth = \"entra\"\n";
     let loaded = load_text(&format!("{sink}credential = \"managed_identity\"\nclient_id = \"c\"")).unwrap();
-    assert!(matches!(&loaded.settings.sinks[0].auth, SinkAuth::Entra(identity) if identity.credentials.len() == 1));
+    let SinkKind::Search(search) = &loaded.settings.sinks[0].kind else { panic!("no search service") };
+    assert!(matches!(&search.auth, SinkAuth::Entra(identity) if identity.credentials.len() == 1));
     let found = mistakes(&format!("{sink}key_env = \"SEARCH\""));
     assert!(found[0].contains("sinks.catalog.key_env: has no meaning with auth = \"entra\""), "{found:?}");
 }

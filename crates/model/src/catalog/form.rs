@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::canonical::quoted;
 use super::figure::Figure;
-use super::kinds::{BlobLists, DenormalizeRange, LargeEntity, SearchIndex};
+use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
 use super::place::{Place, TableRef};
 use crate::model::template::Template;
+use crate::model::{AccountName, CollectionName, ColumnType};
 
 /// The form of a view's items. Several kinds may share one.
 #[derive(Debug)]
@@ -38,8 +39,21 @@ pub enum Form<'v, P = TableRef> {
     },
     /// A claim on a range of rows, all of which get the properties.
     Claims(&'v DenormalizeRange<P>),
-    /// A document of a search service.
-    Documents(&'v SearchIndex),
+    /// A document of a sink.
+    Documents(&'v Documents),
+}
+
+/// Documents of a sink, one for each primary, under a key made of the primary's.
+#[derive(Debug, Clone)]
+pub struct Documents {
+    /// The sink.
+    pub sink: AccountName,
+    /// The index of a search service, or the table of a database.
+    pub collection: CollectionName,
+    /// The fields, by name.
+    pub fields: BTreeMap<String, Template>,
+    /// Their types, where the collection is evenkeel's to make. Elsewhere a property by itself keeps its own.
+    pub types: BTreeMap<String, ColumnType>,
 }
 
 /// Key and table of the rows that a view's items are, or are part of.
@@ -109,7 +123,7 @@ impl<P: Place> Form<'_, P> {
             Self::BlobLists(lists) => format!("blob {}/{} {}", lists.account, lists.container, quoted(lists.name.as_str())),
             Self::Claims(range) => format!("range {} {} {}", range.target.canonical(), quoted(&range.partition_key), range.rows),
             Self::Values(large) => format!("blob {}/{}", large.account, large.container),
-            Self::Documents(search) => format!("index {}/{}", search.sink, search.index),
+            Self::Documents(documents) => format!("index {}/{}", documents.sink, documents.collection),
         }
     }
 }

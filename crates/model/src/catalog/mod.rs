@@ -22,10 +22,11 @@ pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
 pub use figure::{Figure, FigureError, contributed, properties as figure_properties};
 pub use filing::{FILING_PREFIX, Filing, Shelf};
 pub use follow::Followers;
-pub use form::{Form, Members, RowForm};
+pub use form::{Documents, Form, Members, RowForm};
 pub use generation::{Generations, ViewStatus};
 pub use kinds::{
-    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, Kind, LargeEntity, RangeRows, SearchIndex, SecondaryIndex, ViewKind,
+    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, Kind, LargeEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable,
+    ViewKind,
 };
 pub use known::DatedRefs;
 pub use list_sizes::ListSizes;

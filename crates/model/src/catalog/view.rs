@@ -108,9 +108,11 @@ impl View<DatedRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Aggregate, BlobLists, Denormalize, Figure, IndexEntity, RangeRows, SearchIndex, SecondaryIndex};
+    use crate::catalog::{
+        Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable,
+    };
     use crate::model::blob_path::BlobPath;
-    use crate::model::{AccountName, CollectionName, ContainerName, TableName};
+    use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
 
     fn table(name: &str) -> TableRef {
         TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
@@ -174,14 +176,20 @@ mod tests {
             definition(ViewKind::DenormalizeRange(range)),
             r#"v denormalize main/employees when exists(Email) to range main/target "p_{PartitionKey}" from "{RowKey}" before open set {"Name": "{LastName}"}"#
         );
-        let search = SearchIndex {
+        let mut documents = Documents {
             sink: AccountName::new("catalog").unwrap(),
-            index: CollectionName::new("people").unwrap(),
+            collection: CollectionName::new("people").unwrap(),
             fields: BTreeMap::from([("name".to_owned(), template("{LastName}"))]),
+            types: BTreeMap::new(),
         };
         assert_eq!(
-            definition(ViewKind::SearchIndex(search)),
+            definition(ViewKind::SearchIndex(SearchIndex(documents.clone()))),
             r#"v search_index main/employees when exists(Email) to index catalog/people fields {"name": "{LastName}"}"#
+        );
+        documents.types.insert("name".to_owned(), ColumnType::Text(Some(80)));
+        assert_eq!(
+            definition(ViewKind::SqlTable(SqlTable(documents))),
+            r#"v sql_table main/employees when exists(Email) to index catalog/people columns {"name": "{LastName}"} types {"name": "text(80)"}"#
         );
         let set = BTreeMap::from([("Headcount".to_owned(), Figure::Count)]);
         assert_eq!(

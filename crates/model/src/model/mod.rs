@@ -12,6 +12,7 @@ pub mod caret;
 pub mod carry;
 pub mod cause;
 pub mod claim;
+mod column;
 pub mod condition;
 pub mod cursor;
 pub mod dated;
@@ -42,6 +43,7 @@ pub mod template;
 pub mod units;
 pub mod unprintable;
 
+pub use column::ColumnType;
 pub use datetime::EdmDateTime;
 pub use edm::EdmValue;
 pub use entity::{Entity, Row};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::job::Primary;
-use super::{DocumentKey, ETag, EdmDateTime, EdmValue, limits};
+use super::{ColumnType, DocumentKey, ETag, EdmDateTime, EdmValue, limits};
 
 /// The largest whole number that every reader of JSON tells from its neighbours (ECMAScript's `Number.MAX_SAFE_INTEGER`).
 pub const LARGEST_INTEGER: i64 = 9_007_199_254_740_991;
@@ -31,6 +31,22 @@ pub enum FieldError {
     /// JSON has no word for it.
     #[error("{0} is no number that JSON can write")]
     Double(String),
+    /// Its column has another type.
+    #[error("an {found} does not fit a column of type {wanted}")]
+    Type {
+        /// The type of the property.
+        found: &'static str,
+        /// The type of the column.
+        wanted: ColumnType,
+    },
+    /// Its column is too short for it.
+    #[error("a text of {chars} characters does not fit a column of type text({limit})")]
+    TooLong {
+        /// The length of the text.
+        chars: usize,
+        /// The length of the column.
+        limit: u32,
+    },
 }
 
 impl SinkDocument {

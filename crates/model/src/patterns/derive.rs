@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{aggregate, denormalize, denormalize_range, index_entity, large_entity, search_index, secondary_index};
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Form, Members, OnConflict, RowForm, SearchIndex, Shelf, TableRef, View};
+use super::{aggregate, denormalize, denormalize_range, documents, index_entity, large_entity, secondary_index};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, Shelf, TableRef, View};
 use crate::model::claim;
 use crate::model::document::PlaceError;
 use crate::model::entity::EntityError;
@@ -251,7 +251,7 @@ impl Deriving<'_> {
             })?,
             Form::BlobLists(lists) => self.in_list(lists)?,
             Form::Claims(range) => self.claim(range)?,
-            Form::Documents(search) => Some(self.in_sink(search)?),
+            Form::Documents(documents) => Some(self.in_sink(documents)?),
             Form::Values(large) => {
                 let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
                 return Ok(large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect());
@@ -284,10 +284,10 @@ impl Deriving<'_> {
     }
 
     /// The document in a sink.
-    fn in_sink(&self, search: &SearchIndex) -> Result<Derived, Box<DeriveError>> {
-        let content = Content::Document(search_index::document(self, search)?);
-        let site = Site::Document { collection: search.index.clone(), key: sink::key(self.primary) };
-        Ok(Derived { account: search.sink.clone(), site, part: None, content })
+    fn in_sink(&self, documents: &Documents) -> Result<Derived, Box<DeriveError>> {
+        let content = Content::Document(documents::document(self, documents)?);
+        let site = Site::Document { collection: documents.collection.clone(), key: sink::key(self.primary) };
+        Ok(Derived { account: documents.sink.clone(), site, part: None, content })
     }
 
     /// Its claim on a range.

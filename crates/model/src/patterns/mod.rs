@@ -8,11 +8,11 @@ mod aggregate;
 mod denormalize;
 mod denormalize_range;
 mod derive;
+mod documents;
 mod index_entity;
 pub mod large_entity;
 pub mod lookup;
 mod ownership;
-mod search_index;
 mod secondary_index;
 pub mod spill;
 

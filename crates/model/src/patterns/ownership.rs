@@ -4,7 +4,7 @@
 //! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with the items
 //! that the view makes of this primary: its table, container, folder or index, and the name or key there.
 
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Filing, Form, Members, SearchIndex, Shelf, TableRef, View};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
 use crate::model::large::ValueFolder;
@@ -95,7 +95,7 @@ impl Claimant<'_> {
             Form::BlobLists(lists) => member.is_some_and(|member| self.is_in_list(lists, address, member)),
             Form::Claims(range) => member.is_some_and(|member| self.is_claim(view, range, address, member)),
             Form::Values(_) => whole && address.site.blob().is_some_and(|(_, name)| self.folder.has(name)),
-            Form::Documents(search) => whole && self.is_document(search, address),
+            Form::Documents(documents) => whole && self.is_document(documents, address),
         }
     }
 
@@ -112,9 +112,9 @@ impl Claimant<'_> {
         placed && told && claim.one == self.primary.key
     }
 
-    fn is_document(&self, search: &SearchIndex, address: &ItemAddress) -> bool {
-        let own = Site::Document { collection: search.index.clone(), key: sink::key(self.primary) };
-        address.account == search.sink && address.site == own
+    fn is_document(&self, documents: &Documents, address: &ItemAddress) -> bool {
+        let own = Site::Document { collection: documents.collection.clone(), key: sink::key(self.primary) };
+        address.account == documents.sink && address.site == own
     }
 
     /// Whether a member that these templates made names this primary.

@@ -1,11 +1,11 @@
 //! Other stores as targets: documents by key, without versions.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::model::{CollectionName, DocumentKey, SinkDocument};
+use crate::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
 
 /// One document to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,14 +14,20 @@ pub struct DocumentWrite {
     pub key: DocumentKey,
     /// The document to store, replacing the present one; `None` to delete the present one, if any.
     pub document: Option<SinkDocument>,
+    /// Its place in the order of the document's writes, which the footprint gives: milliseconds since 1970 at least, and more than
+    /// any before. A sink that keeps it refuses older writes (`Precondition`).
+    pub version: i64,
 }
+
+/// The fields that documents of a collection can have, each with its type in the store's words, or in those of [`ColumnType`].
+pub type Fields = BTreeMap<String, String>;
 
 /// How each of some writes ended, in their order.
 pub type Written = Vec<Result<(), StoreError>>;
 
 /// Another store: a search service, a database, files. It keeps documents in collections that its owner has made.
 ///
-/// A write has no condition: the last one to arrive counts. The store may show it to readers only after a while, but one that
+/// A write has no condition, and where the sink keeps no versions the last one to arrive counts. The store may show it to readers only after a while, but one that
 /// was acknowledged counts before every one that is sent afterwards. Ordering that conditions would give comes from the
 /// footprint (`docs/decisions/0022-sinks.md`), which rests on the classes of errors here: a write that may have been executed,
 /// or may still be, is `Ambiguous` and nothing else.
@@ -38,5 +44,9 @@ pub trait Sink: Send + Sync {
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError>;
 
     /// The fields that documents of a collection can have, that of the key included. `None` where there is no such collection.
-    async fn fields(&self, collection: &CollectionName) -> Result<Option<BTreeSet<String>>, StoreError>;
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError>;
+
+    /// Makes a collection with these fields, or adds those that it lacks; leaves all others as they are. Safe to repeat. `Permanent`
+    /// where collections are their owner's to make.
+    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError>;
 }

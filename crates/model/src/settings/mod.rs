@@ -61,17 +61,74 @@ pub struct AccountSettings {
     pub kind: AccountKind,
 }
 
-/// `[sinks.NAME]`: another store as a target. `kind = "search"` is the only kind.
+/// `[sinks.NAME]`: another store as a target.
 #[derive(Debug, Clone)]
 pub struct SinkSettings {
     /// The name that the catalog uses.
     pub name: AccountName,
+    /// What it is.
+    pub kind: SinkKind,
+}
+
+/// The kinds of sinks. One line here, one reader in `config/sinks`, one line where the program opens it.
+#[derive(Debug, Clone)]
+pub enum SinkKind {
+    /// Azure AI Search.
+    Search(SearchSettings),
+    /// A database.
+    Sql(SqlSettings),
+}
+
+/// `kind = "search"`
+#[derive(Debug, Clone)]
+pub struct SearchSettings {
     /// Where the service is: `https://contoso.search.windows.net`.
     pub endpoint: Url,
     /// How to sign in to it.
     pub auth: SinkAuth,
     /// The field that is the key of every index of it.
     pub key_field: String,
+}
+
+/// A database as a sink.
+#[derive(Debug, Clone)]
+pub enum SqlSettings {
+    /// `kind = "sqlite"`: one file, whose folder is created.
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+    },
+    /// `kind = "postgresql"`
+    Postgres(Box<PostgresSettings>),
+}
+
+/// A database of a PostgreSQL server.
+#[derive(Debug, Clone)]
+pub struct PostgresSettings {
+    /// The server's name, or the folder of its socket.
+    pub host: String,
+    /// Its port, which is part of the socket's name too.
+    pub port: u16,
+    /// The database.
+    pub database: String,
+    /// The role to sign in as.
+    pub user: String,
+    /// Its password; `None` where the server asks for none.
+    pub password: Option<ConfiguredSecret>,
+    /// Encryption of the connection.
+    pub tls: SqlTls,
+}
+
+/// Encryption of a connection to a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SqlTls {
+    /// None: on this machine only.
+    Off,
+    /// TLS, with the server's certificate checked.
+    Verify {
+        /// The authorities, in PEM; those of the system where absent.
+        ca_file: Option<PathBuf>,
+    },
 }
 
 /// How to sign in to a search service.

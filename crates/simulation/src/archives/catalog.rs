@@ -9,8 +9,8 @@ use super::{
 };
 use crate::company::{container, table, table_ref, view_name};
 use evenkeel::catalog::{
-    Archive, ArchiveTarget, BlobTarget, Catalog, DatedRef, FileTarget, LargeEntity, LogTarget, OnConflict, Retention, SearchIndex,
-    SecondaryIndex, TableArchive, View, ViewKind,
+    Archive, ArchiveTarget, BlobTarget, Catalog, DatedRef, Documents, FileTarget, LargeEntity, LogTarget, OnConflict, Retention,
+    SearchIndex, SecondaryIndex, TableArchive, View, ViewKind,
 };
 use evenkeel::model::condition::Condition;
 use evenkeel::model::dated::DatedTables;
@@ -57,11 +57,12 @@ fn large() -> ViewKind {
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn found(name: &str, source: &str) -> Arc<View> {
     let fields = [("title", "{Title}"), ("version", "{Version}")];
-    let kind = ViewKind::SearchIndex(SearchIndex {
+    let kind = ViewKind::SearchIndex(SearchIndex(Documents {
         sink: AccountName::new(SINK).expect("a name"),
-        index: CollectionName::new(INDEX).expect("a name"),
+        collection: CollectionName::new(INDEX).expect("a name"),
         fields: fields.map(|(name, field)| (name.to_owned(), text(field))).into(),
-    });
+        types: [].into(),
+    }));
     view(name, source, Some(Condition::parse("exists(Title)").expect("a condition")), kind)
 }
 

@@ -136,7 +136,7 @@ fn spread(mut catalog: Catalog) -> Catalog {
             ViewKind::Aggregate(kind) => home(&mut kind.target),
             ViewKind::BlobLists(kind) => kind.account = abroad(),
             ViewKind::LargeEntity(kind) => kind.account = abroad(),
-            ViewKind::SearchIndex(_) => {}
+            ViewKind::SearchIndex(_) | ViewKind::SqlTable(_) => {}
         }
         *view = Arc::new(moved);
     }

@@ -11,6 +11,7 @@ mod index_entity;
 mod large_entity;
 mod search_index;
 mod secondary_index;
+mod sql_table;
 
 pub use aggregate::Aggregate;
 pub use blob_lists::BlobLists;
@@ -20,6 +21,7 @@ pub use index_entity::IndexEntity;
 pub use large_entity::LargeEntity;
 pub use search_index::SearchIndex;
 pub use secondary_index::SecondaryIndex;
+pub use sql_table::SqlTable;
 
 use std::collections::BTreeSet;
 
@@ -87,4 +89,6 @@ kinds! {
     Aggregate<P>,
     /// Documents of a search service.
     SearchIndex,
+    /// Rows of a table in a database.
+    SqlTable,
 }

@@ -1,24 +1,17 @@
 //! `kind = "search_index"`: a document of a search service for each primary.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::Kind;
 use crate::catalog::canonical;
-use crate::catalog::form::Form;
+use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
-use crate::model::{AccountName, CollectionName};
 
-/// `kind = "search_index"`: a document of a search service for each primary, under a key made of the primary's.
+/// `kind = "search_index"`: a document of a search service for each primary. A property by itself keeps its type; any other template
+/// is a text.
 #[derive(Debug, Clone)]
-pub struct SearchIndex {
-    /// The search service.
-    pub sink: AccountName,
-    /// The index.
-    pub index: CollectionName,
-    /// The fields, by name. A property by itself keeps its type; any other template is a text.
-    pub fields: BTreeMap<String, Template>,
-}
+pub struct SearchIndex(pub Documents);
 
 impl<P> Kind<P> for SearchIndex {
     fn name(&self) -> &'static str {
@@ -26,14 +19,14 @@ impl<P> Kind<P> for SearchIndex {
     }
 
     fn form(&self) -> Form<'_, P> {
-        Form::Documents(self)
+        Form::Documents(&self.0)
     }
 
     fn properties(&self) -> BTreeSet<&str> {
-        self.fields.values().flat_map(Template::properties).collect()
+        self.0.fields.values().flat_map(Template::properties).collect()
     }
 
     fn canonical(&self, _: OnConflict) -> String {
-        format!("fields {}", canonical::map(&self.fields))
+        format!("fields {}", canonical::map(&self.0.fields))
     }
 }

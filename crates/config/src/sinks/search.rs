@@ -1,12 +1,12 @@
-//! `[sinks.NAME]`
+//! `kind = "search"`: Azure AI Search.
 
 use url::Url;
 
-use super::accounts::{KEY, KEY_KEYS};
-use super::identity;
-use super::section::Section;
-use evenkeel_model::model::{AccountName, limits};
-use evenkeel_model::settings::{SinkAuth, SinkSettings};
+use crate::accounts::{KEY, KEY_KEYS};
+use crate::identity;
+use crate::section::Section;
+use evenkeel_model::model::limits;
+use evenkeel_model::settings::{SearchSettings, SinkAuth, SinkKind};
 
 /// The field of an index that is its key, where nothing is said.
 const KEY_FIELD: &str = "id";
@@ -17,35 +17,14 @@ enum SearchAuth {
     Entra,
 }
 
-/// Reads every sink. `None` in place of one with a mistake.
-pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<(AccountName, Option<SinkSettings>)> {
-    let mut sinks = Vec::new();
-    for (name, section) in root.named("sinks") {
-        match AccountName::new(name) {
-            Ok(name) if accounts.contains(&name) => {
-                section.error("", format!("{name} is an account already, and metrics tell them apart by name; expected another name"));
-            }
-            Ok(name) => sinks.push((name.clone(), sink(name, &section))),
-            Err(error) => section.error("", error),
-        }
-    }
-    sinks
-}
-
-fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
-    if !section.has("kind") {
-        section.error("kind", "missing; expected \"search\"");
-    }
-    let kind = section.word("kind", &[("search", ())]);
+pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let endpoint =
         section.required("endpoint", "the address of a search service, such as \"https://contoso.search.windows.net\"", |text| {
             endpoint(text, "expected an address such as \"https://contoso.search.windows.net\", without query or user")
         });
     let auth = auth(section);
     let key_field = if section.has("key_field") { section.parsed("key_field", field_name) } else { Some(KEY_FIELD.to_owned()) };
-    section.finish();
-    kind?;
-    Some(SinkSettings { name, endpoint: endpoint?, auth: auth?, key_field: key_field? })
+    Some(SinkKind::Search(SearchSettings { endpoint: endpoint?, auth: auth?, key_field: key_field? }))
 }
 
 fn auth(section: &Section<'_>) -> Option<SinkAuth> {
@@ -65,7 +44,7 @@ fn auth(section: &Section<'_>) -> Option<SinkAuth> {
 }
 
 /// Checks an address. The message never repeats it, since people paste keys into it.
-pub(super) fn endpoint(text: &str, expected: &str) -> Result<Url, String> {
+pub(crate) fn endpoint(text: &str, expected: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("{expected}: {error}"))?;
     let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
     if !plain || !url.has_host() || !matches!(url.scheme(), "http" | "https") {
@@ -79,7 +58,7 @@ pub(super) fn endpoint(text: &str, expected: &str) -> Result<Url, String> {
 }
 
 /// A field of a document (Azure AI Search, naming rules).
-pub(super) fn field_name(name: &str) -> Result<String, String> {
+pub(crate) fn field_name(name: &str) -> Result<String, String> {
     let valid = (1..=limits::FIELD_NAME_CHARS).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && name.as_bytes()[0].is_ascii_alphabetic()

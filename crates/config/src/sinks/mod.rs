@@ -1,0 +1,75 @@
+//! `[sinks.NAME]`: for each kind its keys, their defaults and the words for mistakes. One file per kind, and one line in [`KINDS`].
+
+mod postgresql;
+mod search;
+mod sqlite;
+
+pub(super) use search::{endpoint, field_name};
+
+use super::section::Section;
+use evenkeel_model::model::AccountName;
+use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::settings::{SinkKind, SinkSettings};
+
+/// The declared sinks; nothing in the place of one with a mistake.
+pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
+
+/// Reads a section; nothing where there is a mistake in it, which is reported.
+type ReadSink = fn(&Section<'_>) -> Option<SinkKind>;
+
+/// Every kind, by the value of `kind`.
+const KINDS: [(&str, ReadSink); 3] = [("search", search::read), ("postgresql", postgresql::read), ("sqlite", sqlite::read)];
+
+/// Reads every sink. `None` in place of one with a mistake.
+pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<(AccountName, Option<SinkSettings>)> {
+    let mut sinks = Vec::new();
+    for (name, section) in root.named("sinks") {
+        match AccountName::new(name) {
+            Ok(name) if accounts.contains(&name) => {
+                section.error("", format!("{name} is an account already, and metrics tell them apart by name; expected another name"));
+            }
+            Ok(name) => sinks.push((name.clone(), sink(name, &section))),
+            Err(error) => section.error("", error),
+        }
+    }
+    sinks
+}
+
+fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
+    if !section.has("kind") {
+        let kinds = KINDS.map(|(word, _)| format!("{word:?}")).join(" or ");
+        section.error("kind", format!("missing; expected {kinds}"));
+    }
+    let Some(read) = section.word("kind", &KINDS) else {
+        section.abandon();
+        return None;
+    };
+    let kind = read(section);
+    section.finish();
+    Some(SinkSettings { name, kind: kind? })
+}
+
+/// The key `sink` of a view: the name of a declared sink, with what `of` takes its settings for; `wanted` says which sinks those are, and
+/// `declare` what its section has. A sink with a mistake has been reported, and gives nothing.
+pub(super) fn named<'s, S>(
+    section: &Section<'_>,
+    sinks: Sinks<'s>,
+    (wanted, declare): (&str, &str),
+    of: impl Fn(&'s SinkKind) -> Option<S>,
+) -> Option<(&'s AccountName, Option<S>)> {
+    let name = section.required("sink", &format!("the name of {wanted}, declared as [sinks.NAME]"), str::parse::<AccountName>)?;
+    let Some((known, settings)) = sinks.iter().find(|(known, _)| *known == name) else {
+        let hint = match nearest(name.as_str(), sinks.iter().map(|(name, _)| name.as_str())) {
+            Some(known) => format!("did you mean {known:?}?"),
+            None => format!("declare [sinks.{name}] with {declare}"),
+        };
+        section.error("sink", format!("unknown sink {:?}; {hint}", name.as_str()));
+        return None;
+    };
+    let Some(settings) = settings else { return Some((known, None)) };
+    let found = of(&settings.kind);
+    if found.is_none() {
+        section.error("sink", format!("[sinks.{name}] is another kind of sink; expected {wanted}"));
+    }
+    found.map(|found| (known, Some(found)))
+}

@@ -1,0 +1,53 @@
+//! `kind = "postgresql"`: a database of a server.
+
+use std::path::PathBuf;
+
+use crate::secret::SecretKeys;
+use crate::section::Section;
+use evenkeel_model::settings::{PostgresSettings, SinkKind, SqlSettings, SqlTls};
+
+const PASSWORD: SecretKeys = SecretKeys { inline: "password", env: "password_env", file: "password_file" };
+const PORT: u16 = 5_432;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Tls {
+    Off,
+    Verify,
+}
+
+pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
+    let host = section.required("host", "the name of a server, or the folder of its socket, such as \"/run/postgresql\"", named);
+    let port = if section.has("port") { section.integer("port", 1..=65_535).and_then(|port| u16::try_from(port).ok()) } else { Some(PORT) };
+    let database = section.required("database", "the name of a database", named);
+    let user = section.required("user", "the role to sign in as", named);
+    let password = PASSWORD.given(section);
+    let socket = host.as_deref().is_some_and(|host| host.starts_with('/'));
+    let default = if socket { Tls::Off } else { Tls::Verify };
+    let tls = if section.has("tls") { section.word("tls", &[("verify", Tls::Verify), ("off", Tls::Off)]) } else { Some(default) };
+    let ca_file = section.optional("ca_file", |section| section.text("ca_file").map(PathBuf::from));
+    let host = host?;
+    let tls = match tls? {
+        Tls::Off if !socket && !matches!(host.as_str(), "localhost" | "127.0.0.1" | "::1") => {
+            section.error("tls", "without TLS everybody on the way would read the data; expected \"verify\", or a server on this machine");
+            return None;
+        }
+        Tls::Verify if socket => {
+            section.error("tls", "a socket is on this machine, and has no TLS; expected \"off\"");
+            return None;
+        }
+        Tls::Off => {
+            section.refuse("tls", "tls = \"off\"", &[&["ca_file"]]);
+            SqlTls::Off
+        }
+        Tls::Verify => SqlTls::Verify { ca_file: ca_file.ok()? },
+    };
+    let settings = PostgresSettings { host, port: port?, database: database?, user: user?, password: password.ok()?, tls };
+    Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))
+}
+
+fn named(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("expected a name, found an empty string".to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}

@@ -1,0 +1,41 @@
+//! Documents of sinks: one for each primary, in another store.
+//!
+//! A field has the value of a property, in its type, or a text made of several. A primary that lacks a property of a
+//! field has null there, so that a document always has all fields.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::DeriveError;
+use super::derive::Deriving;
+use crate::catalog::Documents;
+use crate::model::sink::{FieldError, field};
+use crate::model::template::Template;
+use crate::model::{EdmValue, SinkDocument};
+
+/// The document of a primary.
+pub(super) fn document(of: &Deriving<'_>, documents: &Documents) -> Result<SinkDocument, Box<DeriveError>> {
+    let fields = documents.fields.iter().map(|(name, template)| {
+        let typed = documents.types.get(name);
+        let say = |value: &EdmValue| typed.map_or_else(|| field(value), |column| column.value(value));
+        Ok((name.clone(), value(of, name, template, &say)?))
+    });
+    Ok(SinkDocument(fields.collect::<Result<BTreeMap<String, Value>, Box<DeriveError>>>()?))
+}
+
+/// The value of a field, in the words of the store.
+fn value(
+    of: &Deriving<'_>,
+    name: &str,
+    template: &Template,
+    say: &dyn Fn(&EdmValue) -> Result<Value, FieldError>,
+) -> Result<Value, Box<DeriveError>> {
+    let said = match template.bare_property() {
+        Some(property) if !matches!(property, "PartitionKey" | "RowKey") => of.entity.get(property).map(say),
+        _ => template.render_text(of.entity).map_err(|source| of.unrendered("fields", source))?.map(|text| say(&text.into())),
+    };
+    said.unwrap_or(Ok(Value::Null)).map_err(|source| {
+        Box::new(DeriveError::Field { view: of.view.name.clone(), primary: of.primary.clone(), field: name.to_owned(), source })
+    })
+}

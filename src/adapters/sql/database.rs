@@ -1,0 +1,56 @@
+//! What a database has to be able to do.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use super::statement::{SqlRow, TableSchema};
+use crate::model::ColumnType;
+use crate::ports::{ErrorClass, Fields};
+
+/// A database with tables of rows.
+#[async_trait]
+pub(super) trait Database: Send + Sync + 'static {
+    /// A column's type in its words.
+    fn type_name(column: ColumnType) -> String;
+
+    /// The columns of a table, each with its type: in the words of [`ColumnType`] where it is one of those. `None` where there is no such
+    /// table.
+    async fn columns(&self, table: &str) -> Result<Option<Fields>, DatabaseError>;
+
+    /// Executes statements in one transaction.
+    async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError>;
+
+    /// Writes rows in one transaction; whether each was written. `false` where a newer version was there.
+    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>) -> Result<Vec<bool>, DatabaseError>;
+
+    /// Reads the columns of a row that can be read.
+    async fn read(&self, table: &TableSchema, key: &str) -> Result<Option<Map<String, Value>>, DatabaseError>;
+}
+
+/// The error of a database.
+#[derive(Debug)]
+pub(super) struct DatabaseError {
+    pub(super) class: ErrorClass,
+    /// The database's own code, where it has one.
+    pub(super) code: Option<String>,
+    /// In words, without secrets.
+    pub(super) message: String,
+}
+
+impl DatabaseError {
+    pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self { class, code: None, message: message.into() }
+    }
+
+    /// Not executed, and worth another try.
+    pub(super) fn transient(message: impl Into<String>) -> Self {
+        Self::new(ErrorClass::Transient { retry_after: None }, message)
+    }
+}
+
+/// The columns with their declarations, for a statement.
+pub(super) fn declared<D: Database>(columns: &BTreeMap<String, ColumnType>) -> BTreeMap<String, String> {
+    columns.iter().map(|(name, column)| (name.clone(), D::type_name(*column))).collect()
+}

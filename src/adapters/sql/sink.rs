@@ -1,0 +1,143 @@
+//! The tables of a database, as a sink.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+
+use super::database::{Database, DatabaseError, declared};
+use super::statement::{self, KEY, SqlRow, TableSchema, VERSION};
+use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
+use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Written};
+
+const WRITE: &str = "Write Rows";
+const GET: &str = "Read Row";
+const DESCRIBE: &str = "Read Columns";
+const DEFINE: &str = "Define Table";
+
+/// The tables of a database.
+pub(super) struct SqlSink<D> {
+    sink: AccountName,
+    database: D,
+    /// Tables as they were last seen.
+    tables: Mutex<BTreeMap<CollectionName, Arc<TableSchema>>>,
+}
+
+impl<D: Database> SqlSink<D> {
+    pub(super) fn new(sink: &AccountName, database: D) -> Self {
+        Self { sink: sink.clone(), database, tables: Mutex::default() }
+    }
+
+    fn error(&self, operation: &'static str, what: What, error: DatabaseError) -> StoreError {
+        let DatabaseError { class, code, message } = error;
+        let mut error = StoreError::new(class, operation, Subject { account: self.sink.clone(), what }, message);
+        error.code = code.map(String::into_boxed_str);
+        error
+    }
+
+    /// The table as it is, or was when it was last asked for.
+    async fn table(&self, operation: &'static str, collection: &CollectionName, refresh: bool) -> Result<Arc<TableSchema>, StoreError> {
+        let known = self.tables.lock().unwrap_or_else(PoisonError::into_inner).get(collection).cloned();
+        if let Some(table) = known.filter(|_| !refresh) {
+            return Ok(table);
+        }
+        let error = |error| self.error(operation, What::Collection(collection.clone()), error);
+        let Some(columns) = self.database.columns(collection.as_str()).await.map_err(error)? else {
+            self.forget(collection);
+            let absent = "there is no such table: `evenkeel migrate up` creates it";
+            return Err(error(DatabaseError::new(ErrorClass::NotFound(Missing::Container), absent)));
+        };
+        let table = Arc::new(TableSchema { name: collection.to_string(), columns });
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).insert(collection.clone(), Arc::clone(&table));
+        Ok(table)
+    }
+
+    fn forget(&self, collection: &CollectionName) {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).remove(collection);
+    }
+
+    /// An error of a request about a table: where that is another one by now it is looked at again.
+    fn failed(&self, operation: &'static str, collection: &CollectionName, what: What, error: DatabaseError) -> StoreError {
+        if !error.class.is_transient() {
+            self.forget(collection);
+        }
+        self.error(operation, what, error)
+    }
+}
+
+#[async_trait]
+impl<D: Database> Sink for SqlSink<D> {
+    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+        let fits = |table: &TableSchema| writes.iter().flat_map(|write| &write.document).all(|document| unknown(table, document).is_none());
+        let mut table = self.table(WRITE, collection, false).await?;
+        if !fits(&table) {
+            table = self.table(WRITE, collection, true).await?;
+        }
+        let error = |write: &DocumentWrite, class, message: String| {
+            self.error(WRITE, What::Document(collection.clone(), write.key.clone()), DatabaseError::new(class, message))
+        };
+        let mut written: Written = Vec::with_capacity(writes.len());
+        let (mut rows, mut places) = (Vec::new(), Vec::new());
+        for (place, write) in writes.iter().enumerate() {
+            written.push(match write.document.as_ref().and_then(|document| unknown(&table, document)) {
+                Some(column) => {
+                    Err(error(write, ErrorClass::Permanent, format!("the table has no column {column}: run `evenkeel migrate up`")))
+                }
+                None => {
+                    places.push(place);
+                    let (key, document) = (write.key.to_string(), write.document.clone());
+                    rows.push(SqlRow { key, version: write.version, document });
+                    Ok(())
+                }
+            });
+        }
+        if rows.is_empty() {
+            return Ok(written);
+        }
+        let applied = self.database.write(&table, rows).await;
+        let applied = applied.map_err(|error| self.failed(WRITE, collection, What::Collection(collection.clone()), error))?;
+        for place in places.into_iter().zip(applied).filter_map(|(place, applied)| (!applied).then_some(place)) {
+            written[place] = Err(error(&writes[place], ErrorClass::Precondition, "a newer version of this row was written".to_owned()));
+        }
+        Ok(written)
+    }
+
+    async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+        let table = self.table(GET, collection, false).await?;
+        let found = self.database.read(&table, key.as_str()).await;
+        let what = || What::Document(collection.clone(), key.clone());
+        let found = found.map_err(|error| self.failed(GET, collection, what(), error))?;
+        Ok(found.map(|columns| SinkDocument(columns.into_iter().collect())))
+    }
+
+    async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
+        let found = self.database.columns(collection.as_str()).await;
+        found.map_err(|error| self.error(DESCRIBE, What::Collection(collection.clone()), error))
+    }
+
+    async fn define(&self, collection: &CollectionName, fields: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        let error = |error| self.error(DEFINE, What::Collection(collection.clone()), error);
+        self.forget(collection);
+        let mut columns = declared::<D>(fields);
+        let statements = match self.database.columns(collection.as_str()).await.map_err(error)? {
+            None => statement::create(collection.as_str(), &columns),
+            Some(there) if !there.contains_key(KEY) || !there.contains_key(VERSION) => {
+                let message = format!("the table is somebody else's: it has no columns {KEY} and {VERSION}; give the view another one");
+                return Err(error(DatabaseError::new(ErrorClass::Permanent, message)));
+            }
+            Some(there) => {
+                columns.retain(|name, _| !there.contains_key(name));
+                statement::add(collection.as_str(), &columns)
+            }
+        };
+        let Err(problem) = self.database.execute(statements).await else { return Ok(()) };
+        // Another process may have done so meanwhile.
+        let there = self.database.columns(collection.as_str()).await.map_err(error)?;
+        if there.is_some_and(|there| fields.keys().all(|name| there.contains_key(name))) { Ok(()) } else { Err(error(problem)) }
+    }
+}
+
+/// A field of a document that a table has no column for.
+fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d str> {
+    document.0.keys().map(String::as_str).find(|field| !table.own().any(|(column, _)| column == *field))
+}
