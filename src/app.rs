@@ -102,6 +102,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Completions(args) => cli::completions::completions(args, out),
         Command::Docs(args) => cli::docs::docs(args, out),
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
+        Command::Events(args) => cli::events::events(args, &request(&cli.global), out),
         _ => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
             let ended = runtime.block_on(dispatch(cli, loaded, log, out));
@@ -198,9 +199,13 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
             let context = parts.recorded_context().await?;
             cli::audit::audit(args, &context, &parts.watched_engine(Arc::clone(&context.catalog)), out).await
         }
-        Command::Run(_) | Command::Demo(_) | Command::Schema(_) | Command::Completions(_) | Command::Docs(_) | Command::Config(_) => {
-            Ok(Exit::Usage)
-        }
+        Command::Run(_)
+        | Command::Demo(_)
+        | Command::Schema(_)
+        | Command::Completions(_)
+        | Command::Docs(_)
+        | Command::Config(_)
+        | Command::Events(_) => Ok(Exit::Usage),
     }
 }
 

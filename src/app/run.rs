@@ -272,7 +272,8 @@ impl AppParts {
             key_of: Arc::new(move |job| keys.primary_of(job)),
         })
         .context("setting up the worker")?
-        .within(Arc::clone(&self.memory));
+        .within(Arc::clone(&self.memory))
+        .mapping(Arc::clone(&context.settings.events));
         let Some(board) = board else { return Ok((worker, current)) };
         board.working(WorkerHandles { status: worker.status(), engine, doorbell: worker.doorbell() });
         Ok((worker.observed_by(Arc::<Board>::clone(board)), current))

@@ -7,8 +7,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::{
-    audit, backfill, completions, config, demo, docs, doctor, erase, find, get, keys, logs, lookup, migrate, plan, poison, retention, run,
-    sas, schema, stress, submit, sweep, wait,
+    audit, backfill, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs, lookup, migrate, plan, poison,
+    retention, run, sas, schema, stress, submit, sweep, wait,
 };
 use crate::model::Key;
 
@@ -100,6 +100,8 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     /// Load one partition, then several, and compare with the target of a partition
     Stress(stress::StressArgs),
+    /// Try how an event becomes a job
+    Events(events::EventsArgs),
     /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
     /// Print the JSON Schema of a job

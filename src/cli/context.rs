@@ -113,6 +113,7 @@ pub(crate) mod tests {
             log: LogSettings { level: "info".to_owned() },
             traces: TraceSettings { endpoint: None, headers: None, sample_percent: 100 },
             sas: Vec::new(),
+            events: Arc::default(),
         }
     }
 }

@@ -21,6 +21,7 @@ mod direct;
 pub mod docs;
 pub mod doctor;
 pub mod erase;
+pub mod events;
 pub mod exit;
 pub mod find;
 pub mod get;

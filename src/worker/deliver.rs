@@ -51,9 +51,10 @@ pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Mes
         }
     };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed))).unwrap_or_else(|payload| {
-        Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
-    });
+    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &engine.events)))
+        .unwrap_or_else(|payload| {
+            Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
+        });
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
     if let Ok(Assigned::Listed(_)) = examined.work {
         // Given back first: whoever waits holds nothing of what it waits for.

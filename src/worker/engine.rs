@@ -14,6 +14,7 @@ use super::stuck::Stuck;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::Job;
+use crate::model::event::EventMappings;
 use crate::model::job::Primary;
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Execute, MemoryBudget, Work};
@@ -33,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) tuning: Arc<Tuning>,
     pub(crate) worker: String,
     pub(crate) key_of: KeyOf,
+    /// How messages that are events become jobs.
+    pub(crate) events: Arc<EventMappings>,
     pub(crate) turns: Turns,
     /// Memory budget of its messages.
     pub(crate) memory: Arc<MemoryBudget>,

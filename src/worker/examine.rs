@@ -9,6 +9,7 @@ use super::source::Carries;
 use crate::model::allowed::JobAllowance;
 use crate::model::body::RawBody;
 use crate::model::cause;
+use crate::model::event::{EventMappings, ForeignEvent};
 use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, ListedBatch, OPS};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
@@ -72,7 +73,13 @@ pub(crate) fn open(message: &Message) -> Result<RawBody<'_>, String> {
 }
 
 /// Examines a message with its body already opened.
-pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carries: Carries, allowed: &JobAllowance) -> Examined {
+pub(crate) fn examine(
+    message: &Message,
+    raw: Result<RawBody<'_>, String>,
+    carries: Carries,
+    allowed: &JobAllowance,
+    events: &EventMappings,
+) -> Examined {
     let raw = match raw {
         Ok(raw) => raw,
         Err(error) => return Examined::rejected(message, Reason::Undecodable, error),
@@ -86,6 +93,8 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
     };
     let field = |name: &str| object.get(name).and_then(Value::as_str).map(|text| cause::shortened(text, TEXT_BYTES));
     let note = job::note(&object, &message.id);
+    let event = if carries == Carries::Jobs { ForeignEvent::of(&object) } else { None };
+    let mapped = event.map(|event| event.and_then(|event| events.map(&event)).map(|taken| taken.job));
     let mut examined = Examined {
         spelled: field("op"),
         id: field("id"),
@@ -100,9 +109,16 @@ pub(crate) fn examine(message: &Message, raw: Result<RawBody<'_>, String>, carri
             examined.work = follow_up(object).map(Assigned::One).or_else(permanent);
         }
         Carries::Jobs => {
+            let request = match mapped {
+                Some(mapped) => mapped.map_err(|error| error.to_string()).and_then(|job| {
+                    examined.spelled = job.get("op").and_then(Value::as_str).map(str::to_owned);
+                    job::decode_job(job).map(JobRequest::Job).map_err(|error| cause::chain(&error))
+                }),
+                None => job::decode_request(object).map_err(|error| cause::chain(&error)),
+            };
             examined.op = examined.spelled.as_ref().and_then(|op| OPS.iter().copied().find(|known| known == op)).unwrap_or(UNKNOWN);
-            examined.work = match job::decode_request(object) {
-                Err(error) => permanent(cause::chain(&error)),
+            examined.work = match request {
+                Err(error) => permanent(error),
                 Ok(request) if let Some(refused) = refuses(allowed, &request) => permanent(refused),
                 Ok(JobRequest::Job(JobEnvelope { job, digest, unknown_fields, .. })) => {
                     examined.unknown_fields = unknown_fields;
@@ -162,7 +178,7 @@ mod tests {
         };
         let ops = allow.map(|ops| ops.iter().map(|op| (*op).to_owned()).collect());
         let tables = AllowedTables::new(vec![AllowedTable::parse("Employees").unwrap()]);
-        examine(&message, open(&message), carries, &JobAllowance { ops, tables: Some(tables) })
+        examine(&message, open(&message), carries, &JobAllowance { ops, tables: Some(tables) }, &EventMappings::default())
     }
 
     const LISTED: &str = r#"{"op":"sync","table":"Salaries","keys_ref":{"blob":"evenkeel-staging/a.jsonl","sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}}"#;

@@ -32,6 +32,7 @@ use super::turns::Turns;
 use crate::model::QueueName;
 use crate::model::allowed::JobAllowance;
 use crate::model::cause;
+use crate::model::event::EventMappings;
 use crate::model::names::NameError;
 use crate::ports::stores::UnknownAccount;
 use crate::ports::{Chance, Clock, ErrorClass, StoreError, StoreHealth, Stores};
@@ -123,6 +124,7 @@ pub struct Worker {
     observer: Option<Arc<dyn Observer>>,
     tuning: Option<Arc<Tuning>>,
     memory: Arc<MemoryBudget>,
+    events: Arc<EventMappings>,
 }
 
 impl Worker {
@@ -134,13 +136,19 @@ impl Worker {
         }
         let board = StatusBoard::new(sources.iter().map(|source| Arc::clone(&source.board)));
         let memory = Arc::new(MemoryBudget::new(parts.settings.memory));
-        Ok(Self { parts, sources, board, observer: None, tuning: None, memory })
+        Ok(Self { parts, sources, board, observer: None, tuning: None, memory, events: Arc::default() })
     }
 
     /// Within a budget of memory that others share, in place of one of its own.
     #[must_use]
     pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
         Self { memory, ..self }
+    }
+
+    /// With mappings of events to jobs. Without, an event is poisoned.
+    #[must_use]
+    pub fn mapping(self, events: Arc<EventMappings>) -> Self {
+        Self { events, ..self }
     }
 
     /// Sets an observer of this worker. Without one, no reports are built.
@@ -213,6 +221,7 @@ impl Worker {
             tuning: self.tuning.clone().unwrap_or_else(|| Arc::new(Tuning::new(Tuned::of(&parts.settings)))),
             worker: parts.name.clone(),
             key_of: Arc::clone(&parts.key_of),
+            events: Arc::clone(&self.events),
             turns: Turns::new(),
             memory: Arc::clone(&self.memory),
             circuit: OpenCircuits::new(Arc::clone(&parts.health)),

@@ -30,6 +30,7 @@ mod draining;
 mod elsewhere;
 mod encryption;
 mod erasing;
+mod events;
 mod everything;
 mod forms;
 mod guide;

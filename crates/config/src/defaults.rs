@@ -7,4 +7,4 @@ pub(super) const DEFAULT: &str = include_str!("../../../config/default.toml");
 pub(super) const PROFILES: [(&str, &str); 1] = [("azurite", include_str!("../../../config/azurite.toml"))];
 
 /// The sections that describe data. The built-in ones are an example, not a default.
-pub(super) const CATALOG_SECTIONS: [&str; 4] = ["tables", "views", "archives", "retention"];
+pub(super) const CATALOG_SECTIONS: [&str; 5] = ["tables", "views", "archives", "retention", "events"];

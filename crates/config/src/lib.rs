@@ -27,6 +27,7 @@ mod dated_rules;
 mod defaults;
 mod duplicate;
 mod encryption;
+mod events;
 mod finding;
 mod http;
 mod identity;

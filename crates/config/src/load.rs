@@ -1,6 +1,7 @@
 //! Loading: layers, merge, read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::finding::{ConfigErrors, Finding};
 use super::layers::Layers;
@@ -9,7 +10,7 @@ use super::request::Request;
 use super::section::{ReaderContext, Section};
 use super::source::LayerMap;
 use super::tree::{Effective, Node, Toml, effective};
-use super::{accounts, catalog, encryption, queues, sas, settings, sinks};
+use super::{accounts, catalog, encryption, events, queues, sas, settings, sinks};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::AccountName;
 use evenkeel_model::settings::{HttpSettings, QueueSettings, Settings};
@@ -88,6 +89,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let encryption = encryption::read(&root);
     let catalog = catalog::read(&root, &names, &sinks, &encryption);
     queues::check(&root, &catalog);
+    let events = events::read(&root, &catalog, &queues);
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
     warnings.extend(unread);
@@ -97,7 +99,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     sort(&mut warnings);
     match (accounts.zip(sinks), worker, http, migrate, log.zip(traces)) {
         (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
-            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, sas, encryption },
+            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, sas, encryption, events: Arc::new(events) },
             catalog,
             origins: effective(tree),
             warnings,

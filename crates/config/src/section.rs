@@ -334,6 +334,11 @@ impl<'a> Section<'a> {
         Some((inner, texts))
     }
 
+    /// Every value of the table, with its key.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a str, &'a Node)> + use<'a> {
+        self.table.iter().map(|(key, node)| (key.as_str(), node))
+    }
+
     /// The tables of a list: `[[queues]]`.
     pub(super) fn listed(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else { return Vec::new() };

@@ -11,6 +11,7 @@ use evenkeel_model::settings::{AccountKind, AzureAuth, Concurrency, HttpRole, Op
 
 mod accidents;
 mod encryption;
+mod events;
 mod identities;
 mod rules;
 

@@ -126,7 +126,7 @@ pub enum JobError {
     #[error("the message is not JSON: {0}")]
     Json(String),
     /// JSON, but no object.
-    #[error("the message is JSON, but not an object")]
+    #[error("the message is JSON, but not an object; of an array of events or jobs, put one message each")]
     NotAnObject,
     /// Over 48 KiB.
     #[error(

@@ -22,6 +22,7 @@ pub mod drop_table;
 pub mod edm;
 pub mod entity;
 pub mod etag;
+pub mod event;
 pub mod filter;
 pub mod item;
 pub mod job;

@@ -18,6 +18,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::model::allowed::JobAllowance;
+use crate::model::event::EventMappings;
 use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
 
 pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
@@ -50,6 +51,8 @@ pub struct Settings {
     pub sas: Vec<SasGrant>,
     /// `[encryption]`
     pub encryption: EncryptionSettings,
+    /// `[events.*]`
+    pub events: Arc<EventMappings>,
 }
 
 /// `[accounts.NAME]`

@@ -44,6 +44,7 @@ impl WorkerFleet {
             log: LogSettings { level: "info".to_owned() },
             traces: TraceSettings { endpoint: None, headers: None, sample_percent: 0 },
             sas: Vec::new(),
+            events: Arc::default(),
             encryption: EncryptionSettings::default(),
         }
     }

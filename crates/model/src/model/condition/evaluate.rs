@@ -10,25 +10,30 @@ use crate::model::{EdmValue, Entity};
 impl Condition {
     /// Whether an entity satisfies it. A comparison with a missing property is false.
     pub fn holds(&self, entity: &Entity) -> bool {
-        self.root.holds(entity)
+        self.root.holds(&|property| value_of(entity, property))
+    }
+
+    /// Whether values from elsewhere satisfy it, as [`holds`](Self::holds) says.
+    pub fn holds_with(&self, value_of: &dyn Fn(&str) -> Option<EdmValue>) -> bool {
+        self.root.holds(&|property| value_of(property).map(Cow::Owned))
     }
 }
 
 impl Expr {
-    fn holds(&self, entity: &Entity) -> bool {
+    fn holds<'v>(&self, value_of: &dyn Fn(&str) -> Option<Cow<'v, EdmValue>>) -> bool {
         match self {
-            Self::All(nodes) => nodes.iter().all(|node| node.holds(entity)),
-            Self::Any(nodes) => nodes.iter().any(|node| node.holds(entity)),
-            Self::Not(node) => !node.holds(entity),
+            Self::All(nodes) => nodes.iter().all(|node| node.holds(value_of)),
+            Self::Any(nodes) => nodes.iter().any(|node| node.holds(value_of)),
+            Self::Not(node) => !node.holds(value_of),
             Self::Compare { property, op, value } => {
-                value_of(entity, property).is_some_and(|found| compare(&found, value).is_some_and(|ordering| op.holds(ordering)))
+                value_of(property).is_some_and(|found| compare(&found, value).is_some_and(|ordering| op.holds(ordering)))
             }
             Self::In { property, values } => {
-                value_of(entity, property).is_some_and(|found| values.iter().any(|value| compare(&found, value) == Some(Ordering::Equal)))
+                value_of(property).is_some_and(|found| values.iter().any(|value| compare(&found, value) == Some(Ordering::Equal)))
             }
-            Self::Exists { property } => value_of(entity, property).is_some(),
+            Self::Exists { property } => value_of(property).is_some(),
             Self::StartsWith { property, prefix } => {
-                value_of(entity, property).is_some_and(|found| found.as_str().is_some_and(|text| text.starts_with(prefix.as_str())))
+                value_of(property).is_some_and(|found| found.as_str().is_some_and(|text| text.starts_with(prefix.as_str())))
             }
         }
     }

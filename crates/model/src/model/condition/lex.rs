@@ -41,11 +41,21 @@ impl fmt::Display for Lexeme {
     }
 }
 
+/// Kind of names in a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameKind {
+    /// An entity's properties.
+    Properties,
+    /// An event's fields: paths with points.
+    Fields,
+}
+
 pub(super) struct Lexer<'a> {
     pub(super) text: &'a str,
     pub(super) at: usize,
     /// The moment that `now` is; `None` where it has no meaning.
     pub(super) now: Option<Timestamp>,
+    pub(super) names: NameKind,
 }
 
 impl Lexer<'_> {
@@ -137,7 +147,9 @@ impl Lexer<'_> {
     fn word(&mut self) -> Result<Lexeme, ConditionError> {
         let start = self.at;
         let rest = &self.text[start..];
-        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let length = rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && (c != '.' || self.names == NameKind::Properties))
+            .unwrap_or(rest.len());
         let word = &rest[..length];
         self.at += length;
         if !rest[length..].starts_with('\'') {

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use jiff::Timestamp;
 
-use super::lex::{Lexeme, Lexer};
+use super::lex::{Lexeme, Lexer, NameKind};
 use super::tree::{Condition, Expr};
 use crate::model::caret::Caret;
 use crate::model::entity::valid_property_name;
+use crate::model::event::check_path;
 use crate::model::nearest::nearest;
 use crate::model::{Comparison, EdmValue};
 
@@ -40,11 +41,20 @@ impl Condition {
 
     /// Parses a condition, in which `now` is this moment and `Timestamp` may stand.
     pub(super) fn parse_with(text: &str, now: Option<Timestamp>) -> Result<Self, ConditionError> {
+        Self::parse_of(text, NameKind::Properties, now)
+    }
+
+    /// Parses a condition on the fields of an event: `type == "…" and data.contentLength > 0`.
+    pub fn parse_of_event(text: &str) -> Result<Self, ConditionError> {
+        Self::parse_of(text, NameKind::Fields, None)
+    }
+
+    fn parse_of(text: &str, names: NameKind, now: Option<Timestamp>) -> Result<Self, ConditionError> {
         if text.len() > MAX_BYTES {
             let message = format!("a condition has at most {MAX_BYTES} bytes");
             return Err(ConditionError { message, condition: text.to_owned(), span: MAX_BYTES..text.len() });
         }
-        let mut lexer = Lexer { text, at: 0, now };
+        let mut lexer = Lexer { text, at: 0, names, now };
         let (token, span) = lexer.next()?;
         let mut parser = ConditionParser { lexer, token, span, depth: 0 };
         let root = parser.any()?;
@@ -205,6 +215,9 @@ impl ConditionParser<'_> {
     }
 
     fn check_property(&self, name: &str, span: &Range<usize>) -> Result<(), ConditionError> {
+        if self.lexer.names == NameKind::Fields && !KEYWORDS.contains(&name) {
+            return check_path(name).or_else(|problem| self.error(span.clone(), problem));
+        }
         if name == "Timestamp" && self.lexer.now.is_none() {
             return self
                 .error(span.clone(), "Timestamp changes with every write, also with evenkeel's own; compare a property of your own");

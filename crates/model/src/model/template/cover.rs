@@ -61,7 +61,9 @@ impl Field {
                 | KeyFilter::InvertedTicks
                 | KeyFilter::Date(_)
                 | KeyFilter::Hash(_)
-                | KeyFilter::Bucket(_),
+                | KeyFilter::Bucket(_)
+                | KeyFilter::After(_)
+                | KeyFilter::Before(_),
             )
             | None => false,
         }

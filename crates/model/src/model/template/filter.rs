@@ -9,7 +9,8 @@ use super::ordered;
 use crate::model::{EdmDateTime, EdmValue};
 
 /// Every filter's name, for "did you mean".
-pub(super) const NAMES: [&str; 9] = ["lower", "upper", "trim", "pad", "inverted_ticks", "date", "hash", "bucket", "slug"];
+pub(super) const NAMES: [&str; 11] =
+    ["lower", "upper", "trim", "pad", "inverted_ticks", "date", "hash", "bucket", "slug", "after", "before"];
 
 /// Widest `pad`: the digits of the largest Int64, and one to spare.
 pub(super) const MAX_PAD: usize = 20;
@@ -41,6 +42,10 @@ pub enum KeyFilter {
     /// `slug`: lower case; every run of characters that are neither letter nor digit becomes one dash, none at either
     /// end.
     Slug,
+    /// `after:/`: the text behind the first place where the argument stands; empty where it stands nowhere.
+    After(String),
+    /// `before:/`: the text in front of it; empty where it stands nowhere.
+    Before(String),
 }
 
 /// The values passed through the filters of a field.
@@ -148,6 +153,8 @@ impl KeyFilter {
                 Ok(bucket_text(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) % count, *count))
             }
             Self::Slug => Ok(slug(&value.into_text()?)),
+            Self::After(part) => Ok(value.into_text()?.split_once(part).map(|(_, after)| after.to_owned()).unwrap_or_default()),
+            Self::Before(part) => Ok(value.into_text()?.split_once(part).map(|(before, _)| before.to_owned()).unwrap_or_default()),
         }
     }
 
@@ -157,7 +164,7 @@ impl KeyFilter {
             Self::Pad(width) | Self::Hash(width) => Some(*width),
             Self::InvertedTicks => Some(ordered::INVERTED_TICKS_DIGITS),
             Self::Bucket(count) => Some(bucket_width(*count)),
-            Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug => None,
+            Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug | Self::After(_) | Self::Before(_) => None,
         }
     }
 
@@ -165,9 +172,16 @@ impl KeyFilter {
     pub fn buckets(&self) -> Option<Vec<String>> {
         match self {
             Self::Bucket(count) => Some((0..*count).map(|bucket| bucket_text(bucket, *count)).collect()),
-            Self::Lower | Self::Upper | Self::Trim | Self::Pad(_) | Self::InvertedTicks | Self::Date(_) | Self::Hash(_) | Self::Slug => {
-                None
-            }
+            Self::Lower
+            | Self::Upper
+            | Self::Trim
+            | Self::Pad(_)
+            | Self::InvertedTicks
+            | Self::Date(_)
+            | Self::Hash(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_) => None,
         }
     }
 }

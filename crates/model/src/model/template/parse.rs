@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::filter::{self, KeyFilter};
 use crate::model::caret::Caret;
 use crate::model::entity::valid_property_name;
+use crate::model::event::check_path;
 use crate::model::key::forbidden_in_key;
 use crate::model::limits;
 use crate::model::nearest::nearest;
@@ -74,12 +75,22 @@ impl Template {
 
     /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::Key }.template()
+        TemplateParser { text, at: 0, of: TextKind::Key, check: check_property }.template()
+    }
+
+    /// Parses a template of a key over the fields of an event: `{subject}`, `{data.url}`.
+    pub fn parse_key_of_event(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser { text, at: 0, of: TextKind::Key, check: check_path }.template()
+    }
+
+    /// The same of a text that is no key.
+    pub fn parse_of_event(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser { text, at: 0, of: TextKind::Text, check: check_path }.template()
     }
 
     /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser { text, at: 0, of: TextKind::Text }.template()
+        TemplateParser { text, at: 0, of: TextKind::Text, check: check_property }.template()
     }
 
     /// The property that the template is, whole and unfiltered; `None` where it is anything else.
@@ -126,6 +137,8 @@ struct TemplateParser<'a> {
     text: &'a str,
     at: usize,
     of: TextKind,
+    /// Checks the name in a field.
+    check: fn(&str) -> Result<(), String>,
 }
 
 impl<'a> TemplateParser<'a> {
@@ -195,7 +208,7 @@ impl<'a> TemplateParser<'a> {
             (segment, span)
         });
         let (property, span) = segments.next().unwrap_or(("", open + 1..close));
-        self.check_property(property, &span)?;
+        (self.check)(property).or_else(|problem| self.error(span, problem))?;
         let mut filters = Vec::new();
         for (segment, span) in segments {
             if filters.len() == MAX_FILTERS {
@@ -204,22 +217,6 @@ impl<'a> TemplateParser<'a> {
             filters.push(self.filter(segment, span)?);
         }
         Ok(Field { property: property.to_owned(), filters, span: open..close + 1 })
-    }
-
-    fn check_property(&self, name: &str, span: &Range<usize>) -> Result<(), TemplateError> {
-        if name == "Timestamp" {
-            return self.error(
-                span.clone(),
-                "Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest",
-            );
-        }
-        if matches!(name, "PartitionKey" | "RowKey") || valid_property_name(name) {
-            return Ok(());
-        }
-        if name.is_empty() {
-            return self.error(span.clone(), "expected a property name, such as {Email}");
-        }
-        self.error(span.clone(), format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
     }
 
     fn filter(&self, segment: &str, span: Range<usize>) -> Result<KeyFilter, TemplateError> {
@@ -243,12 +240,18 @@ impl<'a> TemplateParser<'a> {
                 )
         };
         let width = |most: usize, example: &str| number(1, u32::try_from(most).unwrap_or(u32::MAX), example).map(|n| n as usize);
+        let part = |example: &str| match argument.filter(|text| !text.is_empty()) {
+            Some(text) => Ok(text.to_owned()),
+            None => self.error(argument_span.clone(), format!("{name} takes a text, such as {name}:{example}")),
+        };
         match name {
             "lower" => plain(KeyFilter::Lower),
             "upper" => plain(KeyFilter::Upper),
             "trim" => plain(KeyFilter::Trim),
             "slug" => plain(KeyFilter::Slug),
             "inverted_ticks" => plain(KeyFilter::InvertedTicks),
+            "after" => part("/").map(KeyFilter::After),
+            "before" => part("/").map(KeyFilter::Before),
             "pad" => width(filter::MAX_PAD, "8").map(KeyFilter::Pad),
             "hash" => width(filter::MAX_HASH, "3").map(KeyFilter::Hash),
             "bucket" => number(1, filter::MAX_BUCKETS, "16").map(KeyFilter::Bucket),
@@ -270,4 +273,17 @@ impl<'a> TemplateParser<'a> {
             }
         }
     }
+}
+
+fn check_property(name: &str) -> Result<(), String> {
+    if name == "Timestamp" {
+        return Err("Timestamp changes with every write, also with evenkeel's own, so a key of it would never come to rest".to_owned());
+    }
+    if matches!(name, "PartitionKey" | "RowKey") || valid_property_name(name) {
+        return Ok(());
+    }
+    if name.is_empty() {
+        return Err("expected a property name, such as {Email}".to_owned());
+    }
+    Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
 }

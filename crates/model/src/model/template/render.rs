@@ -17,27 +17,23 @@ pub struct RenderError {
 impl Template {
     /// Renders the key for an entity. `None` where a property is missing or empty: a sparse view.
     pub fn render(&self, entity: &Entity) -> Result<Option<Key>, RenderError> {
-        self.render_with(|property| match property {
-            "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
-            "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
-            name => entity.get(name).cloned(),
-        })
+        self.render_with(|property| value_of(entity, property))
     }
 
     /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
     /// is missing or empty.
     pub fn render_text(&self, entity: &Entity) -> Result<Option<String>, RenderError> {
+        self.render_text_with(|property| value_of(entity, property))
+    }
+
+    /// Renders the text for values from elsewhere, as [`render_text`](Self::render_text) does.
+    pub fn render_text_with(&self, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<String>, RenderError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 TemplatePart::Literal(literal) => text.push_str(literal),
                 TemplatePart::Field(field) => {
-                    let value = match field.property() {
-                        "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
-                        "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
-                        name => entity.get(name).cloned(),
-                    };
-                    let rendered = match value {
+                    let rendered = match value_of(field.property()) {
                         None => None,
                         Some(value) => field.rendered(&value).map_err(|problem| self.problem(field, &problem))?,
                     };
@@ -90,6 +86,14 @@ impl Template {
                 Caret::new(&self.text, &field.span)
             ),
         }
+    }
+}
+
+fn value_of(entity: &Entity, property: &str) -> Option<EdmValue> {
+    match property {
+        "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
+        "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
+        name => entity.get(name).cloned(),
     }
 }
 

@@ -89,6 +89,8 @@ fn order(field: &Field) -> Result<Order, String> {
             KeyFilter::Hash(_) => return refuse("hash"),
             KeyFilter::Bucket(_) => return refuse("bucket"),
             KeyFilter::Slug => return refuse("slug"),
+            KeyFilter::After(_) => return refuse("after"),
+            KeyFilter::Before(_) => return refuse("before"),
         };
     }
     Ok(order)

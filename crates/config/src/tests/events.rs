@@ -1,0 +1,50 @@
+//! `[events.*]`
+
+use super::*;
+
+const TABLE: &str = "[tables.Portraits]\n";
+const MAPPING: &str = r#"
+[events.portraits]
+when = 'type == "Microsoft.Storage.BlobCreated"'
+job = { op = "put", table = "Portraits", entity = { PartitionKey = "{subject|after:/blobs/|before:/}", RowKey = "{id}", "Created@odata.type" = "Edm.DateTime", Created = "{time}" } }
+"#;
+
+#[test]
+fn a_mapping_is_read_and_shown() {
+    let loaded = load_text(&format!("{TABLE}{MAPPING}")).unwrap();
+    assert_eq!(loaded.settings.events.0.len(), 1);
+    assert_eq!((loaded.settings.events.0[0].name.as_str(), loaded.settings.events.0[0].op()), ("portraits", "put"));
+    assert!(show_text(&loaded).contains("{subject|after:/blobs/|before:/}"), "{}", show_text(&loaded));
+}
+
+#[test]
+fn mistakes_of_mappings_are_found_where_they_stand() {
+    for (text, expected) in [
+        (MAPPING.to_owned(), "events.portraits.job.table: \"Portraits\" is not declared"),
+        (format!("{TABLE}{}", MAPPING.replace("{id}", "{ident|uper}")), "events.portraits.job.entity.RowKey: unknown filter \"uper\""),
+        (format!("{TABLE}{}", MAPPING.replace("type ==", "eventType ==")), "events.portraits.when: write \"type\""),
+        (format!("{TABLE}{}", MAPPING.replace("\"put\"", "\"backfill\"")), "events.portraits.job"),
+        (format!("{TABLE}{}", MAPPING.replace("job =", "jobs =")), "events.portraits.job: missing"),
+        ("[events.leavers]\njob = { op = \"archive\", archive = \"former\", pk = \"p\", rk = \"{id}\" }\n".to_owned(), "[archives.former]"),
+    ] {
+        let found = mistakes(&text);
+        assert!(found.iter().any(|found| found.contains(expected)), "{expected}: {found:#?}");
+    }
+}
+
+#[test]
+fn an_encrypted_property_is_not_taken_from_an_event() {
+    let keys = "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n";
+    let found = mistakes(&format!("{keys}{TABLE}encrypt = [\"Created\"]\n{MAPPING}"));
+    assert!(found.iter().any(|found| found.contains("\"Created\" is encrypted in Portraits")), "{found:#?}");
+}
+
+#[test]
+fn a_mapping_whose_jobs_no_queue_carries_is_warned_about() {
+    let loaded = load_text(&format!("[[queues]]\nname = \"jobs\"\nallow = [\"sync\"]\n{TABLE}{MAPPING}")).unwrap();
+    assert!(
+        loaded.warnings.iter().any(|warning| warning.to_string().contains("no declared queue carries put jobs")),
+        "{:?}",
+        loaded.warnings
+    );
+}

@@ -1,0 +1,234 @@
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::model::ViewName;
+use crate::model::condition::Condition;
+use crate::model::job;
+
+/// As the storage account's subscription puts it on a queue.
+fn blob_created() -> Value {
+    json!({
+        "topic": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/contoso",
+        "subject": "/blobServices/default/containers/portraits/blobs/Sales/000223.png",
+        "eventType": "Microsoft.Storage.BlobCreated",
+        "id": "831e1650-001e-001b-66ab-eeb76e069631",
+        "data": {
+            "api": "PutBlob", "contentType": "image/png", "contentLength": 524_288, "blobType": "BlockBlob",
+            "url": "https://contoso.blob.core.windows.net/portraits/Sales/000223.png", "sequencer": "0000000000000010",
+            "storageDiagnostics": {"batchId": "b68529f3"}
+        },
+        "dataVersion": "", "metadataVersion": "1", "eventTime": "2026-11-20T15:00:00.5Z"
+    })
+}
+
+/// The same in the schema of CloudEvents.
+fn cloud_event() -> Value {
+    let grid = blob_created();
+    json!({
+        "specversion": "1.0", "source": grid["topic"], "subject": grid["subject"], "type": grid["eventType"], "id": grid["id"],
+        "data": grid["data"], "time": grid["eventTime"], "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    })
+}
+
+fn mapping(name: &str, when: &str, job: Value) -> Result<EventMapping, MappingError> {
+    let Value::Object(job) = job else { panic!("no job") };
+    EventMapping::new(ViewName::new(name).unwrap(), Some(Condition::parse_of_event(when).unwrap()), job)
+}
+
+fn portraits() -> EventMapping {
+    let job = json!({
+        "op": "put", "table": "Portraits", "mode": "merge", "newer_by": "Sequencer",
+        "entity": {
+            "PartitionKey": "{subject|after:/blobs/|before:/}", "RowKey": "{subject|after:/blobs/|after:/|before:.}",
+            "Url": "{data.url}", "Bytes": "{data.contentLength}", "Kind": "image, {data.contentType|after:/}", "Created": "{time}",
+            "Sequencer": "{data.sequencer}", "Gone": "{data.deletedTime}", "Batch": "{data.storageDiagnostics.batchId}",
+            "Small": "{data.contentLength}", "Small@odata.type": "Edm.Int32", "Checked": false
+        }
+    });
+    mapping(
+        "portraits",
+        r#"type == "Microsoft.Storage.BlobCreated" and startsWith(subject, "/blobServices/default/containers/portraits/")"#,
+        job,
+    )
+    .unwrap()
+}
+
+fn object(event: &Value) -> Map<String, Value> {
+    event.as_object().unwrap().clone()
+}
+
+fn mapped(mappings: Vec<EventMapping>, event: &Value) -> Result<Value, String> {
+    let object = object(event);
+    let event = ForeignEvent::of(&object).expect("an event").map_err(|error| error.to_string())?;
+    EventMappings(mappings).map(&event).map(|taken| Value::Object(taken.job)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_created_blob_becomes_the_job_of_its_mapping_in_either_schema() {
+    let mut expected = json!({
+        "op": "put", "table": "Portraits", "mode": "merge", "newer_by": "Sequencer", "id": "831e1650-001e-001b-66ab-eeb76e069631",
+        "entity": {
+            "PartitionKey": "Sales", "RowKey": "000223", "Url": "https://contoso.blob.core.windows.net/portraits/Sales/000223.png",
+            "Bytes": "524288", "Bytes@odata.type": "Edm.Int64", "Kind": "image, png", "Created": "2026-11-20T15:00:00.5Z",
+            "Created@odata.type": "Edm.DateTime", "Sequencer": "0000000000000010", "Batch": "b68529f3", "Small": 524_288,
+            "Small@odata.type": "Edm.Int32", "Checked": false
+        }
+    });
+    assert_eq!(mapped(vec![portraits()], &blob_created()).unwrap(), expected);
+    expected["traceparent"] = cloud_event()["traceparent"].clone();
+    let of_cloud_event = mapped(vec![portraits()], &cloud_event()).unwrap();
+    assert_eq!(of_cloud_event, expected);
+    let envelope = job::decode_job(object(&of_cloud_event)).unwrap();
+    assert_eq!((envelope.unknown_fields, envelope.id.as_deref()), (0, Some("831e1650-001e-001b-66ab-eeb76e069631")));
+}
+
+#[test]
+fn an_event_that_comes_twice_is_one_job_and_another_event_is_another() {
+    let digest = |event: &Value| job::decode_job(object(&mapped(vec![portraits()], event).unwrap())).unwrap().digest.unwrap();
+    let mut later = blob_created();
+    later["id"] = "another".into();
+    assert_eq!(digest(&blob_created()), digest(&blob_created()));
+    // The trace is no part of what the job says.
+    assert_eq!(digest(&blob_created()), digest(&cloud_event()));
+    assert_ne!(digest(&blob_created()), digest(&later));
+}
+
+#[test]
+fn keys_are_escaped_as_those_of_views_and_checked_as_those_of_jobs() {
+    let sync = || mapping("m", "exists(subject)", json!({"op": "sync", "table": "Tags", "pk": "{subject}", "rk": ""})).unwrap();
+    let mut event = cloud_event();
+    event["subject"] = "a/b#c".into();
+    assert_eq!(mapped(vec![sync()], &event).unwrap()["pk"], "a%2Fb%23c");
+    event["subject"] = "x".repeat(600).into();
+    assert!(mapped(vec![sync()], &event).unwrap_err().contains("600"));
+    event["subject"] = 7.into();
+    assert_eq!(mapped(vec![sync()], &event).unwrap()["pk"], "7");
+    event["subject"] = "".into();
+    assert!(mapped(vec![sync()], &event).unwrap_err().contains("\"pk\": {subject} has no value"));
+}
+
+#[test]
+fn what_no_mapping_takes_or_more_than_one_is_refused_and_says_which_there_are() {
+    let error = mapped(Vec::new(), &blob_created()).unwrap_err();
+    assert!(error.contains("Event Grid") && error.contains("no [events.NAME] is configured"), "{error}");
+    let mut other = cloud_event();
+    other["type"] = "Contoso.Hired".into();
+    let error = mapped(vec![portraits()], &other).unwrap_err();
+    assert!(error.contains("Contoso.Hired") && error.contains("there are: portraits (when type == "), "{error}");
+    other["type"] = "Microsoft.EventGrid.SubscriptionValidationEvent".into();
+    assert!(mapped(vec![portraits()], &other).unwrap_err().contains("handshake"));
+    let all = mapping("all", "exists(type)", json!({"op": "sync", "table": "Tags", "pk": "p", "rk": "r"})).unwrap();
+    assert!(mapped(vec![all, portraits()], &blob_created()).unwrap_err().contains("all, portraits"));
+}
+
+#[test]
+fn an_envelope_is_checked() {
+    let without = |event: &Value, name: &str| {
+        let mut object = object(event);
+        object.remove(name);
+        ForeignEvent::of(&object).map(|event| event.map(|_| ()).map_err(|error| error.to_string()))
+    };
+    for (event, name) in [(cloud_event(), "id"), (cloud_event(), "source"), (cloud_event(), "type"), (blob_created(), "subject")] {
+        assert!(without(&event, name).unwrap().unwrap_err().contains(&format!("{name:?}")), "{name}");
+    }
+    assert!(without(&cloud_event(), "subject").unwrap().is_ok());
+    assert_eq!(without(&blob_created(), "eventType"), None, "nothing says that it is an event");
+    let mut old = cloud_event();
+    old["specversion"] = "0.3".into();
+    assert!(mapped(vec![portraits()], &old).unwrap_err().contains("\"0.3\"; 1.0 is read"));
+    let mut job = cloud_event();
+    job["op"] = "sync".into();
+    assert!(ForeignEvent::of(&object(&job)).is_none(), "a job is a job, whatever else it has");
+}
+
+#[test]
+fn mistakes_of_a_mapping_are_found_before_an_event_comes() {
+    let entity = json!({"PartitionKey": "{id}", "RowKey": ""});
+    for (job, field, word) in [
+        (json!({"op": "sync", "table": "Tags", "pk": "{subject}"}), "", "rk"),
+        (json!({"op": "explode"}), "", "explode"),
+        (json!({"op": "backfill", "table": "Tags"}), "", "one entity"),
+        (json!({"op": "sync", "table": "{data.table}", "pk": "p", "rk": "r"}), "", "data.table"),
+        (json!({"op": "sync", "table": "Tags", "pk": "{subjct|lowr}", "rk": "r"}), "pk", "lower"),
+        (json!({"op": "sync", "table": "Tags", "pk": "{eventType}", "rk": "r"}), "pk", "\"type\""),
+        (json!({"op": "sync", "table": "Tags", "pk": "{Subject}", "rk": "r"}), "pk", "no field of an event"),
+        (json!({"op": "sync", "table": "Tags", "pk": "{data}", "rk": "r"}), "pk", "data.url"),
+        (json!({"op": "sync", "table": "Tags", "pk": "p", "rk": "r", "color": "red"}), "color", "no field of a job"),
+        (json!({"op": "sync", "table": "Tags", "pk": "p", "rks": ["r"]}), "", "rk"),
+        (json!({"op": "sync", "table": "Tags", "pk": "p", "rk": "r", "id": "x"}), "id", "event's"),
+        (json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "p"}}), "", "entity"),
+        (json!({"op": "put", "table": "Tags", "mode": "mix", "entity": entity}), "", "mix"),
+        (json!({"op": "put", "table": "Tags", "newer_by": "Version", "entity": entity}), "", "Version"),
+        (json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_x": "{id}"}}), "", "ek_x"),
+        (
+            json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "p", "RowKey": "r", "N": "{id}", "N@odata.type": "Edm.Int46"}}),
+            "entity.N@odata.type",
+            "Edm.Int64",
+        ),
+    ] {
+        let error = mapping("m", "exists(id)", job.clone()).unwrap_err();
+        assert!(error.field == field && error.problem.contains(word), "{job}: {error:?} does not name {word}");
+    }
+    assert!(Condition::parse_of_event(r#"eventType == "x""#).unwrap_err().to_string().contains("\"type\""));
+    assert!(Condition::parse_of_event("data.contentLength > 10 and data.api in [\"PutBlob\"]").is_ok());
+    assert!(Condition::parse("data.url == \"x\"").is_err(), "an entity has no paths");
+}
+
+#[test]
+fn a_condition_compares_by_the_types_of_json_and_of_time() {
+    let object = object(&cloud_event());
+    let event = ForeignEvent::of(&object).unwrap().unwrap();
+    for (when, holds) in [
+        ("data.contentLength >= 524288", true),
+        ("data.contentLength > 524288", false),
+        ("time > datetime'2026-11-20T00:00:00Z'", true),
+        ("data.storageDiagnostics.batchId == \"b68529f3\"", true),
+        ("exists(data.storageDiagnostics)", false),
+        ("exists(data.api.deeper)", false),
+        ("not exists(dataschema)", true),
+    ] {
+        assert_eq!(Condition::parse_of_event(when).unwrap().holds_with(&|path| event.value(path)), holds, "{when}");
+    }
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[ -~/é]{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::btree_map("[a-zA-Z]{1,8}", inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    /// Whatever an event holds, its job is of the mapping's operation and table, and its key is a key, or there is none.
+    #[test]
+    fn no_event_chooses_more_than_values(
+        subject in json_value(), data in json_value(), id in "[ -~]{1,20}", extension in "[a-z]{1,6}", value in json_value(),
+    ) {
+        let mut event = cloud_event();
+        event["id"] = id.into();
+        event[extension.as_str()] = value;
+        event["subject"] = subject;
+        event["data"] = data;
+        let sync = json!({"op": "sync", "table": "Tags", "pk": "{subject|lower}", "rk": "{data.url}"});
+        let put = json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "{subject}", "RowKey": "{id}", "N": "{data.n}", "N@odata.type": "Edm.Double"}});
+        for job in [sync, put] {
+            let mapping = mapping("m", "exists(id)", job.clone()).unwrap();
+            if let Ok(mapped) = mapped(vec![mapping], &event) {
+                prop_assert_eq!((&mapped["op"], &mapped["table"], &mapped["id"]), (&job["op"], &job["table"], &event["id"]));
+                prop_assert_eq!(mapped.as_object().unwrap().keys().filter(|key| !["id", "traceparent"].contains(&key.as_str()) && !job.as_object().unwrap().contains_key(*key)).count(), 0);
+                // It is a job, or refused as one with a reason.
+                let _ = job::decode_job(object(&mapped)).map_err(|error| error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `evenkeel events`
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{Exit, Format, Output, help};
+use crate::config::{self, Request};
+use crate::model::event::{EventError, ForeignEvent};
+use crate::model::{QueueName, cause, job, limits};
+use crate::settings::Settings;
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// The subcommand
+    #[command(subcommand)]
+    pub action: EventsAction,
+}
+
+/// The subcommands of `events`.
+#[derive(Debug, Subcommand)]
+pub enum EventsAction {
+    /// Show which mapping takes an event, and the job that it becomes; sends nothing and opens no store
+    #[command(after_help = help::after(&[
+        ("evenkeel events try created.json", "exit code 1 where the event becomes no job, with the reason that its poison message would have"),
+        ("evenkeel events try - --json < created.json", "the same for machines; plain JSON or Base64 of it, as a queue holds it"),
+    ]))]
+    Try(TryArgs),
+}
+
+/// Arguments of `events try`.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// The event: a file, or - for standard input
+    #[arg(value_name = "FILE|-")]
+    pub event: PathBuf,
+}
+
+/// The outcome for one event.
+#[derive(Serialize)]
+struct Tried<'a> {
+    /// Every mapping, and whether its `when` holds.
+    mappings: Vec<Mapping<'a>>,
+    /// The job.
+    job: Option<Map<String, Value>>,
+    /// The queues that carry it.
+    queues: Vec<&'a QueueName>,
+    /// Why the event would be poisoned.
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Mapping<'a> {
+    name: &'a str,
+    takes: bool,
+}
+
+/// Tries an event.
+pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow::Result<Exit> {
+    let EventsAction::Try(TryArgs { event }) = &args.action;
+    let settings = config::load(request)?.settings;
+    let text = read(event).with_context(|| format!("reading {}", event.display()))?;
+    let object = job::decode_object(text.trim()).map_err(|error| anyhow::anyhow!(cause::chain(&error)))?;
+    let Some(event) = ForeignEvent::of(&object) else {
+        anyhow::bail!("this is no event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)");
+    };
+    let tried = tried(event, &settings);
+    match out.format() {
+        Format::Json => out.value(&tried)?,
+        Format::Text => {
+            for Mapping { name, takes } in &tried.mappings {
+                out.line(format_args!("[events.{name}] {}", if *takes { "takes it" } else { "does not take it" }))?;
+            }
+            match (&tried.job, &tried.error) {
+                (Some(job), None) => {
+                    out.value(job)?;
+                    out.line(format_args!(
+                        "carried by {}",
+                        tried.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>().join(", ")
+                    ))?;
+                }
+                (_, error) => out.complain(format_args!("poisoned: {}", error.as_deref().unwrap_or_default()))?,
+            }
+        }
+    }
+    Ok(if tried.error.is_none() { Exit::Done } else { Exit::Failed })
+}
+
+fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings) -> Tried<'s> {
+    let takes = |event: &ForeignEvent<'_>| {
+        settings.events.0.iter().map(|mapping| Mapping { name: mapping.name.as_str(), takes: mapping.takes(event) }).collect()
+    };
+    let mappings = event.as_ref().map(takes).unwrap_or_default();
+    let mapped = event.and_then(|event| settings.events.map(&event)).map_err(|error| error.to_string());
+    let checked = mapped.and_then(|taken| match job::decode_job(taken.job.clone()) {
+        Ok(envelope) => Ok((taken.job, envelope.job.op())),
+        Err(error) => Err(cause::chain(&error)),
+    });
+    match checked {
+        Ok((job, op)) => {
+            let queues: Vec<&QueueName> = settings.queues.iter().filter(|queue| queue.carries(op)).map(|queue| &queue.name).collect();
+            let error = queues.is_empty().then(|| format!("no declared queue carries {op} jobs (its `allow`)"));
+            Tried { mappings, job: Some(job), queues, error }
+        }
+        Err(error) => Tried { mappings, job: None, queues: Vec::new(), error: Some(error) },
+    }
+}
+
+/// No more than a message may hold is read.
+fn read(path: &Path) -> std::io::Result<String> {
+    let most = limits::EXPANDED_BODY_BYTES as u64;
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().take(most).read_to_string(&mut text)?;
+    } else {
+        std::fs::File::open(path)?.take(most).read_to_string(&mut text)?;
+    }
+    Ok(text)
+}
