@@ -154,7 +154,7 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
         assert_eq!(Some(rendered.to_string()), quoted(key), "{line}");
         seen += 1;
     }
-    assert_eq!(seen, 8, "a row of the table of filters was not read");
+    assert_eq!(seen, 10, "a row of the table of filters was not read");
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_catalog_in_the_pages_of_patterns_keys_and_storage_is_valid() {
-    const OTHERS: [&str; 3] = ["keys.md", "relationships.md", "storage.md"];
+fn every_catalog_in_the_pages_of_patterns_keys_events_and_storage_is_valid() {
+    const OTHERS: [&str; 4] = ["events.md", "keys.md", "relationships.md", "storage.md"];
     let has_catalogs = |path: &std::path::Path| {
         path.parent().is_some_and(|folder| folder.ends_with("patterns")) || OTHERS.iter().any(|name| path.ends_with(name))
     };

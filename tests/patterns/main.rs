@@ -13,6 +13,7 @@ mod costs;
 mod dated;
 mod derived;
 mod documents;
+mod each;
 mod large;
 mod lists;
 mod logging;
@@ -74,6 +75,9 @@ patterns! {
         metadata_over_the_limit_is_refused_with_its_name
         a_document_that_somebody_deleted_or_spoilt_is_told
         archiving_takes_as_many_requests_as_the_documentation_says;
+    each:
+        one_item_for_each_value_of_a_list
+        a_month_is_that_of_the_zone;
     large:
         large_values_follow_their_entity_through_its_life
         what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not

@@ -64,9 +64,18 @@ impl<T: ViewTables> ViewSection<'_, '_, T> {
         let section = self.section;
         let target = section.required(table, "the table that its items lie in", T::target);
         let account = self.account();
-        let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
-        let row_key = self.row_key();
-        Some(KeyedRows { target: Named { tables: target?, account: account.ok()? }, partition_key: partition_key?, row_key: row_key? })
+        let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse_row_key);
+        let (partition_key, row_key) = (partition_key?, self.row_key()?);
+        if let (Some(one), Some(other)) = (partition_key.each(), row_key.each())
+            && (one.property(), one.list()) != (other.property(), other.list())
+        {
+            section.error(
+                "row_key",
+                "the keys stand for each value of one list: expected the same property with the same each as in partition_key",
+            );
+            return None;
+        }
+        Some(KeyedRows { target: Named { tables: target?, account: account.ok()? }, partition_key, row_key })
     }
 
     /// KeyedRows in the partitions of their primaries.
@@ -77,7 +86,7 @@ impl<T: ViewTables> ViewSection<'_, '_, T> {
     }
 
     fn row_key(&self) -> Option<Template> {
-        self.section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse)
+        self.section.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse_row_key)
     }
 
     /// The properties that a view sets on entities of other owners.

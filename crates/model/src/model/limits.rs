@@ -62,6 +62,8 @@ pub const STAGED_KEYS: usize = 262_144;
 pub const SPILLED_BYTES: usize = 16_777_216;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
+/// Most values of a property of which a view has an item each. All of one primary's views together have [`ITEMS_PER_PRIMARY`].
+pub const LISTED_VALUES: usize = 100;
 /// Most items that a footprint lists while they change: those of one state and those of the next.
 pub const ITEMS_ANNOUNCED: usize = 2 * ITEMS_PER_PRIMARY;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.

@@ -1,6 +1,6 @@
 //! From a primary to its items.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{aggregate, denormalize, denormalize_range, documents, index_entity, large_entity, secondary_index};
 use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, Shelf, TableRef, View};
@@ -10,7 +10,7 @@ use crate::model::entity::EntityError;
 use crate::model::job::Primary;
 use crate::model::large::{Pointer, ValueFolder};
 use crate::model::sink::{self, FieldError};
-use crate::model::template::{RenderError, Template};
+use crate::model::template::RenderError;
 use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits, odata};
 
 /// An item that should exist.
@@ -226,50 +226,69 @@ pub(super) struct Deriving<'a> {
 }
 
 impl Deriving<'_> {
-    /// The key of the row that the item lies in; `None` where the primary has none.
-    fn key(&self, rows: &RowForm<'_>) -> Result<Option<EntityKey>, Box<DeriveError>> {
-        let render = |part, template: &Template| template.render(self.entity).map_err(|source| self.unrendered(part, source));
-        let (pk, rk) = (render("partition_key", rows.partition_key)?, render("row_key", rows.row_key)?);
-        Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
+    /// The keys of the rows that its items lie in: one, one for each value of a list, or none.
+    fn keys(&self, rows: &RowForm<'_>) -> Result<BTreeSet<EntityKey>, Box<DeriveError>> {
+        let templates = [("partition_key", rows.partition_key), ("row_key", rows.row_key)];
+        let key = |each: Option<(&str, &EdmValue)>| {
+            let [pk, rk] = templates.map(|(part, template)| {
+                let rendered = match each {
+                    None => template.render(self.entity),
+                    Some((property, value)) => template.render_with_value(self.entity, property, value),
+                };
+                rendered.map_err(|source| self.unrendered(part, source))
+            });
+            Ok(pk?.zip(rk?).map(|(pk, rk)| EntityKey { pk, rk }))
+        };
+        let Some((part, field, list)) = templates.into_iter().find_map(|(part, template)| {
+            let field = template.each()?;
+            Some((part, field, field.list()?))
+        }) else {
+            return Ok(key(None)?.into_iter().collect());
+        };
+        let property = field.property();
+        let values = list.values(self.entity, property).map_err(|message| self.unrendered(part, RenderError { message }))?;
+        values.iter().filter_map(|value| key(Some((property, value))).transpose()).collect()
     }
 
     /// The items, by the form of the view.
     fn items(&self) -> Result<Vec<Derived>, Box<DeriveError>> {
         let derived = match self.view.form() {
             Form::Copies { rows, select } => {
-                self.in_row(&rows, |key| Ok(Some((None, Content::Row(secondary_index::copy(self, select, key))))))?
+                self.in_rows(&rows, |key| Ok(Some((None, Content::Row(secondary_index::copy(self, select, key))))))?
             }
-            Form::Lists { rows, members } => self.in_row(&rows, |_| {
+            Form::Lists { rows, members } => self.in_rows(&rows, |_| {
                 let member = match members {
                     Members::Rendered { templates, .. } => index_entity::membership(self, templates)?,
                     Members::Contributions(figures) => Some(aggregate::contribution(self, figures)?),
                 };
                 Ok(member.map(|member| (Some(Part::Member(member)), Content::Member)))
             })?,
-            Form::Properties { rows, set } => self.in_row(&rows, |key| {
+            Form::Properties { rows, set } => self.in_rows(&rows, |key| {
                 Ok(denormalize::values(self, set, key)?.map(|values| (Some(Part::Properties), Content::Properties(values))))
             })?,
-            Form::BlobLists(lists) => self.in_list(lists)?,
-            Form::Claims(range) => self.claim(range)?,
-            Form::Documents(documents) => Some(self.in_sink(documents)?),
+            Form::BlobLists(lists) => self.in_list(lists)?.into_iter().collect(),
+            Form::Claims(range) => self.claim(range)?.into_iter().collect(),
+            Form::Documents(documents) => vec![self.in_sink(documents)?],
             Form::Values(large) => {
                 let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
-                return Ok(large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect());
+                large_entity::blobs(self).into_iter().filter_map(|pointer| value(&shelf, pointer)).collect()
             }
         };
-        Ok(derived.into_iter().collect())
+        Ok(derived)
     }
 
-    /// The item in a row, where the primary has the row's key.
-    fn in_row(
+    /// The items in rows, one for each key that the primary has.
+    fn in_rows(
         &self,
         rows: &RowForm<'_>,
-        item: impl FnOnce(&EntityKey) -> Result<Option<(Option<Part>, Content)>, Box<DeriveError>>,
-    ) -> Result<Option<Derived>, Box<DeriveError>> {
-        let Some(key) = self.key(rows)? else { return Ok(None) };
-        let item = item(&key)?;
-        let site = Site::Row { table: rows.target.table.clone(), key };
-        Ok(item.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
+        item: impl Fn(&EntityKey) -> Result<Option<(Option<Part>, Content)>, Box<DeriveError>>,
+    ) -> Result<Vec<Derived>, Box<DeriveError>> {
+        let derived = |key: EntityKey| {
+            let item = item(&key)?;
+            let site = Site::Row { table: rows.target.table.clone(), key };
+            Ok(item.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
+        };
+        self.keys(rows)?.into_iter().filter_map(|key| derived(key).transpose()).collect()
     }
 
     /// The item in a list that is a blob.

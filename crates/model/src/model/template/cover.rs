@@ -63,7 +63,8 @@ impl Field {
                 | KeyFilter::Hash(_)
                 | KeyFilter::Bucket(_)
                 | KeyFilter::After(_)
-                | KeyFilter::Before(_),
+                | KeyFilter::Before(_)
+                | KeyFilter::Each(_),
             )
             | None => false,
         }

@@ -1,16 +1,15 @@
 //! The filters of a field: the input and output of each.
 
-use jiff::civil;
-use jiff::fmt::strtime::BrokenDownTime;
-use jiff::tz::Offset;
 use sha2::{Digest as _, Sha256};
 
+use super::each::ListText;
 use super::ordered;
+use super::zone::DateFormat;
 use crate::model::{EdmDateTime, EdmValue};
 
 /// Every filter's name, for "did you mean".
-pub(super) const NAMES: [&str; 11] =
-    ["lower", "upper", "trim", "pad", "inverted_ticks", "date", "hash", "bucket", "slug", "after", "before"];
+pub(super) const NAMES: [&str; 12] =
+    ["lower", "upper", "trim", "pad", "inverted_ticks", "date", "hash", "bucket", "slug", "after", "before", "each"];
 
 /// Widest `pad`: the digits of the largest Int64, and one to spare.
 pub(super) const MAX_PAD: usize = 20;
@@ -32,8 +31,8 @@ pub enum KeyFilter {
     Pad(usize),
     /// `inverted_ticks`: 19 digits, the latest moment first.
     InvertedTicks,
-    /// `date:%Y%m%d`: strftime, in UTC.
-    Date(String),
+    /// `date:%Y%m%d`: strftime, in UTC; `date:%Y%m%d:Europe/Berlin`: in a time zone.
+    Date(DateFormat),
     /// `hash:3`: the first hex digits, in lower case, of the SHA-256 of the text. 1 to 64.
     Hash(usize),
     /// `bucket:16`: the first four bytes (big-endian) of the SHA-256 of the text modulo so many, in as many
@@ -46,6 +45,8 @@ pub enum KeyFilter {
     After(String),
     /// `before:/`: the text in front of it; empty where it stands nowhere.
     Before(String),
+    /// `each`, `each:,`: each value of a list. Of one value, as in a lookup, the value itself.
+    Each(ListText),
 }
 
 /// The values passed through the filters of a field.
@@ -145,7 +146,7 @@ impl KeyFilter {
             Self::InvertedTicks => Ok(ordered::inverted_ticks(value.into_moment("inverted_ticks")?)),
             Self::Date(format) => {
                 let moment = value.into_moment("date")?;
-                format_date(format, moment).map_err(|error| format!("is {moment}, which date:{format} cannot write: {error}"))
+                format.write(moment).map_err(|error| format!("is {moment}, which date:{} cannot write: {error}", format.format()))
             }
             Self::Hash(digits) => Ok(hex::encode(Sha256::digest(value.into_text()?))[..*digits].to_owned()),
             Self::Bucket(count) => {
@@ -153,6 +154,7 @@ impl KeyFilter {
                 Ok(bucket_text(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) % count, *count))
             }
             Self::Slug => Ok(slug(&value.into_text()?)),
+            Self::Each(_) => value.into_text(),
             Self::After(part) => Ok(value.into_text()?.split_once(part).map(|(_, after)| after.to_owned()).unwrap_or_default()),
             Self::Before(part) => Ok(value.into_text()?.split_once(part).map(|(before, _)| before.to_owned()).unwrap_or_default()),
         }
@@ -164,7 +166,7 @@ impl KeyFilter {
             Self::Pad(width) | Self::Hash(width) => Some(*width),
             Self::InvertedTicks => Some(ordered::INVERTED_TICKS_DIGITS),
             Self::Bucket(count) => Some(bucket_width(*count)),
-            Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug | Self::After(_) | Self::Before(_) => None,
+            Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug | Self::After(_) | Self::Before(_) | Self::Each(_) => None,
         }
     }
 
@@ -181,7 +183,8 @@ impl KeyFilter {
             | Self::Hash(_)
             | Self::Slug
             | Self::After(_)
-            | Self::Before(_) => None,
+            | Self::Before(_)
+            | Self::Each(_) => None,
         }
     }
 }
@@ -218,11 +221,8 @@ const PATTERNS: [(&str, &str); 8] =
 
 /// Checks a strftime format by writing two dates with it, which differ in each of their parts: a format that makes the same of both
 /// tells no date from another.
-pub(super) fn check_date_format(format: &str) -> Result<(), String> {
-    let written = |moment: &str| {
-        let moment = EdmDateTime::parse(moment).map_err(|error| error.to_string())?;
-        format_date(format, moment)
-    };
+pub(super) fn check_date_format(date: &DateFormat) -> Result<(), String> {
+    let (format, written) = (date.format(), |moment: &str| date.write(EdmDateTime::parse(moment).map_err(|error| error.to_string())?));
     let (one, other) = (written("2026-11-20T15:00:00Z")?, written("1984-02-05T04:03:02.123Z")?);
     if one != other {
         return Ok(());
@@ -230,14 +230,4 @@ pub(super) fn check_date_format(format: &str) -> Result<(), String> {
     let meant = PATTERNS.iter().fold(format.to_owned(), |meant, (pattern, directive)| meant.replace(pattern, directive));
     let hint = if meant == format { String::new() } else { format!("; did you mean date:{meant}?") };
     Err(format!("no directive such as %Y tells one date from another, so that every value would become {one:?}{hint}"))
-}
-
-fn format_date(format: &str, moment: EdmDateTime) -> Result<String, String> {
-    // A civil time and not a timestamp: the library's timestamps end before DateTime.MaxValue does.
-    let text = moment.to_string();
-    let civil: civil::DateTime = text.trim_end_matches('Z').parse().map_err(|error: jiff::Error| error.to_string())?;
-    let mut time = BrokenDownTime::from(civil);
-    time.set_offset(Some(Offset::UTC));
-    time.set_iana_time_zone(Some("UTC".to_owned()));
-    time.to_string(format).map_err(|error| error.to_string())
 }

@@ -22,6 +22,7 @@
 //! Everything is bounded, and nothing panics on any text.
 
 mod cover;
+mod each;
 mod escape;
 mod filter;
 mod ordered;
@@ -30,10 +31,13 @@ mod render;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod zone;
 
+pub use each::ListText;
 pub use escape::{escape, unescape};
 pub use filter::KeyFilter;
 pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
 pub use parse::{Field, Template, TemplateError, TemplatePart};
 pub use render::RenderError;
 pub use spread::Crowding;
+pub use zone::DateFormat;

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
+use super::each::ListText;
 use super::filter::{self, KeyFilter};
+use super::zone::DateFormat;
 use crate::model::caret::Caret;
 use crate::model::entity::valid_property_name;
 use crate::model::event::check_path;
@@ -88,6 +90,11 @@ impl Template {
         TemplateParser { text, at: 0, of: TextKind::Text, check: check_path }.template()
     }
 
+    /// Parses a template of a key of a view's rows: one that may stand for each value of a list (`each`).
+    pub fn parse_row_key(text: &str) -> Result<Self, TemplateError> {
+        TemplateParser { text, at: 0, of: TextKind::RowKey, check: check_property }.template()
+    }
+
     /// Parses a template of a text that is no key: its literals may hold characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
         TemplateParser { text, at: 0, of: TextKind::Text, check: check_property }.template()
@@ -130,6 +137,8 @@ impl fmt::Display for Template {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextKind {
     Key,
+    /// A key of a view's rows, which may be many.
+    RowKey,
     Text,
 }
 
@@ -168,7 +177,7 @@ impl<'a> TemplateParser<'a> {
                 parts.push(TemplatePart::Field(self.field()?));
             } else if c == '}' {
                 return self.error(start..start + 1, "there is no '{' before this '}'; write }} for a literal brace");
-            } else if self.of == TextKind::Key && forbidden_in_key(c) {
+            } else if self.of != TextKind::Text && forbidden_in_key(c) {
                 return self.error(start..start + c.len_utf8(), format!("Azure Table storage forbids {c:?} in keys"));
             } else {
                 literal.push(c);
@@ -180,13 +189,24 @@ impl<'a> TemplateParser<'a> {
         }
         let fixed =
             parts.iter().map(|part| if let TemplatePart::Literal(text) = part { text.encode_utf16().count() } else { 0 }).sum::<usize>();
-        if self.of == TextKind::Key && fixed > limits::KEY_UTF16_UNITS {
+        if self.of != TextKind::Text && fixed > limits::KEY_UTF16_UNITS {
             return self.error(
                 0..self.text.len(),
                 format!("the literal text alone has {fixed} UTF-16 units; a key has at most {}", limits::KEY_UTF16_UNITS),
             );
         }
-        Ok(Template { text: self.text.to_owned(), parts })
+        let template = Template { text: self.text.to_owned(), parts };
+        if let Some(each) = template.each() {
+            let other = template.fields().find(|field| {
+                let same = field.property == each.property && field.list() == each.list();
+                !same && (field.property == each.property || field.list().is_some())
+            });
+            if let Some(other) = other {
+                return self
+                    .error(other.span.clone(), "a key stands for each value of one list: expected the same property with the same each");
+            }
+        }
+        Ok(template)
     }
 
     /// From the opening brace to behind the closing one.
@@ -214,7 +234,16 @@ impl<'a> TemplateParser<'a> {
             if filters.len() == MAX_FILTERS {
                 return self.error(span, format!("a field has at most {MAX_FILTERS} filters"));
             }
-            filters.push(self.filter(segment, span)?);
+            let filter = self.filter(segment, span.clone())?;
+            if matches!(filter, KeyFilter::Each(_)) {
+                if self.of != TextKind::RowKey {
+                    return self.error(span, "each makes many keys of one entity: expected in the keys of a view's rows alone");
+                }
+                if !filters.is_empty() {
+                    return self.error(span, "each takes the property as it is: expected as the first filter");
+                }
+            }
+            filters.push(filter);
         }
         Ok(Field { property: property.to_owned(), filters, span: open..close + 1 })
     }
@@ -250,6 +279,10 @@ impl<'a> TemplateParser<'a> {
             "trim" => plain(KeyFilter::Trim),
             "slug" => plain(KeyFilter::Slug),
             "inverted_ticks" => plain(KeyFilter::InvertedTicks),
+            "each" => Ok(KeyFilter::Each(match argument {
+                None => ListText::Json,
+                Some(_) => ListText::Separated(part(",")?),
+            })),
             "after" => part("/").map(KeyFilter::After),
             "before" => part("/").map(KeyFilter::Before),
             "pad" => width(filter::MAX_PAD, "8").map(KeyFilter::Pad),
@@ -259,8 +292,8 @@ impl<'a> TemplateParser<'a> {
                 let Some(format) = argument.filter(|format| !format.is_empty()) else {
                     return self.error(argument_span, "date takes a strftime format, such as date:%Y%m%d");
                 };
-                match filter::check_date_format(format) {
-                    Ok(()) => Ok(KeyFilter::Date(format.to_owned())),
+                match DateFormat::parse(format).and_then(|date| filter::check_date_format(&date).map(|()| date)) {
+                    Ok(date) => Ok(KeyFilter::Date(date)),
                     Err(problem) => self.error(argument_span, format!("date takes a strftime format, such as date:%Y%m%d: {problem}")),
                 }
             }

@@ -20,6 +20,11 @@ impl Template {
         self.render_with(|property| value_of(entity, property))
     }
 
+    /// As [`render`](Self::render), with this value in the place of a property's own.
+    pub fn render_with_value(&self, entity: &Entity, property: &str, value: &EdmValue) -> Result<Option<Key>, RenderError> {
+        self.render_with(|name| if name == property { Some(value.clone()) } else { value_of(entity, name) })
+    }
+
     /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
     /// is missing or empty.
     pub fn render_text(&self, entity: &Entity) -> Result<Option<String>, RenderError> {

@@ -35,7 +35,7 @@ impl Template {
             _ => None,
         })?;
         // `%S` first, as in the seconds prefix, spreads a date over sixty partitions.
-        let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(format) if leads_with_what_repeats(format)));
+        let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if leads_with_what_repeats(date.format())));
         (!spread).then(|| Crowding::Grows { property: first.property().to_owned(), rendered })
     }
 }

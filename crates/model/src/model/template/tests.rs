@@ -136,7 +136,7 @@ fn mistakes_are_pointed_at() {
         ("{Email|lowr}", "unknown filter \"lowr\"; did you mean \"lower\"?\n  {Email|lowr}\n         ^^^^"),
         (
             "{Email|sha}",
-            "unknown filter \"sha\"; known are lower, upper, trim, pad, inverted_ticks, date, hash, bucket, slug, after, before\n  {Email|sha}\n         ^^^",
+            "unknown filter \"sha\"; known are lower, upper, trim, pad, inverted_ticks, date, hash, bucket, slug, after, before, each\n  {Email|sha}\n         ^^^",
         ),
         ("{Number|pad}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^"),
         ("{Number|pad:99}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^"),

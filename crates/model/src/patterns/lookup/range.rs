@@ -1,6 +1,6 @@
 //! A range or prefix of a property as bounds on the text of its field.
 
-use crate::model::template::{Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
+use crate::model::template::{DateFormat, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
 use crate::model::{EdmDateTime, EdmValue};
 
 use super::span::behind;
@@ -16,7 +16,7 @@ pub(super) struct TextBounds {
 
 /// How the order of values carries over to a field's text.
 #[derive(Clone, Copy, PartialEq)]
-enum Order {
+enum Order<'f> {
     /// Compared as text.
     Text,
     /// Kept, as numbers.
@@ -24,7 +24,7 @@ enum Order {
     /// Reversed, as moments.
     Reversed,
     /// Kept in whole parts, as moments.
-    Parts,
+    Parts(&'f DateFormat),
 }
 
 /// The bounds that some terms, none of them `=`, set to a field. The error says why there are none.
@@ -37,14 +37,14 @@ pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Res
             (TermOp::Equal, _) => {}
             (TermOp::Prefix, Order::Text) => bounds.prefix = text(&term.value)?,
             (TermOp::Prefix, _) => return Err(format!("{term}: a number or date has no prefix; use >= and <")),
-            (TermOp::AtLeast, Order::Text | Order::Number | Order::Parts) => bounds.from = Some(text(&term.value)?),
+            (TermOp::AtLeast, Order::Text | Order::Number) => bounds.from = Some(text(&term.value)?),
+            // Where clocks are put back, a later moment may have an earlier text.
+            (TermOp::AtLeast, Order::Parts(date)) => bounds.from = texts(date.firsts(moment(&term.value)?), text)?.into_iter().min(),
             (TermOp::Less, Order::Text | Order::Number) => bounds.before = Some(text(&term.value)?),
-            (TermOp::Less, Order::Parts) => {
+            (TermOp::Less, Order::Parts(date)) => {
                 // The last moment before it lies in the last part that belongs to the range.
-                let last = EdmDateTime::parse(&term.value)
-                    .and_then(|moment| EdmDateTime::from_ticks(moment.ticks() - 1))
-                    .map_err(|error| error.to_string())?;
-                bounds.before = behind(&text(&last.to_string())?);
+                let last = EdmDateTime::from_ticks(moment(&term.value)?.ticks() - 1).map_err(|error| error.to_string())?;
+                bounds.before = texts(date.lasts(last), text)?.into_iter().max().and_then(|last| behind(&last));
             }
             // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
             (TermOp::AtLeast, Order::Reversed) => bounds.before = behind_ticks(&text(&term.value)?),
@@ -55,6 +55,14 @@ pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Res
         }
     }
     Ok(bounds)
+}
+
+fn moment(text: &str) -> Result<EdmDateTime, String> {
+    EdmDateTime::parse(text).map_err(|error| error.to_string())
+}
+
+fn texts(moments: Vec<EdmDateTime>, text: impl Fn(&str) -> Result<String, String>) -> Result<Vec<String>, String> {
+    moments.into_iter().map(|moment| text(&moment.to_string())).collect()
 }
 
 /// The count of inverted ticks behind another; nothing behind the last one.
@@ -74,15 +82,15 @@ pub(super) fn text(template: &Template, field: &Field, value: &str) -> Result<St
     }
 }
 
-fn order(field: &Field) -> Result<Order, String> {
+fn order(field: &Field) -> Result<Order<'_>, String> {
     let refuse = |filter: &str| Err(format!("{} is in the key behind {filter}, which keeps no order; give it with =", field.property()));
     let mut order = Order::Text;
     for (at, filter) in field.filters().iter().enumerate() {
         order = match filter {
-            KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim => order,
+            KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim | KeyFilter::Each(_) => order,
             KeyFilter::Pad(_) if at == 0 => Order::Number,
             KeyFilter::InvertedTicks if at == 0 => Order::Reversed,
-            KeyFilter::Date(format) if at == 0 && from_large_to_small(format) => Order::Parts,
+            KeyFilter::Date(date) if at == 0 && from_large_to_small(date.format()) => Order::Parts(date),
             KeyFilter::Pad(_) => return refuse("pad after another filter"),
             KeyFilter::InvertedTicks => return refuse("inverted_ticks after another filter"),
             KeyFilter::Date(_) => return refuse("a date whose parts do not go from large to small"),
