@@ -1,11 +1,12 @@
 //! The library for applications: jobs, entities, lookups of every kind of view and archive, and entities that are under way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use evenkeel::client::{ClientError, Found, JoinSpec, LookupResult, Whereabouts};
+use evenkeel::client::{CacheLimits, Client, ClientError, Found, JoinSpec, LookupResult, Whereabouts};
 use evenkeel::model::{EdmValue, EntityKey, Row, TableName, ViewName};
 use evenkeel::patterns::lookup::QueryClass;
-use evenkeel::ports::MessageText;
+use evenkeel::ports::{Clock, MessageText};
 use serde_json::{Value, json};
 
 use crate::site::Site;
@@ -450,4 +451,72 @@ pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site)
         assert!(error.is_misuse() && error.to_string().contains(word), "{error}");
     }
     assert_eq!(site.requests(), before);
+}
+
+/// A monotonic clock that the test moves.
+#[derive(Default)]
+struct HandClock(std::sync::atomic::AtomicU64);
+
+impl Clock for HandClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.0.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
+    let (table, sales) = (site.table("Departments§"), key("Sales", "department"));
+    let named = |name: &str| evenkeel::model::Entity::new(sales.clone()).with("Name", name);
+    site.write("Departments§", named("Sales")).await;
+    let clock = Arc::new(HandClock::default());
+    let limits = CacheLimits { ttl: Duration::from_secs(30), ..CacheLimits::default() };
+    let client = site.client.clone().caching_by(&table, limits, Arc::<HandClock>::clone(&clock)).unwrap();
+    let read = async |client: &Client, key: &EntityKey| {
+        let before = site.requests();
+        let row = client.get(&table, key).await.unwrap();
+        (row.map(|row| row.entity.text("Name").unwrap().to_owned()), site.requests() - before)
+    };
+    let later = |seconds| {
+        clock.0.fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
+    };
+    let found = |name: &str, requests| (Some(name.to_owned()), requests);
+
+    assert_eq!(read(&client, &sales).await, found("Sales", 1));
+    assert_eq!(read(&client, &sales).await, found("Sales", 0));
+    assert_eq!(read(&client.clone(), &sales).await, found("Sales", 0), "clones share it");
+    // Its time is over: the ETag alone is asked for, and it is good for as long again.
+    later(30);
+    assert_eq!(read(&client, &sales).await, found("Sales", 1));
+    later(29);
+    assert_eq!(read(&client, &sales).await, found("Sales", 0));
+    // Another one writes it: seen when its time is over, by one request more; at once without a cache, or once it is forgotten.
+    site.write("Departments§", named("Sales and Service")).await;
+    assert_eq!(read(&client, &sales).await, found("Sales", 0));
+    assert_eq!(read(&site.client, &sales).await, found("Sales and Service", 1));
+    later(1);
+    assert_eq!(read(&client, &sales).await, found("Sales and Service", 2));
+    site.write("Departments§", named("Service")).await;
+    client.forget(&table, &sales).unwrap();
+    assert_eq!(read(&client, &sales).await, found("Service", 1));
+    // One that does not exist is kept as well.
+    let ops = key("Ops", "department");
+    assert_eq!((read(&client, &ops).await, read(&client, &ops).await), ((None, 1), (None, 0)));
+    site.write("Departments§", evenkeel::model::Entity::new(ops.clone()).with("Name", "Operations")).await;
+    later(30);
+    assert_eq!(read(&client, &ops).await, found("Operations", 1));
+
+    // Joins are answered from it.
+    hire(site).await;
+    let join = || site.name("Departments§={PartitionKey}/department").parse::<JoinSpec>().unwrap();
+    let by_name = ViewName::new("by_name").unwrap();
+    let mut requests = Vec::new();
+    for _ in 0..2 {
+        requests.push(client.lookup(&by_name, &["Name^=K"]).unwrap().entities().with(join()).run().await.unwrap().requests);
+    }
+    assert_eq!(requests[1] + 2, requests[0], "{requests:?}: Ops was in it, Sales had changed since its time was over");
+    let unknown = client.caching(&"Nowhere".parse().unwrap(), limits).unwrap_err();
+    assert!(matches!(&unknown, ClientError::Unknown(text) if text.contains("Nowhere")), "{unknown}");
 }

@@ -55,6 +55,7 @@ patterns! {
         a_write_is_timed_until_it_is_found
         a_table_is_looked_up_by_its_own_keys
         rows_are_joined_with_entities_of_other_tables
+        a_cached_table_is_asked_when_its_time_is_over
         many_jobs_share_messages
         what_cannot_be_is_said_before_anything_is_asked;
     costs:

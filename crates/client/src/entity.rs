@@ -40,7 +40,7 @@ impl Client {
 
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
     pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
-        let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        let (Some(mut row), _) = self.cached(table, key).await? else { return Ok(None) };
         row.entity = rejoined(self, table, row.entity).await?;
         resolve(self, table, &mut row).await?;
         self.open(table, std::slice::from_mut(&mut row)).await?;

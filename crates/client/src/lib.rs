@@ -48,6 +48,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod cache;
 mod connect;
 mod encryption;
 mod entity;
@@ -61,6 +62,7 @@ mod resolve;
 mod settled;
 mod submission;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_model::catalog::{Archive, Catalog, TableRef};
@@ -68,9 +70,12 @@ use evenkeel_model::model::{AccountName, TableName, ViewName};
 use evenkeel_model::ports::{Account, Stores};
 use evenkeel_model::settings::QueueSettings;
 
+use cache::EntityCache;
+
 pub use evenkeel_config as config;
 pub use evenkeel_model::{catalog, model, ports};
 
+pub use cache::CacheLimits;
 pub use connect::{ConnectError, connect};
 pub use encryption::{EncryptionError, OpenedRows};
 pub use entity::Whole;
@@ -88,12 +93,13 @@ pub struct Client {
     stores: Stores,
     catalog: Arc<Catalog>,
     queues: Arc<[QueueSettings]>,
+    caches: Arc<BTreeMap<TableRef, Arc<EntityCache>>>,
 }
 
 impl Client {
     /// A client of these accounts, with their catalog and queues.
     pub fn new(stores: Stores, catalog: Arc<Catalog>, queues: impl Into<Arc<[QueueSettings]>>) -> Self {
-        Self { stores, catalog, queues: queues.into() }
+        Self { stores, catalog, queues: queues.into(), caches: Arc::default() }
     }
 
     /// The catalog.

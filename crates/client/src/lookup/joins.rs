@@ -73,10 +73,10 @@ impl Lookup<'_> {
 
     /// The entities of a table with these keys that exist, and the requests that it took.
     async fn read_joined(&self, table: &TableRef, keys: BTreeSet<&EntityKey>) -> Result<(BTreeMap<EntityKey, Arc<Row>>, u64), ClientError> {
-        let read = iter(keys).map(|key| self.client.whole(table, key)).buffered(PARALLEL);
+        let read = iter(keys).map(|key| self.client.cached(table, key)).buffered(PARALLEL);
         let read: Vec<_> = read.try_collect().await?;
-        let mut requests = read.iter().map(|whole| whole.as_ref().map_or(1, |whole| whole.requests)).sum();
-        let mut entities: Vec<Row> = read.into_iter().flatten().map(|whole| whole.row).collect();
+        let mut requests = read.iter().map(|(_, requests)| requests).sum();
+        let mut entities: Vec<Row> = read.into_iter().filter_map(|(row, _)| row).collect();
         if self.decrypted {
             requests += self.client.open(table, &mut entities).await?.requests;
         }

@@ -1,0 +1,387 @@
+//! A read cache for tables that rarely change: bounded, by time and in size, and compared with the store by ETag.
+//!
+//! ```text
+//!   read within `ttl` ──▶ kept row, no request
+//!   later             ──▶ one request for the ETag ── the same ──▶ kept row, for another `ttl`
+//!                                                  └─ another, or gone ──▶ read anew
+//! ```
+//!
+//! CachedEntities are rows that stand by themselves, as they lie in the store: encrypted properties sealed. One that points to blobs, or is a list in
+//! pieces, is read anew each time: its blobs and pieces may be gone with its next version.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_azure::system::SystemClock;
+use evenkeel_model::catalog::TableRef;
+use evenkeel_model::model::item::VIEW_PROPERTY;
+use evenkeel_model::model::large::Pointer;
+use evenkeel_model::model::{Entity, EntityKey, Row, TableName, ViewName, odata};
+use evenkeel_model::ports::Clock;
+use evenkeel_model::shared;
+
+use super::{Client, ClientError, Whole};
+
+/// Bytes of a kept entity beside its JSON: its key twice, and the maps.
+const OVERHEAD: usize = 2_560;
+
+/// Limits of the read cache of one table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Age from which on a row is compared with the store. Nothing that is read is older than this.
+    pub ttl: Duration,
+    /// Most entities, those that were found absent included.
+    pub entries: usize,
+    /// Most bytes of all, counted as JSON and 2.5 KiB for each. An entity that is larger than all is not kept.
+    pub bytes: usize,
+}
+
+impl Default for CacheLimits {
+    /// 30 seconds, 1,000 entities, 4 MiB.
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(30), entries: 1_000, bytes: 4 << 20 }
+    }
+}
+
+/// The kept entities of a table.
+pub(super) struct EntityCache {
+    limits: CacheLimits,
+    clock: Arc<dyn Clock>,
+    kept: Mutex<CachedEntities>,
+}
+
+#[derive(Default)]
+struct CachedEntities {
+    entities: BTreeMap<EntityKey, CachedEntity>,
+    /// The keys in order of their last use.
+    by_use: BTreeMap<u64, EntityKey>,
+    uses: u64,
+    bytes: usize,
+    /// Counts calls of `forget`: a read that began before is not kept.
+    forgotten: u64,
+}
+
+struct CachedEntity {
+    /// `None` where it was absent.
+    row: Option<Row>,
+    /// When it was read, or compared with the store (monotonic).
+    at: Duration,
+    used: u64,
+    bytes: usize,
+}
+
+/// An entity as the cache has it.
+#[derive(Debug, PartialEq)]
+enum CacheLookup {
+    /// Young enough to be answered.
+    Fresh(Option<Row>),
+    /// To be compared with the store.
+    Old(Row),
+    Unknown,
+}
+
+/// The moment of a read: before its first request is sent.
+#[derive(Clone, Copy)]
+struct ReadStart {
+    at: Duration,
+    forgotten: u64,
+}
+
+impl fmt::Debug for EntityCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityCache").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl EntityCache {
+    fn new(limits: CacheLimits, clock: Arc<dyn Clock>) -> Self {
+        Self { limits, clock, kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, CachedEntities> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, key: &EntityKey) -> (CacheLookup, ReadStart) {
+        let mut kept = self.kept();
+        let begun = ReadStart { at: self.clock.monotonic(), forgotten: kept.forgotten };
+        let Some(entity) = kept.used(key) else { return (CacheLookup::Unknown, begun) };
+        let look = match (&entity.row, begun.at.saturating_sub(entity.at) < self.limits.ttl) {
+            (row, true) => CacheLookup::Fresh(row.clone()),
+            (Some(row), false) => CacheLookup::Old(row.clone()),
+            (None, false) => CacheLookup::Unknown,
+        };
+        (look, begun)
+    }
+
+    /// Keeps a row, or that there is none.
+    fn keep(&self, key: &EntityKey, row: Option<&Row>, begun: ReadStart) {
+        let bytes = OVERHEAD + row.map_or(0, |row| odata::encoded_len(&row.entity));
+        let mut kept = self.kept();
+        if kept.forgotten != begun.forgotten || kept.entities.get(key).is_some_and(|entity| entity.at > begun.at) {
+            return;
+        }
+        kept.remove(key);
+        if bytes <= self.limits.bytes && row.is_none_or(|row| stands_by_itself(&row.entity)) {
+            kept.insert(key.clone(), CachedEntity { row: row.cloned(), at: begun.at, used: 0, bytes });
+        }
+        while kept.entities.len() > self.limits.entries || kept.bytes > self.limits.bytes {
+            let Some((_, oldest)) = kept.by_use.first_key_value() else { return };
+            let oldest = oldest.clone();
+            kept.remove(&oldest);
+        }
+    }
+
+    fn forget(&self, key: &EntityKey) {
+        let mut kept = self.kept();
+        kept.forgotten += 1;
+        kept.remove(key);
+    }
+}
+
+/// Whether an entity is all in its rows.
+fn stands_by_itself(entity: &Entity) -> bool {
+    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
+    let is_list = view.is_some_and(|view| shared::is_list_of(&view, entity));
+    !is_list && entity.properties.values().all(|value| Pointer::of(value).is_none())
+}
+
+impl CachedEntities {
+    /// An entity, which is the last that was used from now on.
+    fn used(&mut self, key: &EntityKey) -> Option<&CachedEntity> {
+        self.uses += 1;
+        let entity = self.entities.get_mut(key)?;
+        self.by_use.remove(&entity.used);
+        entity.used = self.uses;
+        self.by_use.insert(entity.used, key.clone());
+        Some(entity)
+    }
+
+    fn insert(&mut self, key: EntityKey, entity: CachedEntity) {
+        self.bytes += entity.bytes;
+        self.entities.insert(key.clone(), entity);
+        self.used(&key);
+    }
+
+    fn remove(&mut self, key: &EntityKey) {
+        if let Some(entity) = self.entities.remove(key) {
+            self.by_use.remove(&entity.used);
+            self.bytes -= entity.bytes;
+        }
+    }
+}
+
+impl Client {
+    /// This client with a read cache for a table of the catalog: [`get`](Self::get) and joins of lookups answer from it. All clones share it.
+    ///
+    /// A row read is at most `ttl` old. Then one request asks for the ETag alone; the entity is read again where that is another one.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Unknown`] for a table that the catalog does not know.
+    ///
+    /// ```
+    /// # use evenkeel::client::{CacheLimits, Client, ClientError};
+    /// # use evenkeel::model::TableName;
+    /// # fn example(client: Client) -> Result<Client, Box<dyn std::error::Error>> {
+    /// let client = client.caching(&TableName::new("Departments")?, CacheLimits { entries: 200, ..CacheLimits::default() })?;
+    /// # Ok(client)
+    /// # }
+    /// ```
+    pub fn caching(self, table: &TableName, limits: CacheLimits) -> Result<Self, ClientError> {
+        self.caching_by(table, limits, Arc::new(SystemClock::new()))
+    }
+
+    /// As [`caching`](Self::caching), by this clock.
+    pub fn caching_by(mut self, table: &TableName, limits: CacheLimits, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
+        let table = self.table(table)?.clone();
+        Arc::make_mut(&mut self.caches).insert(table, Arc::new(EntityCache::new(limits, clock)));
+        Ok(self)
+    }
+
+    /// Forgets an entity that the cache may have, after a write of one's own: the next read asks the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Unknown`] for a table that the catalog does not know.
+    pub fn forget(&self, table: &TableName, key: &EntityKey) -> Result<(), ClientError> {
+        if let Some(cache) = self.caches.get(self.table(table)?) {
+            cache.forget(key);
+        }
+        Ok(())
+    }
+
+    /// One entity with all its rows, as [`whole`](Self::whole), from the cache of its table where there is one; and the requests that it took.
+    pub(super) async fn cached(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+        let Some(cache) = self.caches.get(table) else { return self.read(table, key).await };
+        let (look, begun) = cache.look(key);
+        let asked = match look {
+            CacheLookup::Fresh(row) => return Ok((row, 0)),
+            CacheLookup::Unknown => 0,
+            CacheLookup::Old(row) => {
+                let only_keys = ["PartitionKey".to_owned()];
+                let present = self.account(&table.account)?.tables.get(&table.table, key, Some(&only_keys)).await;
+                let present = present.map_err(ClientError::store(format!("reading {table}{key}")))?;
+                if present.is_some_and(|present| present.etag == row.etag) {
+                    cache.keep(key, Some(&row), begun);
+                    return Ok((Some(row), 1));
+                }
+                1
+            }
+        };
+        let (row, requests) = self.read(table, key).await?;
+        cache.keep(key, row.as_ref(), begun);
+        Ok((row, requests + asked))
+    }
+
+    async fn read(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+        let whole = self.whole(table, key).await?;
+        Ok(whole.map_or((None, 1), |Whole { row, requests }| (Some(row), requests)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use evenkeel_model::model::{ETag, EdmValue};
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct FakeClock(AtomicU64);
+
+    impl Clock for FakeClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    fn key(number: u64) -> EntityKey {
+        EntityKey::new("p", number.to_string()).unwrap()
+    }
+
+    fn row(number: u64, version: u64) -> Row {
+        let entity = Entity::new(key(number)).with("Version", i64::try_from(version).unwrap());
+        Row { entity, etag: ETag::new(format!("W/\"{version}\"")).unwrap(), timestamp: None }
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        /// A read that answers from the cache, or reads the store and keeps what it finds after so many seconds.
+        Read {
+            key: u64,
+            takes: u64,
+        },
+        Write(u64),
+        Delete(u64),
+        /// A write of one's own, which forgets.
+        Own(u64),
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let key = 0..6_u64;
+        prop_oneof![
+            4 => (key.clone(), 0..3_u64).prop_map(|(key, takes)| Step::Read { key, takes }),
+            1 => key.clone().prop_map(Step::Write),
+            1 => key.clone().prop_map(Step::Delete),
+            1 => key.prop_map(Step::Own),
+            1 => (1..8_u64).prop_map(Step::Wait),
+        ]
+    }
+
+    proptest! {
+        /// What is answered was true within the last `ttl`, and after a write of one's own; the bounds hold at every moment.
+        #[test]
+        fn nothing_older_than_its_time_is_answered(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
+            const TTL: u64 = 10;
+            let clock = Arc::new(FakeClock::default());
+            let bytes = if few_bytes { 3 * OVERHEAD } else { usize::MAX };
+            let limits = CacheLimits { ttl: Duration::from_secs(TTL), entries, bytes };
+            let cache = EntityCache::new(limits, Arc::<FakeClock>::clone(&clock));
+            // Versions of each key, from when on each was the present one; 0 stands for an absent entity.
+            let mut history: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+            let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut next = 0;
+            for step in steps {
+                let now = clock.0.load(Ordering::SeqCst);
+                match step {
+                    Step::Wait(seconds) => {
+                        clock.0.fetch_add(seconds, Ordering::SeqCst);
+                    }
+                    Step::Write(key) | Step::Own(key) => {
+                        next += 1;
+                        history.entry(key).or_insert_with(|| vec![(0, 0)]).push((now, next));
+                    }
+                    Step::Delete(key) => history.entry(key).or_insert_with(|| vec![(0, 0)]).push((now, 0)),
+                    Step::Read { key: number, takes } => {
+                        let versions = history.entry(number).or_insert_with(|| vec![(0, 0)]);
+                        let present = versions.last().map_or(0, |(_, version)| *version);
+                        let read = (present > 0).then(|| row(number, present));
+                        let (look, begun) = cache.look(&key(number));
+                        let answer = match look {
+                            CacheLookup::Fresh(row) => row,
+                            CacheLookup::Old(row) if read.as_ref().is_some_and(|read| read.etag == row.etag) => {
+                                cache.keep(&key(number), Some(&row), begun);
+                                Some(row)
+                            }
+                            CacheLookup::Old(_) | CacheLookup::Unknown => {
+                                clock.0.fetch_add(takes, Ordering::SeqCst);
+                                cache.keep(&key(number), read.as_ref(), begun);
+                                read
+                            }
+                        };
+                        let answered = answer.map_or(0, |row| match row.entity.get("Version") {
+                            Some(EdmValue::Int64(version)) => u64::try_from(*version).unwrap(),
+                            other => panic!("{other:?}"),
+                        });
+                        let until = |at: usize| versions.get(at + 1).map_or(u64::MAX, |(from, _)| *from);
+                        let since = now.saturating_sub(TTL).max(owned.get(&number).copied().unwrap_or_default());
+                        let was_true = versions.iter().enumerate().any(|(at, (_, version))| *version == answered && until(at) >= since);
+                        prop_assert!(was_true, "{answered} of {versions:?} at {now}");
+                    }
+                }
+                if let Step::Own(number) = step {
+                    cache.forget(&key(number));
+                    owned.insert(number, now);
+                }
+                let kept = cache.kept();
+                prop_assert!(kept.entities.len() <= entries && kept.bytes <= bytes);
+                prop_assert_eq!(kept.entities.len(), kept.by_use.len());
+                prop_assert_eq!(kept.entities.values().map(|entity| entity.bytes).sum::<usize>(), kept.bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_entity_that_was_used_least_lately_goes_first() {
+        let cache = EntityCache::new(CacheLimits { entries: 2, ..CacheLimits::default() }, Arc::new(FakeClock::default()));
+        for number in [1, 2] {
+            let (_, begun) = cache.look(&key(number));
+            cache.keep(&key(number), Some(&row(number, 1)), begun);
+        }
+        assert!(matches!(cache.look(&key(1)).0, CacheLookup::Fresh(Some(_))));
+        let (_, begun) = cache.look(&key(3));
+        cache.keep(&key(3), None, begun);
+        assert_eq!(cache.look(&key(2)).0, CacheLookup::Unknown);
+        assert_eq!(cache.look(&key(3)).0, CacheLookup::Fresh(None), "an absent entity is kept as well");
+    }
+
+    #[test]
+    fn what_is_forgotten_while_it_is_read_is_not_kept() {
+        let cache = EntityCache::new(CacheLimits::default(), Arc::new(FakeClock::default()));
+        let (_, begun) = cache.look(&key(1));
+        cache.forget(&key(1));
+        cache.keep(&key(1), Some(&row(1, 1)), begun);
+        assert_eq!(cache.look(&key(1)).0, CacheLookup::Unknown);
+    }
+}
