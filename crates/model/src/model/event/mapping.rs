@@ -201,9 +201,8 @@ impl EntityMapping {
         for name in self.properties.keys() {
             let annotation = format!("{name}{TYPE_SUFFIX}");
             let decoded = |value: &Value| {
-                let json =
-                    Map::from_iter([(name.clone(), value.clone())].into_iter().chain(self.fixed.get_key_value(&annotation).map(owned)));
-                odata::decode_properties(json)
+                let annotated = self.fixed.get_key_value(&annotation).map(owned);
+                odata::decode_properties(annotated.into_iter().chain([(name.clone(), value.clone())]).collect())
             };
             let values = ["x", "1", "AA==", "2026-11-20T15:00:00Z", "00000000-0000-0000-0000-000000000000"].map(Value::from);
             let mut values = values.into_iter().chain([Value::from(1), Value::from(true)]);
