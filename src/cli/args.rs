@@ -9,8 +9,6 @@ use super::migrate::{MigrateAction, MigrateArgs};
 use super::{
     audit, backfill, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs, lookup, migrate, plan, poison,
     retention, run, sas, schema, stress, submit, sweep, wait,
-    audit, backfill, completions, config, demo, docs, doctor, events, find, get, keys, logs, lookup, migrate, plan, poison, run, sas,
-    schema, stress, submit, wait,
 };
 use crate::model::Key;
 
