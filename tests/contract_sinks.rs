@@ -471,7 +471,14 @@ async fn measure_rows() {
     for (label, shelf) in [("postgres", postgres().await), ("sqlite", sqlite().await)] {
         for pass in ["insert", "update"] {
             let batches: Vec<Vec<DocumentWrite>> = (0..20)
-                .map(|batch| (0..1_000).map(|n| DocumentWrite { version: 1_800_000_000_000 + i64::from(pass == "update"), ..write(&format!("k{batch}_{n}"), pass) }).collect())
+                .map(|batch| {
+                    (0..1_000)
+                        .map(|n| DocumentWrite {
+                            version: 1_800_000_000_000 + i64::from(pass == "update"),
+                            ..write(&format!("k{batch}_{n}"), pass)
+                        })
+                        .collect()
+                })
                 .collect();
             let started = std::time::Instant::now();
             for batch in &batches {

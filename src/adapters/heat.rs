@@ -37,7 +37,7 @@ struct Warm {
 pub struct HotScope {
     /// The partition or queue.
     pub scope: ThrottleScope,
-    /// Entities that writes and point reads named; a query counts as one, since the number of scanned rows is not known.
+    /// Entities that writes and point reads named, rows that queries found, messages. Rows that queries came by besides are not known.
     pub entities: u64,
     /// Requests.
     pub requests: u64,
@@ -46,8 +46,8 @@ pub struct HotScope {
 }
 
 /// Hasher of keys that are hashes already.
-#[derive(Default)]
-struct Given(u64);
+#[derive(Debug, Default)]
+pub(super) struct Given(u64);
 
 impl Hasher for Given {
     fn finish(&self) -> u64 {

@@ -96,7 +96,7 @@ impl Drop for Flight<'_> {
         let op = request.op;
         observe.ended(op, *told, took);
         observe.counts.answered(op.service(), *answer, took);
-        observe.counts.heat.note(&request.target, request.entities, *answer == AnswerKind::Throttled);
+        observe.counts.heat.note(&request.target, request.weight(), *answer == AnswerKind::Throttled);
         trail::note(bill(op), || Step {
             op: op.label(),
             on: request.target.name().to_owned(),

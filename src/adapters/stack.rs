@@ -2,8 +2,10 @@
 //! retries.
 //!
 //! ```text
-//! caller ─▶ retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
+//! caller ─▶ retry ─▶ entrance ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
+//!
+//! The entrance is there where an account is paced: it is the part of pace that has to know whose request each is.
 //!
 //! Observation is innermost, so that it counts the requests really sent, and pace and circuit see it too: a group is one
 //! request about many entities of one partition. Retry is outermost, so that each caller's own operation decides
@@ -21,11 +23,11 @@ use super::gather::Gathered;
 use super::group::Grouped;
 use super::layer::{Layer, Layered};
 use super::observe::{Observe, RequestCounts};
-use super::pace::Pace;
+use super::pace::{Pace, PaceEntrance};
 use super::retry::{Retried, Retry};
 use crate::model::AccountName;
 use crate::ports::{Account, BlobStore, Chance, Clock, QueueStore, Sink, TableStore};
-use crate::settings::RetryPolicy;
+use crate::settings::{PaceCeilings, RetryPolicy};
 use crate::telemetry::names;
 
 /// An account in its decorator stack, with handles on the layers.
@@ -56,11 +58,23 @@ pub enum Grouping {
     Apart,
 }
 
-/// Decorates an account. Install the metrics recorder first: gauges start at zero here.
+/// Decorates an account that takes what it is asked. Install the metrics recorder first: gauges start at zero here.
 pub fn decorate(
     name: &AccountName,
     bare: &Account,
     grouping: Grouping,
+    retry: RetryPolicy,
+    clock: &Arc<dyn Clock>,
+    chance: &Arc<dyn Chance>,
+) -> DecoratedAccount {
+    decorate_within(name, bare, (grouping, None), retry, clock, chance)
+}
+
+/// As [`decorate`], paced within ceilings where it has any.
+pub fn decorate_within(
+    name: &AccountName,
+    bare: &Account,
+    (grouping, ceilings): (Grouping, Option<PaceCeilings>),
     retry: RetryPolicy,
     clock: &Arc<dyn Clock>,
     chance: &Arc<dyn Chance>,
@@ -70,11 +84,15 @@ pub fn decorate(
     let observed = layered(bare, &Arc::new(Observe::new(name, clock.clone(), counts.clone())));
     let circuit = Arc::new(Circuit::new(name, observed.clone(), clock.clone()));
     let guarded = layered(&observed, &circuit);
-    let pace = Arc::new(Pace::new(name, clock.clone(), chance.clone()));
+    let pace = Arc::new(Pace::new(name, ceilings, clock.clone(), chance.clone()));
     let paced = layered(&guarded, &pace);
     let tables: Arc<dyn TableStore> = match grouping {
         Grouping::Together => Arc::new(Grouped::new(name, paced.tables, clock.clone())),
         Grouping::Apart => paced.tables,
+    };
+    let tables: Arc<dyn TableStore> = match ceilings {
+        Some(_) => Arc::new(Layered::<dyn TableStore, _>::new(tables, Arc::new(PaceEntrance::new(Arc::clone(&pace))))),
+        None => tables,
     };
     let account = Account {
         tables: Arc::new(Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), chance.clone()).counting(COUNTED)),
@@ -115,7 +133,7 @@ pub fn decorate_sink(
     let observed: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(bare, observe));
     let circuit = Arc::new(Circuit::of_sink(name, observed.clone(), clock.clone()));
     let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
-    let pace = Arc::new(Pace::new(name, clock.clone(), chance.clone()));
+    let pace = Arc::new(Pace::new(name, None, clock.clone(), chance.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced));
     let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED));

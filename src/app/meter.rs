@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::adapters::heat::HotScope;
 use crate::adapters::layer::ThrottleScope;
 use crate::adapters::observe::{AnswerKind, RequestCounts};
-use crate::adapters::pace::Pace;
+use crate::adapters::pace::{Pace, PacedScope};
 use crate::model::AccountName;
 use crate::ops::board::{Hold, PartitionLoad, ServiceTally, StorageMeter};
 use crate::ports::Service;
@@ -55,10 +55,21 @@ impl StorageMeter for Meter {
                 account: metered.account.to_string(),
                 what: words(&scope),
                 remaining_seconds: remaining.as_secs_f64(),
+                per_second: None,
             };
-            metered.pace.holds().into_iter().map(hold).collect()
+            let paced = |paced: PacedScope| Hold {
+                account: metered.account.to_string(),
+                what: paced.scope.as_ref().map_or_else(|| "the account as a whole".to_owned(), words),
+                remaining_seconds: 0.0,
+                per_second: Some(paced.per_second),
+            };
+            metered.pace.holds().into_iter().map(hold).chain(metered.pace.paced().into_iter().map(paced)).collect()
         };
         self.0.iter().flat_map(of).collect()
+    }
+
+    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+        self.0.iter().filter_map(|metered| Some((metered.account.clone(), metered.pace.account_rate()?))).collect()
     }
 
     fn billed(&self) -> Billed {

@@ -17,12 +17,14 @@ use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::sql;
-use crate::adapters::stack::{Grouping, decorate, decorate_sink};
+use crate::adapters::stack::{Grouping, decorate_sink, decorate_within};
 use crate::cli::{AbsentStore, DirectAccess, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
 use crate::ports::{Account, Chance, Clock, Service, Sink, Stores};
-use crate::settings::{AccountKind, AccountSettings, AzureAuth, IssuedSas, RetryPolicy, SasGrant, Settings, SinkKind, SinkSettings};
+use crate::settings::{
+    AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant, Settings, SinkKind, SinkSettings,
+};
 use crate::telemetry::{announce_account, secret_reloads};
 
 /// The service of a sink.
@@ -123,13 +125,15 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
     let (mut circuits, mut metered, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let (mut retries, mut keyrings) = (Vec::new(), Vec::new());
     for account in &settings.accounts {
-        let Bare { account: bare, place, keyring } = bare(account, clock)?;
+        let Bare { account: bare, place, keyring, grouping, at_azure } = bare(account, clock)?;
         keyrings.extend(keyring);
-        let grouping = match account.kind {
-            AccountKind::Embedded { .. } => Grouping::Apart,
-            AccountKind::Azure(_) => Grouping::Together,
+        let paced = match settings.pace.accounts {
+            PacedAccounts::Azure => at_azure,
+            PacedAccounts::All => true,
+            PacedAccounts::None => false,
         };
-        let decorated = decorate(&account.name, &bare, grouping, settings.worker.storage_retry, clock, chance);
+        let ceilings = paced.then_some(settings.pace.ceilings);
+        let decorated = decorate_within(&account.name, &bare, (grouping, ceilings), settings.worker.storage_retry, clock, chance);
         accounts.insert(account.name.clone(), decorated.account);
         observed.insert(account.name.clone(), decorated.observed);
         announce_account(account.name.as_str());
@@ -180,6 +184,9 @@ struct Bare {
     /// Where it stores, for people.
     place: String,
     keyring: Option<Arc<Keyring>>,
+    grouping: Grouping,
+    /// Whether Azure's published targets are about it.
+    at_azure: bool,
 }
 
 fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, StoreOpenError> {
@@ -189,14 +196,15 @@ fn bare(account: &AccountSettings, clock: &Arc<dyn Clock>) -> Result<Bare, Store
             let store = EmbeddedStore::open(path, name(), Arc::clone(clock))
                 .map_err(|source| StoreOpenError::Embedded { account: name(), source })?;
             let shown = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
-            Ok(Bare { account: store, place: format!("the embedded store {}", shown.display()), keyring: None })
+            let place = format!("the embedded store {}", shown.display());
+            Ok(Bare { account: store, place, keyring: None, grouping: Grouping::Apart, at_azure: false })
         }
         AccountKind::Azure(auth) => {
             let azure = AzureAccount::of(name(), auth).map_err(|source| StoreOpenError::Settings { account: name(), source })?;
             let place = format!("the storage account {} at {}", azure.name, azure.endpoints.table.host_str().unwrap_or_default());
             let keyring = azure.keyring();
             let account = azure::connect(&azure).map_err(|source| StoreOpenError::Connect { account: name(), source })?;
-            Ok(Bare { account, place, keyring })
+            Ok(Bare { account, place, keyring, grouping: Grouping::Together, at_azure: azure.is_at_azure() })
         }
     }
 }

@@ -78,8 +78,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::reconcile::DEFAULT_MEMORY;
     use crate::settings::{
-        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PollInterval, QueueSettings,
-        RetryPolicy, TraceSettings, WorkerSettings,
+        AccountKind, AccountSettings, Backoff, EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PaceCeilings, PaceSettings,
+        PacedAccounts, PollInterval, QueueSettings, RetryPolicy, TraceSettings, WorkerSettings,
     };
     use std::time::Duration;
 
@@ -112,6 +112,7 @@ pub(crate) mod tests {
             },
             log: LogSettings { level: "info".to_owned() },
             traces: TraceSettings { endpoint: None, headers: None, sample_percent: 100 },
+            pace: PaceSettings { accounts: PacedAccounts::None, ceilings: PaceCeilings::AZURE },
             sas: Vec::new(),
             events: Arc::default(),
         }

@@ -59,7 +59,11 @@ pub const AUDIT_LAST_COMPLETED_TIMESTAMP: &str = "evenkeel_audit_last_completed_
 pub const POISON_MESSAGES: &str = "evenkeel_poison_messages";
 /// Partitions, queues and containers that throttle and are left alone now. Labels: [`ACCOUNT`].
 pub const HELD_LANES: &str = "evenkeel_held_lanes";
-/// Entities per second that the busiest partition, or requests that the busiest queue, was asked for in the last ten
+/// Partitions, tables, queues, blobs and the account that requests have waited for in the last half minute. Labels: [`ACCOUNT`].
+pub const PACED_SCOPES: &str = "evenkeel_paced_scopes";
+/// Requests per second that the account is let have. Labels: [`ACCOUNT`].
+pub const PACE_REQUESTS: &str = "evenkeel_pace_requests_per_second";
+/// Entities per second that the busiest partition, or messages that the busiest queue, was asked for in the last ten
 /// seconds. Labels: [`ACCOUNT`].
 pub const BUSIEST_PARTITION: &str = "evenkeel_busiest_partition_entities_per_second";
 /// Declared tables that do not exist. Labels: [`ACCOUNT`].
@@ -154,7 +158,7 @@ const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 34] = [
+pub const METRICS: [Metric; 36] = [
     metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
         Type::Counter,
@@ -211,12 +215,14 @@ pub const METRICS: [Metric; 34] = [
     ),
     metric(Type::Gauge, Unit::Count, POISON_MESSAGES, &[QUEUE], "Messages in the poison queue"),
     metric(Type::Gauge, Unit::Count, HELD_LANES, &[ACCOUNT], "Partitions, queues and containers that throttle and are left alone now"),
+    metric(Type::Gauge, Unit::Count, PACED_SCOPES, &[ACCOUNT], "Scopes that requests have waited for in the last half minute"),
+    metric(Type::Gauge, Unit::Count, PACE_REQUESTS, &[ACCOUNT], "Requests per second that the account is let have"),
     metric(
         Type::Gauge,
         Unit::Count,
         BUSIEST_PARTITION,
         &[ACCOUNT],
-        "Entities (of a queue: requests) per second of the busiest partition or queue in the last ten seconds",
+        "Entities (of a queue: messages) per second of the busiest partition or queue in the last ten seconds",
     ),
     metric(Type::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
     metric(Type::Gauge, Unit::Bytes, MEMORY_HELD, &[SHARE], "Bytes of memory that jobs hold now, of worker.memory"),

@@ -5,6 +5,7 @@
 //! one of them.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::model::prices;
@@ -14,6 +15,28 @@ pub const STEPS: usize = 40;
 
 tokio::task_local! {
     static TRAIL: RefCell<Option<Trail>>;
+    static JOB: JobMark;
+}
+
+/// Deliveries of this process so far.
+static JOBS: AtomicU64 = AtomicU64::new(0);
+
+/// Which delivery a request is for, and whether somebody waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobMark {
+    /// Different for each delivery of this process. The jobs of a batch have one.
+    pub number: u64,
+    /// How urgent it is.
+    pub urgency: Urgency,
+}
+
+/// Whether somebody waits for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody does.
+    Live,
+    /// It walks over whole tables (backfill, audit), and leaves the stores to what is live.
+    Background,
 }
 
 /// Whether steps are kept.
@@ -127,10 +150,16 @@ impl Billed {
     }
 }
 
-/// Runs a future on a trail of its own.
-pub async fn scope<F: Future>(keeping: Keeping, future: F) -> F::Output {
+/// Runs a delivery on a trail of its own.
+pub async fn scope<F: Future>(keeping: Keeping, urgency: Urgency, future: F) -> F::Output {
     let trail = (keeping == Keeping::Kept).then(Trail::default);
-    TRAIL.scope(RefCell::new(trail), future).await
+    let mark = JobMark { number: JOBS.fetch_add(1, Ordering::Relaxed), urgency };
+    JOB.scope(mark, TRAIL.scope(RefCell::new(trail), future)).await
+}
+
+/// The delivery that this task works on; none where a command does.
+pub fn job() -> Option<JobMark> {
+    JOB.try_with(|mark| *mark).ok()
 }
 
 /// Takes the trail of this task so far; empty where there is none.
@@ -173,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_shared_request_is_a_step_and_counted_elsewhere() {
-        let trail = scope(Keeping::Kept, async {
+        let trail = scope(Keeping::Kept, Urgency::Live, async {
             note(Bill::Table, step);
             share(step);
             take()
@@ -185,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn each_job_has_a_trail_of_its_own_bounded_but_counted_in_full() {
         let job = |requests: u32| {
-            scope(Keeping::Kept, async move {
+            scope(Keeping::Kept, Urgency::Live, async move {
                 for _ in 0..requests {
                     note(Bill::Table, step);
                     tokio::task::yield_now().await;
@@ -202,7 +231,7 @@ mod tests {
     async fn outside_of_a_job_and_where_nobody_looks_nothing_is_made() {
         note(Bill::Table, || unreachable!("nobody keeps it"));
         assert_eq!(take(), Trail::default());
-        let unkept = scope(Keeping::Unkept, async {
+        let unkept = scope(Keeping::Unkept, Urgency::Live, async {
             note(Bill::Queue, || unreachable!("nobody keeps it"));
             take()
         });

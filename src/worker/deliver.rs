@@ -31,7 +31,7 @@ use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{FailureClass, MemoryShare, Outcome, WINDOW_MEMORY, Work};
 use crate::telemetry::traces;
-use crate::telemetry::trail::{self, Keeping};
+use crate::telemetry::trail::{self, Keeping, Urgency};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
 pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Message, sent: Duration, place: InFlight) {
@@ -71,7 +71,8 @@ pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Mes
     );
     traces::follow(&span, examined.traceparent.as_deref());
     let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
-    trail::scope(keeping, work_on(&engine, &source, &received, &examined, lease)).instrument(span).await;
+    let urgency = if walks(&examined) { Urgency::Background } else { Urgency::Live };
+    trail::scope(keeping, urgency, work_on(&engine, &source, &received, &examined, lease)).instrument(span).await;
     drop(memory);
     // Only now: a message is in flight until it is settled.
     drop(place);
@@ -220,9 +221,9 @@ fn is_outdated(end: &End) -> bool {
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
 }
 
-/// Whether a store, or the pacing of requests to it, told the run to come later.
+/// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
 fn is_throttled(end: &End) -> bool {
-    let asked = |class| matches!(class, FailureClass::Withheld { .. } | FailureClass::Transient { retry_after: Some(_) });
+    let asked = |class| matches!(class, FailureClass::Transient { retry_after: Some(_) });
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
 }
 
@@ -282,8 +283,12 @@ fn record(engine: &Core, source: &Intake, examined: &Examined, concluded: &Concl
 /// Whether the time until a message's end counts as lag. A recheck is late by design, and a walk over a whole table
 /// (backfill, audit, carry, drop_table) takes as long as the table is large, and says nothing about how far behind an entity is.
 pub(crate) fn is_awaited(source: &Intake, examined: &Examined) -> bool {
-    let walks = matches!(&examined.work, Ok(Assigned::One(Work::Job(job))) if job.key().is_none());
-    source.carries == Carries::Jobs && !walks
+    source.carries == Carries::Jobs && !walks(examined)
+}
+
+/// Whether a message walks over whole tables.
+fn walks(examined: &Examined) -> bool {
+    matches!(&examined.work, Ok(Assigned::One(Work::Job(job))) if job.key().is_none())
 }
 
 /// The outcome in metrics of a delivery that comes again.

@@ -131,6 +131,11 @@ pub enum SettingsError {
 }
 
 impl AzureAccount {
+    /// Whether it lies at one of Azure's own endpoints, and not at an emulator or behind a custom name.
+    pub fn is_at_azure(&self) -> bool {
+        Cloud::of(&self.endpoints.table).is_some()
+    }
+
     /// An account by the settings of `[accounts.NAME]`.
     pub fn of(account: AccountName, auth: &AzureAuth) -> Result<Self, SettingsError> {
         match auth {

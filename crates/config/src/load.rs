@@ -84,7 +84,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let worker = settings::worker(&root, queues.iter().map(QueueSettings::polled).sum());
     let http = super::http::http(&root);
     let migrate = settings::migrate(&root);
-    let (log, traces) = (settings::log(&root), settings::traces(&root));
+    let (log, traces, pace) = (settings::log(&root), settings::traces(&root), settings::pace(&root));
     let sas = sas::read(&root, &names);
     let encryption = encryption::read(&root);
     let catalog = catalog::read(&root, &names, &sinks, &encryption);
@@ -97,20 +97,23 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
     sort(&mut errors);
     sort(&mut warnings);
-    match (accounts.zip(sinks), worker, http, migrate, log.zip(traces)) {
-        (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some((log, traces))) if errors.is_empty() => Ok(Loaded {
-            settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, sas, encryption, events: Arc::new(events) },
-            catalog,
-            origins: effective(tree),
-            warnings,
-        }),
+    match (accounts.zip(sinks), worker, http, migrate, log.zip(traces).zip(pace)) {
+        (Some((accounts, sinks)), Some(worker), Some(http), Some(migrate), Some(((log, traces), pace))) if errors.is_empty() => {
+            let events = Arc::new(events);
+            Ok(Loaded {
+                settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, pace, sas, encryption, events },
+                catalog,
+                origins: effective(tree),
+                warnings,
+            })
+        }
         _ => {
             if errors.is_empty() {
                 // A reader gave nothing and did not say why; a section that every layer lacks is the one way there.
                 errors.push(Finding::new(
                     None,
                     "",
-                    "a section is missing; expected [accounts.main], [worker], [http], [migrate], [log] and [traces]",
+                    "a section is missing; expected [accounts.main], [worker], [http], [migrate], [log], [traces] and [pace]",
                 ));
             }
             Err(ConfigErrors { errors, warnings })

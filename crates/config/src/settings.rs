@@ -1,4 +1,4 @@
-//! `[worker]`, `[migrate]`, `[log]` and `[traces]`
+//! `[worker]`, `[migrate]`, `[log]`, `[traces]` and `[pace]`
 
 use std::time::Duration;
 
@@ -8,7 +8,10 @@ use crate::levels::levels;
 use evenkeel_model::model::limits::LATE_REQUEST;
 use evenkeel_model::model::units::duration_text;
 use evenkeel_model::model::{CatalogOwner, prices};
-use evenkeel_model::settings::{Backoff, LogSettings, MigrateSettings, PollInterval, RetryPolicy, TraceSettings, WorkerSettings};
+use evenkeel_model::settings::{
+    Backoff, LogSettings, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, RetryPolicy, TraceSettings,
+    WorkerSettings,
+};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -187,4 +190,17 @@ pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
     let mistaken = section.has("endpoint") && endpoint.is_none();
     section.finish();
     if mistaken { None } else { Some(TraceSettings { endpoint, headers, sample_percent: sample_percent? }) }
+}
+
+/// Reads `[pace]`.
+pub(super) fn pace(root: &Section<'_>) -> Option<PaceSettings> {
+    let section = root.section("pace")?;
+    let words = [("azure", PacedAccounts::Azure), ("all", PacedAccounts::All), ("none", PacedAccounts::None)];
+    let accounts = section.word("accounts", &words);
+    let ceiling = |key| section.integer(key, 1..=1_000_000).map(f64::from);
+    let (partition, queue, blob, account) = (ceiling("partition"), ceiling("queue"), ceiling("blob"), ceiling("account"));
+    let start = section.integer("start_percent", 1..=100).map(|percent| f64::from(percent) / 100.0);
+    section.finish();
+    let ceilings = PaceCeilings { partition: partition?, queue: queue?, blob: blob?, account: account?, start: start? };
+    Some(PaceSettings { accounts: accounts?, ceilings })
 }

@@ -79,6 +79,7 @@ mod patterns;
 mod readers;
 mod releases;
 mod run;
+pub mod scale;
 mod scene;
 #[cfg(test)]
 mod sensitivity;

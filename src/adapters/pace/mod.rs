@@ -1,4 +1,16 @@
-//! Pace: requests to a partition that throttles are withheld, at no cost to other partitions.
+//! Pace: each partition, queue, blob and account is asked as fast as it answers, and one that throttles is left alone, at no cost to
+//! others.
+//!
+//! # Rates
+//!
+//! An account with ceilings (`[pace]`) is asked within them, by what its service counts: a transaction of 100 is 100 entities, a query the
+//! rows that it found, a Get the messages that it got. Each scope starts slowly, gains while requests wait for it, and loses a share at a 503
+//! or where answers become slow ([`rate`]). A request waits in place for its scopes; waiting requests of a partition are grouped meanwhile.
+//!
+//! Above the groups, where it is known whose request each is, new jobs of a partition that is behind are sent away until their turn, so that
+//! they hold no slots of others ([`crowd`]), and walks over whole tables have what live work leaves.
+//!
+//! # Holds
 //!
 //! A store throttles by partition (of a table; a queue; a container). When one answers 503 or 429, further
 //! requests in its [`ThrottleScope`](super::layer::ThrottleScope) fail at once, unsent, with the class `Throttled` and the time
@@ -17,7 +29,11 @@
 //! service sent. A probe that gets no answer holds the scope as long again; one with a dropped caller, or without an
 //! answer after a second, frees the place for the next.
 
+mod crowd;
 mod holds;
 mod pacer;
+mod rate;
+mod rates;
 
-pub use pacer::{LANE_HELD, Pace};
+pub use pacer::{LANE_HELD, Pace, PaceEntrance};
+pub use rates::PacedScope;

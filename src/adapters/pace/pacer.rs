@@ -1,13 +1,19 @@
-//! The layer that asks the scopes before it sends.
+//! The layers that ask the rates, the crowds and the holds before they send.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::time::sleep;
+
+use super::crowd::{Crowds, Kind};
 use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
-use crate::adapters::layer::{Evidence, Layer, Request, ThrottleScope};
+use super::rates::{PacedScope, Rates, Scopes};
+use crate::adapters::layer::{Evidence, Layer, Op, Request, ThrottleScope};
 use crate::model::AccountName;
-use crate::ports::{Chance, Clock, ErrorClass, StoreError, Withheld};
+use crate::ports::{Chance, Clock, ErrorClass, Service, StoreError, Withheld};
+use crate::settings::PaceCeilings;
+use crate::telemetry::trail::{self, JobMark, Urgency};
 
 /// The `code` of the error of a request that was not sent because its scope is held.
 pub const LANE_HELD: &str = "LaneHeld";
@@ -18,12 +24,15 @@ pub struct Pace {
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     holds: Mutex<ThrottleHolds>,
+    /// Absent where the account takes what it is asked.
+    rates: Option<Mutex<(Rates, Crowds)>>,
 }
 
 impl Pace {
-    /// Paces the requests to one account. Nothing is held at first.
-    pub fn new(account: &AccountName, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
-        Self { account: account.clone(), clock, chance, holds: Mutex::default() }
+    /// Paces the requests to one account, by ceilings where it has any. Nothing is held at first.
+    pub fn new(account: &AccountName, ceilings: Option<PaceCeilings>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
+        let rates = ceilings.map(|ceilings| Mutex::new((Rates::new(ceilings, clock.monotonic()), Crowds::default())));
+        Self { account: account.clone(), clock, chance, holds: Mutex::default(), rates }
     }
 
     /// The scopes that are held now, and for how long still: those that are held longest first.
@@ -31,6 +40,29 @@ impl Pace {
         let mut holds = self.locked().held(self.clock.monotonic());
         holds.sort_by_key(|(_, remaining)| std::cmp::Reverse(*remaining));
         holds
+    }
+
+    /// The scopes that requests have waited for lately, the slowest first.
+    pub fn paced(&self) -> Vec<PacedScope> {
+        self.with_rates(|(rates, _), now| rates.paced(now)).unwrap_or_default()
+    }
+
+    /// Requests a second that the account is let have; nothing where it is not paced.
+    pub fn account_rate(&self) -> Option<f64> {
+        self.with_rates(|(rates, _), _| rates.account())
+    }
+
+    fn with_rates<T>(&self, see: impl FnOnce(&mut (Rates, Crowds), Duration) -> T) -> Option<T> {
+        let rates = self.rates.as_ref()?;
+        // Numbers alone: a panic leaves nothing half done that matters.
+        Some(see(&mut rates.lock().unwrap_or_else(PoisonError::into_inner), self.clock.monotonic()))
+    }
+
+    /// The error of a request that is not sent for a while.
+    fn held(&self, request: &Request<'_>, remaining: Duration) -> StoreError {
+        let class = ErrorClass::Throttled { retry_after: Some(remaining) };
+        let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
+        StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message).not_sent(Withheld::Held, LANE_HELD)
     }
 
     fn locked(&self) -> MutexGuard<'_, ThrottleHolds> {
@@ -45,6 +77,10 @@ impl Pace {
 
 impl Layer for Pace {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        let booked = request.entities.max(1);
+        if let Some(wait) = self.with_rates(|(rates, _), now| rates.admit(&request.target, booked, now)) {
+            pause(wait).await;
+        }
         // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
         let admission = {
             let mut holds = self.locked();
@@ -53,13 +89,9 @@ impl Layer for Pace {
         let probe = match admission {
             PaceAdmission::Free => None,
             PaceAdmission::Probe(sent) => Some(Probe { pace: self, sent, scope: Some(request.target.scope()) }),
-            PaceAdmission::Held(remaining) => {
-                let class = ErrorClass::Throttled { retry_after: Some(remaining) };
-                let message = format!("not sent: throttled, and left alone for {} ms more", remaining.as_millis());
-                let error = StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message);
-                return Err(error.not_sent(Withheld::Held, LANE_HELD));
-            }
+            PaceAdmission::Held(remaining) => return Err(self.held(&request, remaining)),
         };
+        let sent = self.clock.monotonic();
         let result = send.await;
         let verdict = match Evidence::of(&result) {
             Evidence::Answered => Verdict::Answered,
@@ -68,12 +100,79 @@ impl Layer for Pace {
             // The scope was not asked: its state stays as it is.
             Evidence::None => return result,
         };
+        self.with_rates(|(rates, _), now| match verdict {
+            Verdict::Answered => rates.answered(&request.target, request.weight() - booked, now.saturating_sub(sent), now),
+            Verdict::Throttled(_) => rates.refused(&request.target, now),
+            Verdict::Unknown => {}
+        });
         match (probe, verdict) {
             (Some(probe), verdict) => probe.settle(verdict),
             (None, Verdict::Throttled(_)) => self.settle(request.target.scope(), None, verdict),
             (None, Verdict::Answered | Verdict::Unknown) => {}
         }
         result
+    }
+}
+
+/// The layer above the groups, which knows whose request each is: live work goes first, and a partition that is behind has no new jobs.
+pub struct PaceEntrance(Arc<Pace>);
+
+impl PaceEntrance {
+    /// The entrance to what a pace lets in.
+    pub const fn new(pace: Arc<Pace>) -> Self {
+        Self(pace)
+    }
+}
+
+impl Layer for PaceEntrance {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        let pace = self.0.as_ref();
+        let (target, entities, job) = (&request.target, request.entities.max(1), trail::job());
+        if let Some(JobMark { urgency: Urgency::Background, .. }) = job {
+            let wait = pace.with_rates(|(rates, _), now| rates.wait_behind(target, entities, now));
+            pause(wait.unwrap_or_default()).await;
+            return send.await;
+        }
+        let scopes = Scopes::of(target);
+        let is_table = request.op.service() == Service::Table;
+        let kind = if matches!(request.op, Op::GetEntity | Op::QueryEntities) { Kind::Read } else { Kind::Write };
+        let entered = pace.with_rates(|(rates, crowds), now| {
+            rates.note_live(target, entities, now);
+            match (job, scopes.own.filter(|_| is_table)) {
+                (Some(job), Some(own)) => {
+                    crowds.enter(own, job.number, (kind, entities), rates.expected(scopes), now).map(|()| Some((own, job.number)))
+                }
+                // A command waits for what it asked for: it has no message that could come back.
+                (None, _) | (_, None) => Ok(None),
+            }
+        });
+        let _inside = match entered {
+            Some(Err(away)) => return Err(pace.held(&request, away)),
+            Some(Ok(Some((own, job)))) => Some(Inside { pace, own, job, entities }),
+            Some(Ok(None)) | None => None,
+        };
+        send.await
+    }
+}
+
+/// A wait of nothing is none: a timer takes a millisecond.
+async fn pause(wait: Duration) {
+    if !wait.is_zero() {
+        sleep(wait).await;
+    }
+}
+
+/// A request that waits for a partition, or is at it.
+struct Inside<'a> {
+    pace: &'a Pace,
+    own: u64,
+    job: u64,
+    entities: usize,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.pace.with_rates(|(_, crowds), now| crowds.leave(self.own, self.job, self.entities, now));
     }
 }
 

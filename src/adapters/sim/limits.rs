@@ -57,6 +57,10 @@ pub struct ServiceLoad {
     pub requests: u64,
     /// Those refused with 503.
     pub refused: u64,
+    /// Messages of the busiest queue.
+    pub queue: u64,
+    /// Entities of the busiest partition.
+    pub partition: u64,
 }
 
 /// Rows that a query came by, by partition.
@@ -82,7 +86,7 @@ pub(super) enum Weight {
 
 /// What is limited.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
+enum LimitedPlace {
     Account,
     /// All partitions of a new table.
     Table(String),
@@ -96,11 +100,13 @@ struct Bucket {
     born: Duration,
     at: Duration,
     level: f64,
+    /// All that it was asked for.
+    taken: u64,
 }
 
 impl Bucket {
     const fn full(rate: f64, now: Duration) -> Self {
-        Self { born: now, at: now, level: rate * BURST.as_secs_f64() }
+        Self { born: now, at: now, level: rate * BURST.as_secs_f64(), taken: 0 }
     }
 
     fn fill(&mut self, rate: f64, now: Duration) {
@@ -113,7 +119,7 @@ impl Bucket {
 pub(super) struct Limiter {
     limits: ServiceLimits,
     chance: Arc<dyn Chance>,
-    buckets: BTreeMap<Scope, Bucket>,
+    buckets: BTreeMap<LimitedPlace, Bucket>,
     load: ServiceLoad,
 }
 
@@ -122,8 +128,12 @@ impl Limiter {
         Self { limits, chance, buckets: BTreeMap::new(), load: ServiceLoad::default() }
     }
 
-    pub(super) const fn load(&self) -> ServiceLoad {
-        self.load
+    pub(super) fn load(&self) -> ServiceLoad {
+        let busiest =
+            |kind: fn(&LimitedPlace) -> bool| self.buckets.iter().filter(|(scope, _)| kind(scope)).map(|(_, bucket)| bucket.taken).max();
+        let queue = busiest(|scope| matches!(scope, LimitedPlace::Queue(_))).unwrap_or_default();
+        let partition = busiest(|scope| matches!(scope, LimitedPlace::Partition(..))).unwrap_or_default();
+        ServiceLoad { queue, partition, ..self.load }
     }
 
     /// How long an answer takes: the quantile of a log-logistic distribution, which two of them determine.
@@ -154,40 +164,42 @@ impl Limiter {
             (what, Some(Weight::Messages(messages))) => self.take(what, u32::try_from(messages.max(1)).unwrap_or(u32::MAX), now),
             (what, _) => self.take(what, named, now),
         }
-        self.bucket(Scope::Account, now).level -= 1.0;
+        self.bucket(LimitedPlace::Account, now).level -= 1.0;
     }
 
     fn take(&mut self, what: &What, weight: u32, now: Duration) {
-        for scope in self.scopes(what).into_iter().filter(|scope| *scope != Scope::Account) {
-            self.bucket(scope, now).level -= f64::from(weight);
+        for scope in self.scopes(what).into_iter().filter(|scope| *scope != LimitedPlace::Account) {
+            let bucket = self.bucket(scope, now);
+            bucket.level -= f64::from(weight);
+            bucket.taken += u64::from(weight);
         }
     }
 
-    fn scopes(&self, what: &What) -> Vec<Scope> {
+    fn scopes(&self, what: &What) -> Vec<LimitedPlace> {
         let spreads = self.limits.spreads.is_some();
         let table = |table: &TableName| table.canonical().into_owned();
-        let of_table = |name: &TableName| spreads.then(|| Scope::Table(table(name)));
+        let of_table = |name: &TableName| spreads.then(|| LimitedPlace::Table(table(name)));
         let (whole, own) = match what {
-            What::Partition(name, pk) => (of_table(name), Some(Scope::Partition(table(name), pk.clone()))),
-            What::Entity(name, key) => (of_table(name), Some(Scope::Partition(table(name), key.pk.clone()))),
+            What::Partition(name, pk) => (of_table(name), Some(LimitedPlace::Partition(table(name), pk.clone()))),
+            What::Entity(name, key) => (of_table(name), Some(LimitedPlace::Partition(table(name), key.pk.clone()))),
             What::Table(name) => (of_table(name), None),
-            What::Queue(queue) | What::Message(queue, _) => (None, Some(Scope::Queue(queue.clone()))),
-            What::Blob(container, blob) => (None, Some(Scope::Blob(container.clone(), blob.clone()))),
+            What::Queue(queue) | What::Message(queue, _) => (None, Some(LimitedPlace::Queue(queue.clone()))),
+            What::Blob(container, blob) => (None, Some(LimitedPlace::Blob(container.clone(), blob.clone()))),
             What::Service(_) | What::Container(_) | What::File(..) | What::Collection(_) | What::Document(..) => (None, None),
         };
-        [Some(Scope::Account), whole, own].into_iter().flatten().collect()
+        [Some(LimitedPlace::Account), whole, own].into_iter().flatten().collect()
     }
 
     /// A bucket, filled up to now.
-    fn bucket(&mut self, scope: Scope, now: Duration) -> &mut Bucket {
+    fn bucket(&mut self, scope: LimitedPlace, now: Duration) -> &mut Bucket {
         let ServiceLimits { partition, queue, blob, account, spreads, .. } = self.limits;
         let constant = match scope {
-            Scope::Account => account,
-            Scope::Table(_) | Scope::Partition(..) => partition,
-            Scope::Queue(_) => queue,
-            Scope::Blob(..) => blob,
+            LimitedPlace::Account => account,
+            LimitedPlace::Table(_) | LimitedPlace::Partition(..) => partition,
+            LimitedPlace::Queue(_) => queue,
+            LimitedPlace::Blob(..) => blob,
         };
-        let doubles = spreads.filter(|_| matches!(scope, Scope::Table(_)));
+        let doubles = spreads.filter(|_| matches!(scope, LimitedPlace::Table(_)));
         let bucket = self.buckets.entry(scope).or_insert_with(|| Bucket::full(constant, now));
         let age = now.saturating_sub(bucket.born).as_secs_f64();
         let rate = doubles.map_or(constant, |doubles| (constant * (age / doubles.as_secs_f64()).exp2()).min(1e9));

@@ -121,7 +121,13 @@ fn operations() -> Vec<ApiOperation> {
             list::<HotPartition>,
             "The partitions and queues that were asked for most in the last hour, the hottest first, and what to change",
         ),
-        read("/pacing", "pacing", status::pacing, list::<Hold>, "What throttles and is left alone now, the longest first"),
+        read(
+            "/pacing",
+            "pacing",
+            status::pacing,
+            list::<Hold>,
+            "What throttles and is left alone now, the longest first, and what requests wait for, the slowest first",
+        ),
         read("/costs", "costs", status::costs, one::<Costs>, "What the requests cost, by estimate"),
         read("/views", "views", status::views, list::<ViewNow>, "Views in the order of their names, a hundred at a time")
             .asked(&[("after", "the last name of the page before")]),

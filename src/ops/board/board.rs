@@ -261,7 +261,7 @@ impl Board {
         lock(&self.hot).now(self.slot(), &self.catalog(), most)
     }
 
-    /// Scopes withheld now since they throttle, the longest first.
+    /// Scopes that are left alone or paced now, what is left alone longest first.
     pub fn holds(&self) -> Vec<Hold> {
         self.parts.meter.holds()
     }
@@ -353,7 +353,7 @@ impl Board {
         let meter = &self.parts.meter;
         lock(&self.storage).sampled(ended, meter.tallies());
         let busiest = meter.busiest();
-        count::accounts(&meter.accounts(), &busiest, &meter.holds());
+        count::accounts(&meter.accounts(), &busiest, &meter.holds(), &meter.account_rates());
         lock(&self.hot).sampled(ended, busiest);
         lock(&self.costs).sampled(ended, meter.billed());
         lock(&self.kept).0 = Some(self.running());

@@ -22,15 +22,20 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
-/// The requests to each account in a slot, and its withheld scopes.
+/// The requests to each account in a slot, its withheld and paced scopes, and what it is let have.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
-pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], holds: &[Hold]) {
+pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], holds: &[Hold], rates: &[(AccountName, f64)]) {
+    for (account, rate) in rates {
+        gauge!(names::PACE_REQUESTS, names::ACCOUNT => account.as_str().to_owned()).set(*rate);
+    }
     for account in accounts {
         let hottest = busiest.iter().filter(|busy| busy.account == *account).map(|busy| busy.entities).max().unwrap_or(0);
-        let held = holds.iter().filter(|hold| hold.account == account.as_str()).count();
+        let of_account = holds.iter().filter(|hold| hold.account == account.as_str());
+        let (paced, held): (Vec<&Hold>, Vec<&Hold>) = of_account.partition(|hold| hold.per_second.is_some());
         let label = || account.as_str().to_owned();
         gauge!(names::BUSIEST_PARTITION, names::ACCOUNT => label()).set(hottest as f64 / SLOT.as_secs_f64());
-        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held as f64);
+        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held.len() as f64);
+        gauge!(names::PACED_SCOPES, names::ACCOUNT => label()).set(paced.len() as f64);
     }
 }
 
@@ -58,11 +63,16 @@ mod tests {
             requests: 1,
             throttled: 0,
         };
-        let hold = Hold { account: "main".to_owned(), what: "the queue q".to_owned(), remaining_seconds: 1.0 };
+        let hold = Hold { account: "main".to_owned(), what: "the queue q".to_owned(), remaining_seconds: 1.0, per_second: None };
+        let paced = Hold { remaining_seconds: 0.0, per_second: Some(150.0), ..hold.clone() };
         let recorder = crate::ops::prometheus::recorder().unwrap();
-        metrics::with_local_recorder(&recorder, || accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold]));
+        metrics::with_local_recorder(&recorder, || {
+            accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold, paced], &[(AccountName::main(), 2_000.0)])
+        });
         let text = recorder.handle().render();
         assert!(text.contains("evenkeel_busiest_partition_entities_per_second{account=\"main\"} 70"), "{text}");
         assert!(text.contains("evenkeel_held_lanes{account=\"main\"} 1"), "{text}");
+        assert!(text.contains("evenkeel_paced_scopes{account=\"main\"} 1"), "{text}");
+        assert!(text.contains("evenkeel_pace_requests_per_second{account=\"main\"} 2000"), "{text}");
     }
 }

@@ -45,8 +45,7 @@ pub struct HotPartition {
     pub name: String,
     /// The partition; null where it is a queue.
     pub partition: Option<String>,
-    /// Entities (of a queue: requests) per second in its busiest ten seconds of the last hour. Rows scanned by queries are not
-    /// known and not counted.
+    /// Entities (of a queue: messages) per second in its busiest ten seconds of the last hour. Of queries the rows that they found.
     pub peak_per_second: f64,
     /// How long ago that was, in seconds.
     pub peak_ago_seconds: u64,

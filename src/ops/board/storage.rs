@@ -23,23 +23,28 @@ pub trait StorageMeter: Send + Sync {
     /// The partitions and queues that were asked for most since this was last called.
     fn busiest(&self) -> Vec<PartitionLoad>;
 
-    /// Lanes withheld for a while since they throttle, longest first.
+    /// Scopes that are left alone since they throttle, longest first, then those that are paced, slowest first.
     fn holds(&self) -> Vec<Hold>;
+
+    /// Requests per second that each paced account is let have.
+    fn account_rates(&self) -> Vec<(AccountName, f64)>;
 
     /// Everything that was sent since the program started, by how it is billed.
     fn billed(&self) -> Billed;
 }
 
-/// Something that throttles, and is left alone.
+/// Something that throttles and is left alone, or that requests wait for.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "hold")]
 pub struct Hold {
     /// The account, as the configuration names it.
     pub account: String,
-    /// The thing: a partition, a table, a queue, a container or a service, in words.
+    /// The thing: a partition, a table, a queue, a container, a blob, a service or the account, in words.
     pub what: String,
     /// For how long still, in seconds; then one request asks whether it is free again.
     pub remaining_seconds: f64,
+    /// What it is asked per second at most, in what its service counts (entities, messages, requests); null where it is left alone.
+    pub per_second: Option<f64>,
 }
 
 /// Answers of one service of an account since the program started.

@@ -79,6 +79,9 @@ impl StorageMeter for NoStorage {
     fn holds(&self) -> Vec<Hold> {
         Vec::new()
     }
+    fn account_rates(&self) -> Vec<(AccountName, f64)> {
+        Vec::new()
+    }
     fn billed(&self) -> Billed {
         Billed::default()
     }

@@ -8,6 +8,7 @@ mod layers;
 mod leases;
 mod observing;
 mod outages;
+mod pacing;
 mod poisoning;
 mod progress;
 mod receiving;

@@ -1,5 +1,6 @@
 //! Queues with a layer around them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,7 +24,14 @@ impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
     }
 
     async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError> {
-        self.layer.call(Request::new(Op::GetMessages, Target::Queue(queue)), self.inner.get(queue, max, visibility)).await
+        let found = AtomicUsize::new(0);
+        let request = Request::new(Op::GetMessages, Target::Queue(queue)).finding(&found);
+        let messages = async {
+            let messages = self.inner.get(queue, max, visibility).await?;
+            found.store(messages.len(), Ordering::Relaxed);
+            Ok(messages)
+        };
+        self.layer.call(request, messages).await
     }
 
     async fn update(

@@ -1,6 +1,7 @@
 //! One storage request as a layer sees it, and the evidence that its result gives about the service.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Op;
 use evenkeel_model::model::{
@@ -18,6 +19,8 @@ pub struct Request<'a> {
     /// How many entities it names: the operations of an entity group transaction, 1 for other writes and point
     /// reads, 0 for queries and for requests without an entity. (Throttling counts entities, money counts requests.)
     pub entities: usize,
+    /// How many its answer had, of requests that do not name them: rows of a query, messages that were got. Known once it was answered.
+    found: Option<&'a AtomicUsize>,
 }
 
 /// Target of a request. As [`What`], borrowed.
@@ -107,11 +110,21 @@ impl Target<'_> {
 
 impl<'a> Request<'a> {
     pub(super) const fn new(op: Op, target: Target<'a>) -> Self {
-        Self { op, target, entities: 0 }
+        Self { op, target, entities: 0, found: None }
     }
 
     pub(super) const fn of_entities(op: Op, target: Target<'a>, entities: usize) -> Self {
-        Self { op, target, entities }
+        Self { op, target, entities, found: None }
+    }
+
+    pub(super) fn finding(self, found: &'a AtomicUsize) -> Self {
+        Self { found: Some(found), ..self }
+    }
+
+    /// What a service counts it as: the entities or messages that it named, or its answer had, and one at least. Of a query these are the
+    /// rows that were found; those that it came by besides are not known.
+    pub fn weight(&self) -> usize {
+        self.found.map_or(0, |found| found.load(Ordering::Relaxed)).max(self.entities).max(1)
     }
 
     pub(super) fn query(table: &'a TableName, filter: Option<&Filter>) -> Self {

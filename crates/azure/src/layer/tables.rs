@@ -1,6 +1,7 @@
 //! Tables with a layer around them.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 
@@ -26,7 +27,14 @@ impl<L: Layer> TableStore for Layered<dyn TableStore, L> {
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
-        self.layer.call(Request::query(table, query.filter.as_ref()), self.inner.query(table, query)).await
+        let found = AtomicUsize::new(0);
+        let request = Request::query(table, query.filter.as_ref()).finding(&found);
+        let page = async {
+            let page = self.inner.query(table, query).await?;
+            found.store(page.rows.len(), Ordering::Relaxed);
+            Ok(page)
+        };
+        self.layer.call(request, page).await
     }
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {

@@ -47,6 +47,8 @@ pub struct Settings {
     pub log: LogSettings,
     /// `[traces]`
     pub traces: TraceSettings,
+    /// `[pace]`
+    pub pace: PaceSettings,
     /// `[sas.*]`
     pub sas: Vec<SasGrant>,
     /// `[encryption]`
@@ -308,6 +310,46 @@ pub struct TraceSettings {
     pub headers: Option<SecretString>,
     /// Of 100 traces that begin here, how many are sent.
     pub sample_percent: u32,
+}
+
+/// `[pace]`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PaceSettings {
+    /// Which accounts are paced.
+    pub accounts: PacedAccounts,
+    /// What they take.
+    pub ceilings: PaceCeilings,
+}
+
+/// Which accounts are paced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacedAccounts {
+    /// Those at Azure's own endpoints, which the published ceilings are about: no emulator, no embedded store.
+    Azure,
+    /// All.
+    All,
+    /// None.
+    None,
+}
+
+/// Most that one process asks of an account, per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PaceCeilings {
+    /// Entities of one partition.
+    pub partition: f64,
+    /// Messages of one queue.
+    pub queue: f64,
+    /// Requests to one blob.
+    pub blob: f64,
+    /// Requests to the account.
+    pub account: f64,
+    /// The share of a ceiling at which a scope begins; a table begins as a partition does.
+    pub start: f64,
+}
+
+impl PaceCeilings {
+    /// Azure's published targets.
+    pub const AZURE: Self = Self { partition: 2_000.0, queue: 2_000.0, blob: 500.0, account: 20_000.0, start: 0.1 };
 }
 
 impl PollInterval {

@@ -7,6 +7,8 @@
 //! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
 //! simulate --planted NoTaint         with this bug in the program: the first seeds that catch it
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
+//! simulate --scale                   how many primaries a second workers get through, within what Azure publishes
+//! simulate --scale --workers 1,4 --shards 4 --batch 100   the same for these
 //! ```
 //!
 //! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
@@ -24,6 +26,7 @@ use evenkeel::adapters::system::SystemClock;
 use evenkeel::planted::{Bug, MutationGuard};
 use evenkeel::ports::Clock as _;
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
+use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
 use evenkeel_simulation::{Allowed, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
 use mimalloc::MiMalloc;
 
@@ -62,6 +65,30 @@ struct Args {
     /// Ends each search after so many executions.
     #[arg(long, requires = "explore")]
     executions: Option<u64>,
+    /// Measures how much workers get through on an account that takes what Azure publishes, from a backlog, in virtual time.
+    #[arg(long, conflicts_with_all = ["seed", "explore"])]
+    scale: bool,
+    /// Of the measurement: numbers of workers.
+    #[arg(long, requires = "scale", value_delimiter = ',')]
+    workers: Vec<usize>,
+    /// Of the measurement: numbers of queues that share the jobs.
+    #[arg(long, requires = "scale", value_delimiter = ',')]
+    shards: Vec<u32>,
+    /// Of the measurement: numbers of primaries of one message.
+    #[arg(long, requires = "scale", value_delimiter = ',')]
+    batch: Vec<usize>,
+    /// Of the measurement: how many primaries there are; as many as 20 seconds take where absent.
+    #[arg(long, requires = "scale")]
+    primaries: Option<usize>,
+    /// Of the measurement: partitions of their table.
+    #[arg(long, requires = "scale", default_value_t = 64)]
+    partitions: usize,
+    /// Of the measurement: one partition is hot, by a tenth of the jobs and 1,900 entities a second of others.
+    #[arg(long, requires = "scale")]
+    hot: bool,
+    /// Of the measurement: workers do not pace themselves.
+    #[arg(long, requires = "scale")]
+    unpaced: bool,
     /// Threads; every core where absent.
     #[arg(long)]
     threads: Option<NonZero<usize>>,
@@ -89,6 +116,7 @@ fn main() -> ExitCode {
     let well = match args.seed {
         Some(seed) if args.shrink => shortest(args.world, seed, args.trace),
         Some(seed) => one(&RunRequest { world: args.world, seed, tells: args.trace, ..RunRequest::default() }),
+        None if args.scale => scales(&args),
         None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
     };
@@ -129,6 +157,72 @@ fn shortest(world: World, seed: u64, tells: bool) -> bool {
         println!("  {fault}");
     }
     one(&RunRequest { world, seed, allowed, tells })
+}
+
+/// What is measured where nothing is said: workers, shards, primaries of a message, primaries.
+const MEASURED: [(usize, u32, usize, usize); 14] = [
+    (1, 1, 1, 20_000),
+    (4, 1, 1, 20_000),
+    (1, 4, 1, 40_000),
+    (4, 4, 1, 60_000),
+    (4, 8, 1, 80_000),
+    (8, 8, 1, 80_000),
+    (16, 16, 1, 80_000),
+    (64, 16, 1, 80_000),
+    (1, 1, 10, 40_000),
+    (4, 4, 10, 100_000),
+    (1, 1, 100, 60_000),
+    (4, 1, 100, 150_000),
+    (16, 4, 100, 200_000),
+    (4, 1, 1_000, 200_000),
+];
+
+/// Measures one combination after the other.
+fn scales(args: &Args) -> bool {
+    let usual = args.workers.is_empty() && args.shards.is_empty() && args.batch.is_empty();
+    let or_one = |given: &[usize]| if given.is_empty() { vec![1] } else { given.to_vec() };
+    let shards = if args.shards.is_empty() { vec![1] } else { args.shards.clone() };
+    let (workers, batches) = (or_one(&args.workers), or_one(&args.batch));
+    let chosen =
+        workers.iter().flat_map(|workers| shards.iter().flat_map(|shards| batches.iter().map(|batch| (*workers, *shards, *batch, 20_000))));
+    let measured: Vec<_> = if usual { MEASURED.to_vec() } else { chosen.collect() };
+    println!(
+        "| workers | queues | batch | primaries/s | requests each | of queues | 503 | queue | partition | account | fair (workers, partitions) | wall |"
+    );
+    println!("| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |");
+    for (workers, shards, batch, primaries) in measured {
+        let hot = args.hot.then_some(HotSpot { one_in: 10, others: 1_900, apart: false });
+        let primaries = args.primaries.unwrap_or(primaries);
+        let request = ScaleRequest {
+            workers,
+            shards,
+            batch,
+            primaries,
+            partitions: args.partitions,
+            hot,
+            paced: !args.unpaced,
+            ..ScaleRequest::default()
+        };
+        let report = match scale(&request) {
+            Ok(report) => report,
+            Err(error) => {
+                println!("FAILED: {request:?}: {error:#}");
+                return false;
+            }
+        };
+        let ScaleReport { primaries_per_second, requests_each, queue_requests_each, refused, load, fair_workers, fair_partitions, .. } =
+            &report;
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
+        println!(
+            "| {workers} | {shards} | {batch} | {primaries_per_second:.0} | {requests_each:.2} | {queue_requests_each:.2} | {:.2}% | {} | {} | {} | {fair_workers:.2}, {fair_partitions:.2} | {} |",
+            refused * 100.0,
+            percent(load.queue),
+            percent(load.partition),
+            percent(load.account),
+            load.wall()
+        );
+    }
+    true
 }
 
 fn threads(args: &Args) -> usize {

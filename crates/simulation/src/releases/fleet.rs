@@ -15,7 +15,9 @@ use evenkeel::catalog::Catalog;
 use evenkeel::migrations::MigrationError;
 use evenkeel::model::CatalogOwner;
 use evenkeel::rollout::{self, Current, Means, Watch, receive_by};
-use evenkeel::settings::{EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, Settings, TraceSettings};
+use evenkeel::settings::{
+    EncryptionSettings, HttpSettings, LogSettings, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, Settings, TraceSettings,
+};
 use evenkeel::worker::{Mode, RunReport};
 
 /// How a worker of a release runs.
@@ -43,6 +45,7 @@ impl WorkerFleet {
             },
             log: LogSettings { level: "info".to_owned() },
             traces: TraceSettings { endpoint: None, headers: None, sample_percent: 0 },
+            pace: PaceSettings { accounts: PacedAccounts::None, ceilings: PaceCeilings::AZURE },
             sas: Vec::new(),
             events: Arc::default(),
             encryption: EncryptionSettings::default(),

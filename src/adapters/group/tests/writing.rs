@@ -10,7 +10,7 @@ use super::stage::{LATENCY, SLOW, Stage, insert, key, names, table};
 use crate::adapters::sim::FaultDecision;
 use crate::model::{ETag, Entity, Key};
 use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore as _, What};
-use crate::telemetry::trail::{self, Keeping};
+use crate::telemetry::trail::{self, Keeping, Urgency};
 
 fn class<T: std::fmt::Debug>(result: Result<T, StoreError>) -> ErrorClass {
     result.unwrap_err().class
@@ -61,7 +61,7 @@ async fn each_job_sees_its_own_step_and_a_shared_request_is_counted_once() {
     stage.have(["r01".to_owned()]).await;
     let job = |rk: String| {
         let stage = &stage;
-        trail::scope(Keeping::Kept, async move {
+        trail::scope(Keeping::Kept, Urgency::Live, async move {
             drop(stage.apply(insert(&rk)).await);
             drop(stage.get(&rk).await);
             trail::take()

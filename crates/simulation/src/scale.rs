@@ -1,0 +1,425 @@
+//! How much workers get through on a simulated account that takes what Azure publishes: in virtual time, so that the machine does not matter.
+//!
+//! A backlog of `sync` jobs lies on the queues when the workers start, as after an outage; each employee is found by their e-mail address in a
+//! table of its own (one view, in another partition). Everything is the daemon's own but the store, the clock and chance.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use evenkeel::adapters::circuit::Circuits;
+use evenkeel::adapters::observe::{AnswerKind, RequestCounts};
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
+use evenkeel::adapters::stack::{Grouping, decorate_within};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel::model::job::ListedBatch;
+
+use evenkeel::model::template::Template;
+use evenkeel::model::{AccountName, ETag, Entity, EntityKey, QueueName, ViewName, body, shard};
+use evenkeel::ports::{Account, Chance, Clock, Service, Stores, TableOperation, Ttl};
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel::reconcile::{DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute, Failure, ListWindow, Outcome, Work};
+use evenkeel::settings::{Backoff, Concurrency, PaceCeilings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
+use evenkeel::worker::{Mode, Rechecks, Worker, WorkerParts};
+use futures::StreamExt as _;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::company::{queue, table};
+
+pub use evenkeel::adapters::sim::{ServiceLimits, ServiceLoad};
+
+const JOBS: &str = "jobs";
+const EMPLOYEES: &str = "Employees";
+const BY_EMAIL: &str = "ByEmail";
+/// How often the application asks that hammers the hot partition: a hundred times a second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScaleRequest {
+    /// Processes.
+    pub workers: usize,
+    /// Queues that share the jobs.
+    pub shards: u32,
+    /// Primaries of one message, of one partition.
+    pub batch: usize,
+    /// Primaries, each with a job.
+    pub primaries: usize,
+    /// Partitions of the primaries' table.
+    pub partitions: usize,
+    /// One partition that has more than its part.
+    pub hot: Option<HotSpot>,
+    /// What the account takes.
+    pub limits: ServiceLimits,
+    /// Whether the workers pace themselves.
+    pub paced: bool,
+    /// What everything random comes from.
+    pub seed: u64,
+}
+
+/// The first partition is hot.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HotSpot {
+    /// One job in so many is about it.
+    pub one_in: usize,
+    /// Entities per second that an application asks of its footprints' partition besides.
+    pub others: u32,
+    /// They ask another partition of that table, without jobs: to compare with.
+    pub apart: bool,
+}
+
+impl Default for ScaleRequest {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            shards: 1,
+            batch: 1,
+            primaries: 20_000,
+            partitions: 64,
+            hot: None,
+            limits: ServiceLimits::AZURE,
+            paced: true,
+            seed: 1,
+        }
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ScaleReport {
+    /// Primaries per second, over the middle half of them.
+    pub primaries_per_second: f64,
+    /// Until the last primary was done.
+    pub took: Duration,
+    /// Until the last primary of the other partitions was done, where one is hot.
+    pub cold_took: Duration,
+    /// Requests of the workers for each primary, and those of them to queues, the sender's put included.
+    pub requests_each: f64,
+    /// The part of them that queues have.
+    pub queue_requests_each: f64,
+    /// The share of the workers' requests that were refused with 503.
+    pub refused: f64,
+    /// What the busiest queue, partition and the account were asked for in the middle half, as a share of what they take.
+    pub load: ScaleLoad,
+    /// Jain's index over the primaries of each worker, and of each partition, in the middle half: 1 where all have the same.
+    pub fair_workers: f64,
+    /// The same over partitions.
+    pub fair_partitions: f64,
+    /// What each second saw of what the account was asked for, since the start.
+    pub seconds: Vec<ServiceLoad>,
+}
+
+/// Shares of what is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ScaleLoad {
+    /// Of the busiest queue.
+    pub queue: f64,
+    /// Of the busiest partition.
+    pub partition: f64,
+    /// Of the account.
+    pub account: f64,
+}
+
+impl ScaleLoad {
+    /// What stands in the way of more: the one that takes all it can, else the workers' own slots and latencies.
+    pub fn wall(&self) -> &'static str {
+        const FULL: f64 = 0.85;
+        let all = [(self.queue, "queue"), (self.partition, "partition"), (self.account, "account")];
+        let most = all.into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
+        most.filter(|(share, _)| *share >= FULL).map_or("workers", |(_, name)| name)
+    }
+}
+
+/// Time as the paused runtime tells it.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        let start = Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_hours(24 * 365 * 56)).unwrap_or(Timestamp::UNIX_EPOCH);
+        start.saturating_add(SignedDuration::try_from(self.monotonic()).unwrap_or_default()).unwrap_or(start)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A primary that was done: when, by which worker, in which partition.
+type Done = (Duration, usize, String);
+
+/// The work, with somebody who notes what is done.
+struct Counted {
+    inner: Arc<Engine>,
+    clock: Arc<dyn Clock>,
+    worker: usize,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+#[async_trait]
+impl Execute for Counted {
+    async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
+        let outcome = self.inner.execute(work, delivery).await?;
+        if let Work::Job(job) = work
+            && let Some(key) = job.key()
+        {
+            let done = (self.clock.monotonic(), self.worker, key.pk.to_string());
+            self.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+        }
+        Ok(outcome)
+    }
+
+    async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
+        self.inner.give_up(work, delivery).await
+    }
+
+    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
+        self.inner.window(list, delivery).await
+    }
+
+    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
+        self.inner.forget(list, version).await
+    }
+
+    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.inner.seal_body(body).await
+    }
+}
+
+/// Measures once. Everything happens on this thread, in virtual time.
+pub fn scale(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(measured(request))
+}
+
+async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
+    let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
+    let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults));
+    let catalog = Arc::new(catalog()?);
+    let queues = QueueSettings { shards: request.shards, concurrency: Concurrency::Auto, ..QueueSettings::plain(queue(JOBS)) };
+    fill(request, &world.account(), &queues).await?;
+    world.limit(request.limits, Arc::new(SeededChance::new(request.seed)));
+    let (done, over) = (Arc::<Mutex<Vec<Done>>>::default(), CancellationToken::new());
+    let (workers, counts): (Vec<Worker>, Vec<Arc<RequestCounts>>) = (0..request.workers)
+        .map(|number| worker(request, number, &world, (&clock, &catalog, &queues), &done))
+        .collect::<anyhow::Result<Vec<_>>>()?
+        .into_iter()
+        .unzip();
+    let work = async {
+        let mode = || Mode::UntilIdle { quiet: Duration::from_secs(1), rechecks: Rechecks::Ignored };
+        let ended = join_all(workers.iter().map(|worker| worker.run(mode(), CancellationToken::new()))).await;
+        over.cancel();
+        ended
+    };
+    let mut seconds = Vec::new();
+    let watch = async {
+        loop {
+            seconds.push((clock.monotonic(), world.load()));
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let (ended, _, _) = tokio::join!(work, over.run_until_cancelled(watch), over.run_until_cancelled(hammer(request, world.account())));
+    ended.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut done = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
+    done.sort_unstable();
+    anyhow::ensure!(done.len() >= request.primaries, "{} of {} primaries are done", done.len(), request.primaries);
+    Ok(judged(request, &done, &seconds, &counts))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
+fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLoad)], counts: &[Arc<RequestCounts>]) -> ScaleReport {
+    let (from, to) = (done.len() / 4, done.len() * 3 / 4);
+    let middle = &done[from..to];
+    let (begins, ends) = (done[from].0, done[to].0);
+    let at = |time: Duration| seconds.iter().find(|(at, _)| *at >= time).or(seconds.last()).copied().unwrap_or_default();
+    let (mut early, mut late) = (at(begins), at(ends));
+    if late.0 <= early.0 {
+        (early, late) = (seconds.first().copied().unwrap_or_default(), seconds.last().copied().unwrap_or_default());
+    }
+    let length = late.0.saturating_sub(early.0).as_secs_f64().max(0.001);
+    let share = |of: fn(&ServiceLoad) -> u64, takes: f64| of(&late.1).saturating_sub(of(&early.1)) as f64 / length / takes;
+    let primaries = request.primaries as f64;
+    let sent: u64 = counts.iter().map(|counts| counts.snapshot().transactions()).sum();
+    let of_queues: u64 = counts.iter().map(|counts| counts.snapshot().of_service(Service::Queue)).sum();
+    let refused: u64 = [Service::Table, Service::Queue]
+        .into_iter()
+        .flat_map(|service| counts.iter().map(move |counts| counts.answers(service).answers[AnswerKind::Throttled as usize]))
+        .sum();
+    let puts = (request.primaries as f64 / request.batch as f64).ceil();
+    let tally = |key: fn(&Done) -> String| {
+        let mut tally = BTreeMap::<String, f64>::new();
+        middle.iter().for_each(|done| *tally.entry(key(done)).or_default() += 1.0);
+        tally.into_values().collect::<Vec<f64>>()
+    };
+    ScaleReport {
+        primaries_per_second: middle.len() as f64 / ends.saturating_sub(begins).as_secs_f64().max(0.001),
+        took: done.last().map(|done| done.0).unwrap_or_default(),
+        cold_took: done.iter().rev().find(|done| done.2 != partition(0)).map(|done| done.0).unwrap_or_default(),
+        requests_each: (sent as f64 + puts) / primaries,
+        queue_requests_each: (of_queues as f64 + puts) / primaries,
+        refused: refused as f64 / (sent as f64).max(1.0),
+        load: ScaleLoad {
+            queue: share(|load| load.queue, request.limits.queue),
+            partition: share(|load| load.partition, request.limits.partition),
+            account: share(|load| load.requests - load.refused, request.limits.account),
+        },
+        fair_workers: jain(&tally(|done| done.1.to_string()), request.workers),
+        fair_partitions: jain(&tally(|done| done.2.clone()), request.partitions),
+        seconds: seconds.iter().map(|(_, load)| *load).collect(),
+    }
+}
+
+/// Jain's index of what so many have, some of which may have nothing.
+#[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
+fn jain(has: &[f64], of: usize) -> f64 {
+    let (sum, squares) = has.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, one.mul_add(*one, squares)));
+    if squares > 0.0 { sum * sum / (of.max(1) as f64 * squares) } else { 1.0 }
+}
+
+/// Other requests to the hot partition, as fast as was asked for, whatever their answer.
+async fn hammer(request: &ScaleRequest, account: Account) {
+    let Some(HotSpot { others, apart, .. }) = request.hot else { return };
+    let pk = if apart { "others".to_owned() } else { format!("{EMPLOYEES}~{}", partition(0)) };
+    let Ok(key) = EntityKey::new(pk, "others") else { return };
+    let (each, table, mut under_way) = (others.div_ceil(100), table(FOOTPRINTS), FuturesUnordered::new());
+    loop {
+        under_way.extend((0..each).map(|_| account.tables.get(&table, &key, None)));
+        let answers = async {
+            while under_way.next().await.is_some() {}
+            std::future::pending::<()>().await;
+        };
+        drop(timeout(TICK, answers).await);
+    }
+}
+
+fn partition(number: usize) -> String {
+    format!("p{number:02}")
+}
+
+/// Employees of some partitions, and messages about all of them.
+async fn fill(request: &ScaleRequest, account: &Account, queues: &QueueSettings) -> anyhow::Result<()> {
+    for name in [EMPLOYEES, BY_EMAIL, FOOTPRINTS] {
+        account.tables.create_table(&table(name)).await?;
+    }
+    let shards = queues.shard_names();
+    for name in shards.iter().chain([&queue("jobs-poison"), &queue("jobs-recheck")]) {
+        account.queues.create_queue(name).await?;
+    }
+    let employees = table(EMPLOYEES);
+    let mut batches = BTreeMap::<String, Vec<String>>::new();
+    for number in 0..request.primaries {
+        let cold = 1 + number % request.partitions.saturating_sub(1).max(1);
+        let pk = match request.hot {
+            Some(hot) if number % hot.one_in.max(1) == 0 => partition(0),
+            Some(_) => partition(cold),
+            None => partition(number % request.partitions.max(1)),
+        };
+        let rk = format!("{number:07}");
+        let entity = Entity::new(EntityKey::new(&pk, &rk)?).with("Email", format!("{rk}@contoso.com")).with("FirstName", "Ann");
+        account.tables.apply(&employees, &TableOperation::Insert(entity)).await?;
+        let batch = batches.entry(pk.clone()).or_default();
+        batch.push(rk);
+        if batch.len() >= request.batch {
+            let rks = std::mem::take(batch);
+            post(account, &shards, &pk, rks).await?;
+        }
+    }
+    for (pk, rks) in batches.into_iter().filter(|(_, rks)| !rks.is_empty()) {
+        post(account, &shards, &pk, rks).await?;
+    }
+    Ok(())
+}
+
+async fn post(account: &Account, shards: &[QueueName], pk: &str, rks: Vec<String>) -> anyhow::Result<()> {
+    let key = EntityKey::new(pk, rks.first().map_or("", String::as_str))?;
+    let count = u32::try_from(shards.len()).unwrap_or(1);
+    let number = shard(&table(EMPLOYEES), &key, count) as usize;
+    let text = match rks.as_slice() {
+        [rk] => json!({"op": "sync", "table": EMPLOYEES, "pk": pk, "rk": rk}),
+        rks => json!({"op": "sync", "table": EMPLOYEES, "pk": pk, "rks": rks}),
+    };
+    account.queues.put(&shards[number % shards.len()], &body::encode(&text.to_string()), Duration::ZERO, Ttl::Never).await?;
+    Ok(())
+}
+
+/// Employees are found by their e-mail address, in a partition for each of theirs.
+fn catalog() -> anyhow::Result<Catalog> {
+    let place = |name: &str| TableRef { account: AccountName::main(), table: table(name) };
+    let (employees, copies) = (place(EMPLOYEES), place(BY_EMAIL));
+    let view = View {
+        name: ViewName::new("by_email")?,
+        source: employees.clone(),
+        when: None,
+        kind: ViewKind::SecondaryIndex(SecondaryIndex {
+            target: copies.clone(),
+            partition_key: Template::parse("email_{PartitionKey}")?,
+            row_key: Template::parse("{Email}")?,
+            select: None,
+        }),
+        on_conflict: OnConflict::Reject,
+    };
+    Ok(Catalog {
+        tables: [employees, copies].into_iter().map(|table| (table.table.clone(), table)).collect(),
+        views: [(view.name.clone(), Arc::new(view))].into(),
+        ..Catalog::default()
+    })
+}
+
+/// The daemon as `app` composes it, with the settings that it has where nothing is configured.
+fn worker(
+    request: &ScaleRequest,
+    number: usize,
+    world: &SimWorld,
+    (clock, catalog, queues): (&Arc<dyn Clock>, &Arc<Catalog>, &QueueSettings),
+    done: &Arc<Mutex<Vec<Done>>>,
+) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
+    let backoff = |min, base, max| Backoff { min, base, max };
+    let second = Duration::from_secs(1);
+    let settings = WorkerSettings {
+        lease: Duration::from_mins(1),
+        max_dequeue_count: 5,
+        retry_delay: backoff(2 * second, 2 * second, Duration::from_mins(10)),
+        job_timeout: Duration::from_mins(10),
+        freshness_goal: 5 * second,
+        recheck_after: Duration::from_mins(26),
+        give_up_after: Duration::from_hours(6),
+        drain: 25 * second,
+        poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_millis(1_500) },
+        storage_retry: RetryPolicy { backoff: backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * second), attempts: 6 },
+        memory: DEFAULT_MEMORY,
+    };
+    let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(seed));
+    let caller = u32::try_from(number).unwrap_or(u32::MAX);
+    let account = world.seen_by(caller, Arc::new(NoFaults)).account();
+    let ceilings = request.paced.then_some(PaceCeilings::AZURE);
+    let decorated = decorate_within(&AccountName::main(), &account, (Grouping::Together, ceilings), settings.storage_retry, clock, &chance);
+    let stores = Stores::new([(AccountName::main(), decorated.account)].into());
+    let engine = Arc::new(Engine::new(EngineParts {
+        stores: stores.clone(),
+        catalog: Arc::clone(catalog),
+        clock: Arc::clone(clock),
+        chance: Arc::clone(&chance),
+        recheck_after: settings.recheck_after,
+    }));
+    let keys = Arc::clone(&engine);
+    let counted = Counted { inner: engine, clock: Arc::clone(clock), worker: number, done: Arc::clone(done) };
+    let worker = Worker::new(WorkerParts {
+        stores,
+        health: Arc::new(Circuits::new(vec![decorated.circuit])),
+        execute: Arc::new(counted),
+        clock: Arc::clone(clock),
+        chance,
+        settings,
+        queues: vec![queues.clone()],
+        name: format!("w{number}"),
+        key_of: Arc::new(move |job| keys.primary_of(job)),
+    })?;
+    Ok((worker, decorated.counts))
+}

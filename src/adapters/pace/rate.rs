@@ -1,0 +1,286 @@
+//! How fast one scope is asked: it starts slowly, gains steadily, and loses a share where the service is busy. Pure.
+//!
+//! ```text
+//!   rate                      ┌──── the ceiling
+//!    │        503     ╱│   ╱──┘
+//!    │       ╱│    ╱   │╱          additive: a twentieth of the ceiling a second
+//!    │     ╱  │ ╱                  multiplicative: 503, or answers three times as slow, take a share of what was sent
+//!    │ ──╱                         slow start: doubled each second, until the first 503
+//!    └─────────────────────── time
+//! ```
+//!
+//! It grows only while requests wait for it: an idle scope has proved nothing.
+
+use std::time::Duration;
+
+/// How long a rate is measured before it is judged.
+const WINDOW: Duration = Duration::from_millis(250);
+/// What may be sent at once, as the time in which the rate allows it.
+const BURST: Duration = Duration::from_millis(100);
+/// What a second of waiting requests adds, as a share of the ceiling.
+const GAIN: f64 = 0.05;
+/// What remains of the rate that was sent after a 503, and after answers became slow.
+const AFTER_REFUSAL: f64 = 0.7;
+const AFTER_SLOWNESS: f64 = 0.9;
+/// At most this share is lost at once: a scope that was hardly asked is hardly to blame.
+const KEPT: f64 = 0.5;
+/// Never below this share of the ceiling: less can learn nothing.
+const FLOOR: f64 = 0.01;
+/// What background work has at least, as a share of the rate.
+const BACKGROUND: f64 = 0.1;
+/// Answers are slow at this multiple of what is usual, and not below this.
+const SLOW: f64 = 3.0;
+const SLOW_LEAST: f64 = 0.025;
+/// Answers that are seen before any is called slow.
+const USUAL_AFTER: u32 = 64;
+
+/// The pace of one scope.
+#[derive(Debug, Clone)]
+pub(super) struct Rate {
+    ceiling: f64,
+    /// Weight a second.
+    rate: f64,
+    starting: bool,
+    /// When everything let in so far has been sent at this rate.
+    booked: Duration,
+    /// The same of background work alone, which has a part of the rate.
+    booked_background: Duration,
+    window: Window,
+    /// What the last window sent, and what of it was live, in weight a second.
+    sent: f64,
+    live: f64,
+    eased: Option<Duration>,
+    latency: Latency,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    since: Duration,
+    sent: f64,
+    live: f64,
+    waited: bool,
+}
+
+/// What answers take, in seconds: lately, and usually.
+#[derive(Debug, Clone, Copy, Default)]
+struct Latency {
+    lately: f64,
+    usually: f64,
+    seen: u32,
+}
+
+impl Latency {
+    /// Takes in an answer. Whether answers have become slow.
+    fn add(&mut self, took: f64) -> bool {
+        self.seen = self.seen.saturating_add(1);
+        let share = |least: f64| (1.0 / f64::from(self.seen)).max(least);
+        self.lately += (took - self.lately) * share(1.0 / 32.0);
+        self.usually += (took - self.usually) * share(1.0 / 1_024.0);
+        self.seen > USUAL_AFTER && self.lately > SLOW_LEAST && self.lately > SLOW * self.usually
+    }
+}
+
+impl Rate {
+    /// A scope that has not been asked yet.
+    pub(super) fn new(ceiling: f64, start: f64, now: Duration) -> Self {
+        Self {
+            ceiling,
+            rate: start.clamp(ceiling * FLOOR, ceiling),
+            starting: true,
+            booked: now,
+            booked_background: now,
+            window: Window { since: now, ..Window::default() },
+            sent: 0.0,
+            live: 0.0,
+            eased: None,
+            latency: Latency::default(),
+        }
+    }
+
+    /// Weight a second that is let in now.
+    pub(super) const fn per_second(&self) -> f64 {
+        self.rate
+    }
+
+    /// Weight a second that it comes to, as far as is known: the ceiling, until the service was busy.
+    pub(super) const fn expected(&self) -> f64 {
+        if self.starting { self.ceiling } else { self.rate }
+    }
+
+    /// How long a request of now waits.
+    pub(super) fn wait(&self, now: Duration) -> Duration {
+        self.booked.saturating_sub(now + BURST)
+    }
+
+    /// Lets a request in, which waits so long.
+    pub(super) fn book(&mut self, weight: f64, wait: Duration, now: Duration) {
+        self.measure(now);
+        self.window.waited |= !wait.is_zero();
+        self.charge(weight, now);
+    }
+
+    /// A request turned out to weigh more than it was booked with.
+    pub(super) fn charge(&mut self, weight: f64, now: Duration) {
+        self.window.sent += weight;
+        self.booked = self.booked.max(now) + Duration::from_secs_f64(weight / self.rate);
+    }
+
+    /// Notes live work that is about to be sent.
+    pub(super) fn note_live(&mut self, weight: f64, now: Duration) {
+        self.measure(now);
+        self.window.live += weight;
+    }
+
+    /// How long background work waits before it asks: for its part of the rate, which is what live work leaves.
+    pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
+        self.measure(now);
+        let begins = now.max(self.booked_background);
+        let part = (self.rate - self.live).max(self.rate * BACKGROUND);
+        self.booked_background = begins + Duration::from_secs_f64(weight / part);
+        begins.saturating_sub(now)
+    }
+
+    /// The service was busy.
+    pub(super) fn refused(&mut self, now: Duration) {
+        self.ease(AFTER_REFUSAL, WINDOW, now);
+    }
+
+    /// The service answered after so long.
+    pub(super) fn answered(&mut self, took: Duration, now: Duration) {
+        if self.latency.add(took.as_secs_f64()) {
+            self.ease(AFTER_SLOWNESS, 4 * WINDOW, now);
+        }
+    }
+
+    /// Keeps a share of what was sent. One burst of refusals is one reason.
+    fn ease(&mut self, share: f64, again_after: Duration, now: Duration) {
+        self.measure(now);
+        if self.eased.is_some_and(|eased| now < eased + again_after) {
+            return;
+        }
+        let (elapsed, sent) = (now.saturating_sub(self.window.since), self.window.sent);
+        let lately = if elapsed > WINDOW / 4 { self.sent.max(sent / elapsed.as_secs_f64()) } else { self.sent };
+        let from = if lately > 0.0 { lately.min(self.rate) } else { self.rate };
+        self.rate = (from * share).max(self.rate * KEPT).max(self.ceiling * FLOOR);
+        (self.starting, self.eased) = (false, Some(now));
+    }
+
+    /// Ends a window that is over.
+    fn measure(&mut self, now: Duration) {
+        let length = now.saturating_sub(self.window.since);
+        if length < WINDOW {
+            return;
+        }
+        let seconds = length.as_secs_f64();
+        let Window { sent, live, waited, .. } = self.window;
+        (self.sent, self.live) = (sent / seconds, live / seconds);
+        if waited {
+            // A window may have been left open for long.
+            let seconds = seconds.min(1.0);
+            let gained = self.ceiling.mul_add(GAIN * seconds, self.rate);
+            self.rate = if self.starting { gained.max(self.rate * seconds.exp2()) } else { gained }.min(self.ceiling);
+        }
+        self.window = Window { since: now, ..Window::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// Sends as much as is let in, in requests of a weight, to a service that takes so much a second. What was sent and refused in each second.
+    fn played(rate: &mut Rate, seconds: u64, weight: f64, takes: impl Fn(u64) -> f64) -> Vec<(f64, u32)> {
+        let (mut now, mut level, mut seen) = (Duration::ZERO, 0.0_f64, Vec::new());
+        while now < Duration::from_secs(seconds) {
+            let wait = rate.wait(now);
+            rate.book(weight, wait, now);
+            let went = now + wait;
+            let capacity = takes(went.as_secs());
+            level = ((went.saturating_sub(now)).as_secs_f64().mul_add(capacity, level)).min(capacity * 0.25);
+            // A request is asked for each tenth of a millisecond at least, so that some always wait.
+            now = went + Duration::from_micros(100);
+            level = Duration::from_micros(100).as_secs_f64().mul_add(capacity, level);
+            seen.resize(usize::try_from(went.as_secs()).unwrap() + 1, (0.0, 0));
+            let second = seen.last_mut().unwrap();
+            if level >= 1.0 {
+                level -= weight;
+                second.0 += weight;
+            } else {
+                second.1 += 1;
+                rate.refused(now);
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn it_starts_at_a_tenth_doubles_each_second_and_ends_at_the_ceiling() {
+        let mut rate = Rate::new(2_000.0, 200.0, Duration::ZERO);
+        let sent: Vec<f64> = played(&mut rate, 8, 1.0, |_| 1e9).into_iter().map(|(sent, _)| sent).collect();
+        assert!(sent[0] < 350.0 && sent[1] < 700.0 && sent[6] > 1_950.0 && sent.iter().all(|sent| *sent < 2_250.0), "{sent:?}");
+    }
+
+    #[test]
+    fn a_transaction_of_a_hundred_is_a_hundred() {
+        let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+        let sent = played(&mut rate, 3, 100.0, |_| 1e9);
+        assert!(sent[1..3].iter().all(|(sent, _)| (1_900.0..=2_100.0).contains(sent)), "{sent:?}");
+        rate.charge(4_000.0, Duration::from_secs(4));
+        assert_eq!(rate.wait(Duration::from_secs(4)), ms(1_900), "a scan of two seconds' rows is waited for");
+    }
+
+    #[test]
+    fn a_burst_of_refusals_takes_a_share_once_and_an_idle_rate_stays() {
+        let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+        (0..64).for_each(|_| rate.refused(ms(10)));
+        assert!((rate.per_second() - 1_400.0).abs() < 1e-6);
+        rate.book(1.0, Duration::ZERO, Duration::from_hours(1));
+        assert!((rate.per_second() - 1_400.0).abs() < 1e-6, "nothing waited for it");
+    }
+
+    #[test]
+    fn answers_that_become_slow_ease_it_and_slow_ones_from_the_beginning_do_not() {
+        let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+        (0..1_000).for_each(|n| rate.answered(ms(60), ms(n)));
+        assert!((rate.per_second() - 2_000.0).abs() < 1e-6);
+        (1_000..1_200).for_each(|n| rate.answered(ms(400), ms(n)));
+        assert!(rate.per_second() < 1_900.0);
+    }
+
+    #[test]
+    fn background_work_has_what_live_work_leaves_and_never_less_than_a_tenth() {
+        for (live, least, most) in [(0_u32, 1_900, 2_010), (1_000, 900, 1_100), (2_000, 190, 210)] {
+            let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+            let (mut due, mut sent) = (None, [0_u32; 4]);
+            for tick in 0..4_000_u16 {
+                let now = ms(u64::from(tick));
+                rate.note_live(f64::from(live) / 1_000.0, now);
+                rate.book(f64::from(live) / 1_000.0, Duration::ZERO, now);
+                while due.is_none_or(|due| due <= now) {
+                    sent[usize::from(tick / 1_000)] += u32::from(due.is_some());
+                    due = Some(now + rate.wait_behind(1.0, now));
+                }
+            }
+            assert!(sent[1..].iter().all(|sent| (least..=most).contains(sent)), "{live}: {sent:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_service_takes_it_is_found_with_few_refusals(takes in 100.0_f64..4_000.0, weight in 1_u32..20) {
+            let mut rate = Rate::new(2_000.0, 200.0, Duration::ZERO);
+            let seen = played(&mut rate, 60, f64::from(weight), |_| takes);
+            let (sent, refused) = seen[20..].iter().fold((0.0, 0), |all, second| (all.0 + second.0, all.1 + second.1));
+            let most = takes.min(2_000.0) * 40.0;
+            prop_assert!(sent > 0.7 * most, "{sent} of {most}");
+            let requests = sent / f64::from(weight) + f64::from(refused);
+            prop_assert!(f64::from(refused) < 0.02 * requests + 60.0, "{refused} of {requests} refused");
+        }
+    }
+}
