@@ -33,6 +33,7 @@ use crate::reconcile::{Engine, EngineParts, MemoryBudget, MemoryListener, Memory
 use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
 
+mod budget;
 mod condition;
 mod connect;
 mod demo;
@@ -48,6 +49,7 @@ mod trace;
 
 pub use connect::{AppConnectError, connect, prepare_store};
 
+use budget::Budgeted;
 use condition::ProgramState;
 use stores::OpenedStores;
 
@@ -169,6 +171,12 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         Command::Keys(args) => cli::keys::keys(args, context, async |name, by| Ok(vault::draw(name, by).await?), out).await,
         Command::Doctor(args) => cli::doctor::doctor(args, context, &parts.opened.direct(), async || fleet::seen(context).await, out).await,
         Command::Stress(args) => cli::stress::stress(args, context, &parts.opened.direct(), out).await,
+        Command::Certify(args) => {
+            let place = parts.opened.places.get(&args.account).map_or("", String::as_str);
+            let direct = parts.opened.direct();
+            let within = |dollars| Budgeted::within(&args.account, &direct, dollars);
+            cli::certify::certify(args, context, place, within, out).await
+        }
         Command::Plan(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
             cli::plan::plan(args, context, &engine, out).await

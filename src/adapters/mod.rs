@@ -12,6 +12,7 @@ pub mod observe;
 pub mod pace;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
+pub mod spend;
 pub mod sql;
 pub mod stack;
 

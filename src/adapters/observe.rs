@@ -128,7 +128,7 @@ fn told<T>(result: &Result<T, StoreError>) -> ReportedResult {
 }
 
 /// How an operation is billed (Azure: Storage pricing, general purpose v2).
-const fn bill(op: Op) -> Bill {
+pub(super) const fn bill(op: Op) -> Bill {
     match op.service() {
         Service::Table => Bill::Table,
         Service::Queue => Bill::Queue,

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
 use super::{
-    audit, backfill, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs, lookup, migrate, plan, poison,
+    audit, backfill, certify, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs, lookup, migrate, plan, poison,
     retention, run, sas, schema, stress, submit, sweep, wait,
 };
 use crate::model::Key;
@@ -102,6 +102,8 @@ pub enum Command {
     Stress(stress::StressArgs),
     /// Try how an event becomes a job
     Events(events::EventsArgs),
+    /// Run the contract of the storage ports on an account, within a budget
+    Certify(certify::CertifyArgs),
     /// Check the configuration, or show the values in force
     Config(config::ConfigArgs),
     /// Print the JSON Schema of a job
@@ -121,7 +123,7 @@ impl Command {
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.
     pub(crate) const fn ends_in_order(&self) -> bool {
-        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Stress(_))
+        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Stress(_) | Self::Certify(_))
     }
 }
 

@@ -23,7 +23,7 @@ const CRATES: [(&str, &str); 6] = [
     ("crates/simulation/src", "simulation"),
 ];
 
-/// Crates of tests alone.
+/// Crates of tests alone, which `certify` runs.
 const TESTS: [&str; 1] = ["crates/conformance"];
 
 /// Every room and the rooms of its crate that it may name. A new folder or file at the top of a crate needs a line here.

@@ -23,6 +23,7 @@ mod accounts;
 mod archiving;
 mod bad_input;
 mod batches;
+mod certifying;
 mod crashes;
 mod demonstration;
 mod doctor;

@@ -19,6 +19,8 @@
 //! # fn main() {}
 //! ```
 //!
+//! A program that runs the contract on an account takes them as values, from [`rules`].
+//!
 //! [`files_suite!`] and [`sinks_suite!`] do so for shared files and for sinks. The modules are groups of rules, named for the methods
 //! of the ports.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a rule that meets an unexpected error has failed")]
@@ -30,17 +32,20 @@ use std::time::Duration;
 
 use evenkeel_model::model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, Row, TableName};
 use evenkeel_model::ports::{Account, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use uuid::Uuid;
 
 pub mod blobs;
 pub mod files;
+#[cfg(feature = "random")]
 pub mod machine;
 pub mod queries;
+#[cfg(feature = "random")]
 pub mod queue_machine;
 pub mod queues;
 pub mod side_by_side;
 pub mod sinks;
+#[cfg(feature = "random")]
 pub mod table_machine;
 pub mod tables;
 pub mod transactions;
@@ -179,11 +184,29 @@ pub fn at(etag: &ETag) -> IfMatch {
     IfMatch::Matches(etag.clone())
 }
 
-/// Turns every rule into a test. The expression makes a [`World`], with its paths from `crate`, and may await.
+/// A rule as a value, for programs that run the contract on an account.
+pub struct Rule {
+    /// The group that it belongs to: a module of this crate.
+    pub group: &'static str,
+    /// Its statement.
+    pub name: &'static str,
+    /// Runs it. It panics where it does not hold.
+    pub run: for<'w> fn(&'w World) -> LocalBoxFuture<'w, ()>,
+}
+
+/// Every rule of accounts but the random ones.
+pub fn rules() -> Vec<Rule> {
+    let mut rules = Vec::new();
+    crate::account_rules! { list_rules, rules }
+    rules
+}
+
+/// The rules of accounts, for `contract_suite!` and [`rules`].
+#[doc(hidden)]
 #[macro_export]
-macro_rules! contract_suite {
-    ($world:expr) => {
-        $crate::contract_suite! { @module tables, $world,
+macro_rules! account_rules {
+    ($with:ident, $of:expr) => {
+        $crate::$with! { @module tables, $of,
             a_table_is_created_once
             a_table_in_another_case_is_the_same_table
             a_table_is_deleted_once_and_its_entities_with_it
@@ -223,13 +246,12 @@ macro_rules! contract_suite {
             of_concurrent_replaces_at_one_etag_one_wins
             concurrent_merges_of_different_properties_all_land
         }
-        $crate::contract_suite! { @module table_machine, $world, random_table_operations_agree_with_the_model }
-        $crate::contract_suite! { @module side_by_side, $world,
+        $crate::$with! { @module side_by_side, $of,
             writes_side_by_side_each_get_their_own_answer
             reads_side_by_side_each_find_their_own_row
             side_by_side_an_absent_table_is_absent_for_all
         }
-        $crate::contract_suite! { @module transactions, $world,
+        $crate::$with! { @module transactions, $of,
             a_transaction_executes_all_its_operations
             a_delete_in_a_transaction_has_no_etag
             a_transaction_works_with_unusual_keys
@@ -247,7 +269,7 @@ macro_rules! contract_suite {
             of_concurrent_transactions_at_one_etag_one_wins
             readers_never_see_half_a_transaction
         }
-        $crate::contract_suite! { @module queries, $world,
+        $crate::$with! { @module queries, $of,
             rows_come_in_order_of_partition_key_and_row_key
             a_query_without_a_filter_reads_2500_rows_each_once
             a_page_holds_at_most_what_was_asked_for
@@ -273,7 +295,7 @@ macro_rules! contract_suite {
             a_filtered_query_reads_across_many_pages
             more_than_15_comparisons_are_refused
         }
-        $crate::contract_suite! { @module queues, $world,
+        $crate::$with! { @module queues, $of,
             a_queue_is_created_once
             a_queue_is_deleted_once
             an_absent_queue_is_not_found
@@ -302,8 +324,7 @@ macro_rules! contract_suite {
             concurrent_gets_never_share_a_message
             queues_do_not_share_messages
         }
-        $crate::contract_suite! { @module queue_machine, $world, random_queue_operations_agree_with_the_model }
-        $crate::contract_suite! { @module blobs, $world,
+        $crate::$with! { @module blobs, $of,
             a_container_is_created_once
             a_container_is_deleted_once_and_its_blobs_with_it
             an_absent_container_is_told_from_an_absent_blob
@@ -344,6 +365,29 @@ macro_rules! contract_suite {
             a_range_of_one_version_is_read_while_it_lasts
             a_copy_is_conditional_and_may_have_metadata_of_its_own
         }
+    };
+}
+
+/// Adds rules of a group to a list.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! list_rules {
+    (@module $module:ident, $rules:expr, $($rule:ident)+) => {
+        $rules.extend([$($crate::Rule {
+            group: stringify!($module),
+            name: stringify!($rule),
+            run: |world| Box::pin($crate::$module::$rule(world)),
+        }),+]);
+    };
+}
+
+/// Turns every rule into a test. The expression makes a [`World`], with its paths from `crate`, and may await.
+#[macro_export]
+macro_rules! contract_suite {
+    ($world:expr) => {
+        $crate::account_rules! { contract_suite, $world }
+        $crate::contract_suite! { @module table_machine, $world, random_table_operations_agree_with_the_model }
+        $crate::contract_suite! { @module queue_machine, $world, random_queue_operations_agree_with_the_model }
     };
     (@module $module:ident, $world:expr, $($rule:ident)+) => {
         $crate::contract_suite! { @module $module, (), $world, $($rule)+ }
@@ -416,6 +460,14 @@ mod tests {
         include_str!("tables.rs"),
         include_str!("transactions.rs"),
     ];
+
+    #[test]
+    fn rules_are_listed_under_their_groups() {
+        let rules = super::rules();
+        assert!(rules.len() > 140, "{}", rules.len());
+        let first = rules.first().map(|rule| (rule.group, rule.name));
+        assert_eq!(first, Some(("tables", "a_table_is_created_once")));
+    }
 
     #[test]
     fn every_rule_is_in_a_suite() {

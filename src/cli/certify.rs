@@ -1,0 +1,292 @@
+//! `evenkeel certify`: the contract of the storage ports on a user's own account, within a budget.
+//!
+//! ```text
+//!   rules of crates/conformance ─▶ budget (counts, refuses, remembers new names) ─▶ the account
+//!                                     └─▶ everything created is deleted again
+//! ```
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use evenkeel_conformance::{Rule, World, rules};
+use futures::FutureExt as _;
+use futures::stream::{StreamExt as _, iter};
+use serde::Serialize;
+
+use super::consent::{consents, somebody_to_ask};
+use super::output::printable;
+use super::progress::Progress;
+use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use crate::model::{AccountName, ContainerName, QueueName, TableName};
+use crate::ops::board::grouped;
+use crate::ops::pages::{Counted as _, Measure as _};
+use crate::ports::{Account, Service};
+use crate::telemetry::trail::Billed;
+
+/// Rules at once: most wait for the service's time to pass.
+const PARALLEL: usize = 8;
+/// How often a rule may fail before it counts as broken: a service may be busy, or move a partition meanwhile.
+const ATTEMPTS: u32 = 3;
+/// How long a rule may take: the longest waits half a minute for messages to expire.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// Requests of all rules, somewhat more than were counted (`tests/end_to_end/certifying.rs`).
+const USUAL: Billed = Billed { table: 1_800, queue: 300, blob_writes: 370, blob_reads: 180 };
+
+/// Arguments of `certify`.
+#[derive(Debug, Args)]
+#[command(after_help = help::after(&[
+    ("evenkeel certify --budget 0.05", "every rule of the contract on the account main; says the cost and asks before it begins"),
+    ("evenkeel certify --budget 0.05 --account second --report second.json --yes", "on another account, without asking"),
+]))]
+pub struct CertifyArgs {
+    /// US dollars that may be spent at list prices: it stops before the request that would pass it
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    pub budget: f64,
+    /// The account
+    #[arg(long, value_name = "ACCOUNT", default_value = "main", value_parser = |text: &str| AccountName::new(text))]
+    pub account: AccountName,
+    /// Where the report is written, as JSON
+    #[arg(long, value_name = "FILE", default_value = "evenkeel-certificate.json")]
+    pub report: PathBuf,
+    /// Begin without asking
+    #[arg(long)]
+    pub yes: bool,
+}
+
+fn dollars(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|dollars: &f64| *dollars > 0.0 && *dollars <= 1_000.0)
+        .ok_or_else(|| format!("0.0001 to 1000 are expected, found {text:?}"))
+}
+
+/// An account within a budget.
+pub trait BudgetedAccount {
+    /// The account. Its requests are refused once the budget is spent.
+    fn account(&self) -> Account;
+    /// Requests so far, deletions to come included.
+    fn billed(&self) -> Billed;
+    /// Whether a request was refused.
+    fn is_spent(&self) -> bool;
+    /// Services and names of the tables, queues and containers that were created.
+    fn created(&self) -> Vec<(Service, String)>;
+}
+
+/// How a rule ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum RuleOutcome {
+    /// It holds.
+    Holds,
+    /// It does not.
+    Broken {
+        /// The observation against it.
+        found: String,
+    },
+    /// The budget was spent before its end.
+    NotRun,
+}
+
+/// A rule and how it ended.
+#[derive(Debug, Clone, Serialize)]
+struct CertifiedRule {
+    group: &'static str,
+    rule: &'static str,
+    #[serde(flatten)]
+    outcome: RuleOutcome,
+    /// How often it was tried.
+    attempts: u32,
+    seconds: f64,
+}
+
+/// The report.
+#[derive(Debug, Serialize)]
+struct Certificate<'a> {
+    evenkeel: &'static str,
+    at: String,
+    /// Where the account lies, without secrets.
+    place: &'a str,
+    budget: f64,
+    dollars: f64,
+    requests: u64,
+    seconds: f64,
+    holds: u64,
+    broken: u64,
+    not_run: u64,
+    /// Tables, queues and containers that could not be deleted.
+    left: Vec<String>,
+    /// The counts in words.
+    summary: String,
+    rules: &'a [CertifiedRule],
+}
+
+/// Runs the contract. `within` puts the budget around the account; `place` says where that lies.
+pub async fn certify(
+    args: &CertifyArgs,
+    context: &Context,
+    place: &str,
+    within: impl FnOnce(f64) -> anyhow::Result<Box<dyn BudgetedAccount>>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let patient = context.stores.account(&args.account).map_err(|error| UsageError::new(error.to_string()))?.clone();
+    let rules = rules();
+    let cost = format!(
+        "{} rules take about {} requests, {} at list prices; the budget is {}",
+        rules.len(),
+        grouped(USUAL.requests()),
+        USUAL.dollars().dollars(),
+        args.budget.dollars()
+    );
+    if !args.yes {
+        somebody_to_ask(&format!("{cost}: add --yes where nobody can be asked"))?;
+        if !consents(format_args!("On {place}, {cost}."), context, out).await? {
+            out.say("Nothing was sent.")?;
+            return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
+        }
+    }
+    out.say(format_args!("On {place}: {cost}. Everything is created under new names and deleted again."))?;
+    let began = context.clock.monotonic();
+    let budgeted = within(args.budget)?;
+    // A broken rule panics, and is reported below.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let run = context.stop.run_until_cancelled(all(&rules, budgeted.as_ref(), context, out)).await;
+    panic::set_hook(hook);
+    let left = clean(&patient, budgeted.created()).await;
+    let Some(mut results) = run.transpose()? else {
+        left.iter().try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
+        out.complain("Interrupted: nothing is certified. What was created is deleted.")?;
+        return Ok(Exit::Interrupted);
+    };
+    results.sort_by_key(|result| (result.group, result.rule));
+    let count = |of: fn(&RuleOutcome) -> bool| results.iter().filter(|result| of(&result.outcome)).count() as u64;
+    let (holds, broken, not_run) = (
+        count(|outcome| *outcome == RuleOutcome::Holds),
+        count(|outcome| matches!(outcome, RuleOutcome::Broken { .. })),
+        count(|outcome| *outcome == RuleOutcome::NotRun),
+    );
+    let certificate = Certificate {
+        evenkeel: env!("CARGO_PKG_VERSION"),
+        at: context.clock.now().to_string(),
+        place,
+        budget: args.budget,
+        dollars: budgeted.billed().dollars(),
+        requests: budgeted.billed().requests(),
+        seconds: context.clock.monotonic().saturating_sub(began).as_secs_f64(),
+        holds,
+        broken,
+        not_run,
+        summary: format!("{} hold, {broken} broken, {not_run} not run", holds.of("rule")),
+        left,
+        rules: &results,
+    };
+    report(args, &certificate, out)
+}
+
+/// Runs every rule.
+async fn all(rules: &[Rule], budgeted: &dyn BudgetedAccount, context: &Context, out: &mut Output) -> anyhow::Result<Vec<CertifiedRule>> {
+    let mut progress = Progress::begin("certify", "rules", Some(rules.len() as u64), out, &context.clock);
+    let mut running = iter(rules).map(|rule| one(rule, budgeted, context)).buffer_unordered(PARALLEL);
+    let mut results = Vec::new();
+    while let Some(result) = running.next().await {
+        results.push(result);
+        progress.set(results.len() as u64, out)?;
+    }
+    progress.end();
+    Ok(results)
+}
+
+/// Runs a rule, again where it fails.
+async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> CertifiedRule {
+    let began = context.clock.monotonic();
+    let (mut attempts, mut outcome) = (0, RuleOutcome::NotRun);
+    while attempts < ATTEMPTS && !budgeted.is_spent() {
+        attempts += 1;
+        let world = World::new(budgeted.account(), |time| Box::pin(tokio::time::sleep(time)), ());
+        let run = AssertUnwindSafe((rule.run)(&world)).catch_unwind();
+        outcome = match tokio::time::timeout(PATIENCE, run).await {
+            Ok(Ok(())) => RuleOutcome::Holds,
+            Ok(Err(panic)) => RuleOutcome::Broken { found: printable(&words(panic.as_ref())) },
+            Err(_) => RuleOutcome::Broken { found: format!("no end within {} s", PATIENCE.as_secs()) },
+        };
+        if outcome == RuleOutcome::Holds {
+            break;
+        }
+        if budgeted.is_spent() {
+            outcome = RuleOutcome::NotRun;
+        }
+    }
+    let seconds = context.clock.monotonic().saturating_sub(began).as_secs_f64();
+    CertifiedRule { group: rule.group, rule: rule.name, outcome, attempts, seconds }
+}
+
+/// The message of a panic.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it panicked without a message").to_owned()
+}
+
+/// Deletes everything that was created; returns the rest that could not be deleted.
+async fn clean(account: &Account, created: Vec<(Service, String)>) -> Vec<String> {
+    let delete = async |(service, name): (Service, String)| {
+        let gone = match service {
+            Service::Table => match TableName::new(&name) {
+                Ok(table) => account.tables.delete_table(&table).await.is_ok(),
+                Err(_) => true,
+            },
+            Service::Queue => match QueueName::new(&name) {
+                Ok(queue) => account.queues.delete_queue(&queue).await.is_ok(),
+                Err(_) => true,
+            },
+            Service::Blob => match ContainerName::new(&name) {
+                Ok(container) => account.blobs.delete_container(&container).await.is_ok(),
+                Err(_) => true,
+            },
+            Service::Search => true,
+        };
+        (!gone).then(|| format!("{} {name}", service.name()))
+    };
+    iter(created).map(delete).buffer_unordered(PARALLEL).filter_map(async |left| left).collect().await
+}
+
+fn report(args: &CertifyArgs, certificate: &Certificate<'_>, out: &mut Output) -> anyhow::Result<Exit> {
+    let Certificate { broken, not_run, dollars, requests, left, summary, rules, .. } = certificate;
+    let file = args.report.display();
+    std::fs::write(&args.report, serde_json::to_string_pretty(certificate)?).with_context(|| format!("writing {file}"))?;
+    if out.format() == Format::Json {
+        out.value(certificate)?;
+    } else {
+        for result in *rules {
+            if let RuleOutcome::Broken { found } = &result.outcome {
+                let word = out.tone(Tone::Bad, "broken");
+                out.line(format_args!("{word}  {}: {}", result.group, result.rule.replace('_', " ")))?;
+                out.line(format_args!("        {found}"))?;
+            }
+        }
+        let tone = if *broken > 0 {
+            Tone::Bad
+        } else if *not_run > 0 {
+            Tone::Warning
+        } else {
+            Tone::Good
+        };
+        let text = out.tone(tone, summary);
+        out.line(text)?;
+    }
+    for name in left {
+        out.complain(format_args!("not deleted: {name}"))?;
+    }
+    if *not_run > 0 {
+        out.say("The budget was spent before all rules were run.")?;
+    }
+    out.say(format_args!(
+        "{} requests, {} at list prices. The report is in {file}: send it to the project with a word about the account.",
+        grouped(*requests),
+        dollars.dollars()
+    ))?;
+    Ok(if *broken + *not_run > 0 || !left.is_empty() { Exit::Failed } else { Exit::Done })
+}

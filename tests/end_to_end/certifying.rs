@@ -1,0 +1,54 @@
+//! `evenkeel certify`: every rule on a store that keeps them, a budget that is kept, and nothing that is left.
+
+use evenkeel::model::prices;
+use evenkeel::ports::all_tables;
+use serde_json::Value;
+
+use crate::site::{EMPLOYEES, Ended, Site};
+
+fn certified(site: &Site, budget: &str) -> (Ended, Value) {
+    let before = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
+    let ended = site.command(&["--json", "certify", "--yes", "--budget", budget, "--report", site.file("report.json").to_str().unwrap()]);
+    let told: Value = serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(site.file("report.json")).unwrap()).unwrap();
+    assert_eq!(told, written);
+    assert!(told["dollars"].as_f64().unwrap() <= budget.parse().unwrap() && told["left"] == Value::Array(Vec::new()), "{ended:?}");
+    let after = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
+    assert_eq!(before, after, "what was created is deleted");
+    (ended, told)
+}
+
+#[test]
+fn every_rule_holds_on_the_embedded_store_and_costs_no_more_than_was_said() {
+    let site = Site::embedded(EMPLOYEES);
+    site.migrate();
+    let (ended, told) = certified(&site, "1");
+    assert_eq!((ended.code, &told["broken"], &told["not_run"]), (0, &0.into(), &0.into()), "{ended:?}");
+    assert!(told["holds"].as_u64() > Some(140), "{ended:?}");
+    let said: f64 = ended.err.split("about ").nth(1).unwrap().split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    assert!(told["requests"].as_f64().unwrap() <= said, "{ended:?}");
+}
+
+#[test]
+fn a_small_budget_is_kept_on_azurite_and_pays_for_cleaning_up() {
+    let site = Site::azurite(EMPLOYEES);
+    site.migrate();
+    let (ended, told) = certified(&site, "0.0002");
+    assert!(ended.code == 1 && told["not_run"].as_u64() > Some(0) && told["holds"].as_u64() > Some(0), "{ended:?}");
+    assert_eq!(told["broken"], 0, "a rule that the budget ended is not broken: {ended:?}");
+    assert!(told["dollars"].as_f64().unwrap() > 0.0002 - prices::BLOB_WRITES / 5_000.0, "{ended:?}");
+}
+
+#[test]
+fn nothing_is_sent_where_nobody_can_be_asked() {
+    let site = Site::embedded(EMPLOYEES);
+    site.migrate();
+    for (arguments, words) in [
+        (&["certify", "--budget", "0.05"][..], "the budget is $0.05: add --yes"),
+        (&["certify", "--yes", "--budget", "0"], "0.0001 to 1000"),
+        (&["certify", "--yes", "--budget", "1", "--account", "second"], "second"),
+    ] {
+        let ended = site.command(arguments);
+        assert!(ended.code == 2 && ended.err.contains(words), "{arguments:?}: {ended:?}");
+    }
+}
