@@ -58,7 +58,7 @@ pub enum Grouping {
     Apart,
 }
 
-/// Decorates an account that takes what it is asked. Install the metrics recorder first: gauges start at zero here.
+/// Decorates an account without ceilings. Install the metrics recorder first: gauges start at zero here.
 pub fn decorate(
     name: &AccountName,
     bare: &Account,

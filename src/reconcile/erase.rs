@@ -4,7 +4,7 @@
 //!   the primary and its items     as by `delete`, with a look at every item that its footprint lists
 //!   its copies in archives        rows and documents, with their own items and values; those of archived tables in turn
 //!   the primary once more         a `restore` may have come between
-//!   its data key                  where its table encrypts: what is left in logs and backups is noise from then on
+//!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on
 //! ```
 //!
 //! Each step may be repeated: a delivery that comes again finds the rest. An entity that was written after the job was sent is left alone

@@ -23,7 +23,7 @@ use crate::settings::QueueSettings;
 const PARTITION: &str = "rule";
 /// The property that says when.
 const SENT: &str = "SentAt";
-/// How far the clocks of two workers may be apart for one not to send again what the other has sent.
+/// How far the clocks of two workers may be apart for one not to repeat the other's jobs.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 
 /// Sends the jobs of rules.

@@ -21,7 +21,7 @@ tokio::task_local! {
 /// Deliveries of this process so far.
 static JOBS: AtomicU64 = AtomicU64::new(0);
 
-/// Which delivery a request is for, and whether somebody waits for it.
+/// Which delivery a request is for, and whether it is live work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobMark {
     /// Different for each delivery of this process. The jobs of a batch have one.
@@ -30,12 +30,12 @@ pub struct JobMark {
     pub urgency: Urgency,
 }
 
-/// Whether somebody waits for a job.
+/// Priority of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
-    /// Somebody does.
+    /// Live: a sender waits for it.
     Live,
-    /// It walks over whole tables (backfill, audit), and leaves the stores to what is live.
+    /// It walks over whole tables (backfill, audit), and leaves the stores to live jobs.
     Background,
 }
 

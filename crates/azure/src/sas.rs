@@ -122,7 +122,7 @@ struct Unsigned<'a> {
 }
 
 impl Unsigned<'_> {
-    /// The text that is signed. Empty lines stand for what is not given: start, policy (with a user delegation key that key, two other
+    /// The text that is signed. Empty lines stand for parts that are not given: start, policy (with a user delegation key that key, two other
     /// identities and a correlation), address, and for blobs snapshot, encryption scope and five headers.
     fn text(&self) -> String {
         let Self { account, grant, expiry, protocol, delegation } = self;
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    // What `generate_blob_sas` and `generate_container_sas` of the SDK for Python make of the same parts, with a user delegation key.
+    // The results of `generate_blob_sas` and `generate_container_sas` of the SDK for Python for the same parts, with a user delegation key.
     const DELEGATED_BLOB: &str = "se=2026-11-24T01%3A00%3A00Z&sp=c&spr=https&sv=2022-11-02&sr=b&skoid=object&sktid=tenant&skt=2026-11-24T00%3A00%3A00Z&ske=2026-11-25T00%3A00%3A00Z&sks=b&skv=2022-11-02&sig=SRWNyUnwctHXgRi2tfsp2M/OK1WIKt7QB2r5LHaMGcI%3D";
     const DELEGATED_CONTAINER: &str = "se=2026-11-24T01%3A00%3A00Z&sp=rl&spr=https&sv=2022-11-02&sr=c&skoid=object&sktid=tenant&skt=2026-11-24T00%3A00%3A00Z&ske=2026-11-25T00%3A00%3A00Z&sks=b&skv=2022-11-02&sig=Qu1RAgmbHz/mXBD46H4pKU4kGaJRRu8Sy/7mbjvTmn0%3D";
 

@@ -276,7 +276,7 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A read that answers from the cache, or reads the store and keeps what it finds after so many seconds.
+        /// A read that answers from the cache, or reads the store and keeps the answer after so many seconds.
         Read {
             key: u64,
             takes: u64,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is answered was true within the last `ttl`, and after a write of one's own; the bounds hold at every moment.
+        /// Every answer was true within the last `ttl`, and after a write of one's own; the bounds hold at every moment.
         #[test]
         fn nothing_older_than_its_time_is_answered(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
             const TTL: u64 = 10;

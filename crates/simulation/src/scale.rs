@@ -155,7 +155,7 @@ impl Clock for PausedClock {
 type Done = (Duration, usize, String);
 
 /// The work, with somebody who notes what is done.
-struct Counted {
+struct CountedEngine {
     inner: Arc<Engine>,
     clock: Arc<dyn Clock>,
     worker: usize,
@@ -163,7 +163,7 @@ struct Counted {
 }
 
 #[async_trait]
-impl Execute for Counted {
+impl Execute for CountedEngine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let outcome = self.inner.execute(work, delivery).await?;
         if let Work::Job(job) = work
@@ -409,7 +409,7 @@ fn worker(
         recheck_after: settings.recheck_after,
     }));
     let keys = Arc::clone(&engine);
-    let counted = Counted { inner: engine, clock: Arc::clone(clock), worker: number, done: Arc::clone(done) };
+    let counted = CountedEngine { inner: engine, clock: Arc::clone(clock), worker: number, done: Arc::clone(done) };
     let worker = Worker::new(WorkerParts {
         stores,
         health: Arc::new(Circuits::new(vec![decorated.circuit])),

@@ -1,7 +1,7 @@
 //! Jobs that wait for one partition, and which of them are sent away so that jobs of other partitions have their slots. Pure.
 //!
 //! A partition that is behind by more than [`PATIENCE`] has enough to do. A job that comes to it anew is sent away, and told when its turn
-//! comes: one after the other, as fast as the partition takes them. What a job has begun goes on, for it would only be done again; so do the
+//! comes: one after the other, as fast as the partition takes them. A begun job goes on, for it would only be done again; so do the
 //! other reads of a batch.
 
 use std::collections::HashMap;
@@ -16,16 +16,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_OF_WRITES: Duration = Duration::from_secs(1);
 /// Fewer entities than this hold few slots, however slow the partition is.
 const FEW: usize = 16;
-/// What a job asks of its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
+/// A job's requests to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
 const OF_A_JOB: f64 = 3.0;
-/// Nobody is sent away for less: a message comes back in whole seconds, and costs two requests.
+/// No job is sent away for less: a message comes back in whole seconds, and costs two requests.
 const AWAY: Duration = Duration::from_secs(1);
-/// Crowds that are remembered while nobody is in them, for the turns that were given.
+/// Empty crowds that are remembered, for the turns that were given.
 const CAPACITY: usize = 10_000;
 
 /// Whether a request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AccessKind {
     Read,
     Write,
 }
@@ -50,7 +50,7 @@ impl Crowds {
         &mut self,
         partition: u64,
         job: u64,
-        (kind, entities): (Kind, usize),
+        (kind, entities): (AccessKind, usize),
         per_second: f64,
         now: Duration,
     ) -> Result<(), Duration> {
@@ -61,8 +61,8 @@ impl Crowds {
         #[expect(clippy::cast_precision_loss, reason = "requests in flight are few")]
         let behind = Duration::from_secs_f64(crowd.waiting as f64 / per_second);
         let patience = match kind {
-            Kind::Read => PATIENCE,
-            Kind::Write => PATIENCE_OF_WRITES,
+            AccessKind::Read => PATIENCE,
+            AccessKind::Write => PATIENCE_OF_WRITES,
         };
         if crowd.waiting >= FEW && behind > patience && !crowd.jobs.contains_key(&job) {
             crowd.booked = crowd.booked.max(now + behind).max(now + AWAY) + Duration::from_secs_f64(OF_A_JOB / per_second);
@@ -99,22 +99,22 @@ mod tests {
     fn a_partition_that_is_behind_sends_new_jobs_away_one_after_the_other_and_no_other_partition_does() {
         let mut crowds = Crowds::default();
         for job in 0..201 {
-            assert_eq!(crowds.enter(1, job, (Kind::Read, 1), 2_000.0, NOW), Ok(()), "{job}");
+            assert_eq!(crowds.enter(1, job, (AccessKind::Read, 1), 2_000.0, NOW), Ok(()), "{job}");
         }
-        let away: Vec<Duration> = (300..1_300).map(|job| crowds.enter(1, job, (Kind::Read, 1), 2_000.0, NOW).unwrap_err()).collect();
+        let away: Vec<Duration> = (300..1_300).map(|job| crowds.enter(1, job, (AccessKind::Read, 1), 2_000.0, NOW).unwrap_err()).collect();
         assert!(away[0] >= AWAY && away.is_sorted());
         let spread = away[999].saturating_sub(away[0]);
         assert!((Duration::from_millis(1_450)..Duration::from_millis(1_550)).contains(&spread), "{spread:?} for 999 jobs of 3 entities");
-        assert_eq!(crowds.enter(1, 7, (Kind::Read, 1), 2_000.0, NOW), Ok(()), "a job that is there goes on");
-        assert_eq!(crowds.enter(1, 300, (Kind::Write, 1), 2_000.0, NOW), Ok(()), "what was begun elsewhere goes on");
-        assert_eq!(crowds.enter(2, 300, (Kind::Read, 1), 2_000.0, NOW), Ok(()));
+        assert_eq!(crowds.enter(1, 7, (AccessKind::Read, 1), 2_000.0, NOW), Ok(()), "a job that is there goes on");
+        assert_eq!(crowds.enter(1, 300, (AccessKind::Write, 1), 2_000.0, NOW), Ok(()), "what was begun elsewhere goes on");
+        assert_eq!(crowds.enter(2, 300, (AccessKind::Read, 1), 2_000.0, NOW), Ok(()));
     }
 
     #[test]
     fn memory_follows_what_waits() {
         let mut crowds = Crowds::default();
         for partition in 0..100 {
-            assert_eq!(crowds.enter(partition, 1, (Kind::Write, 1), 2_000.0, NOW), Ok(()));
+            assert_eq!(crowds.enter(partition, 1, (AccessKind::Write, 1), 2_000.0, NOW), Ok(()));
         }
         assert_eq!(crowds.0.len(), 100);
         (0..100).for_each(|partition| crowds.leave(partition, 1, 1, NOW));

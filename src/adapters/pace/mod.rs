@@ -8,7 +8,7 @@
 //! or where answers become slow ([`rate`]). A request waits in place for its scopes; waiting requests of a partition are grouped meanwhile.
 //!
 //! Above the groups, where it is known whose request each is, new jobs of a partition that is behind are sent away until their turn, so that
-//! they hold no slots of others ([`crowd`]), and walks over whole tables have what live work leaves.
+//! they hold no slots of others ([`crowd`]), and walks over whole tables have the rest.
 //!
 //! # Holds
 //!

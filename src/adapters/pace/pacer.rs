@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::crowd::{Crowds, Kind};
+use super::crowd::{AccessKind, Crowds};
 use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
 use super::rates::{PacedScope, Rates, Scopes};
 use crate::adapters::layer::{Evidence, Layer, Op, Request, ThrottleScope};
@@ -24,7 +24,7 @@ pub struct Pace {
     clock: Arc<dyn Clock>,
     chance: Arc<dyn Chance>,
     holds: Mutex<ThrottleHolds>,
-    /// Absent where the account takes what it is asked.
+    /// Absent where the account has no ceilings.
     rates: Option<Mutex<(Rates, Crowds)>>,
 }
 
@@ -118,7 +118,7 @@ impl Layer for Pace {
 pub struct PaceEntrance(Arc<Pace>);
 
 impl PaceEntrance {
-    /// The entrance to what a pace lets in.
+    /// The entrance to a paced account.
     pub const fn new(pace: Arc<Pace>) -> Self {
         Self(pace)
     }
@@ -135,20 +135,20 @@ impl Layer for PaceEntrance {
         }
         let scopes = Scopes::of(target);
         let is_table = request.op.service() == Service::Table;
-        let kind = if matches!(request.op, Op::GetEntity | Op::QueryEntities) { Kind::Read } else { Kind::Write };
+        let kind = if matches!(request.op, Op::GetEntity | Op::QueryEntities) { AccessKind::Read } else { AccessKind::Write };
         let entered = pace.with_rates(|(rates, crowds), now| {
             rates.note_live(target, entities, now);
             match (job, scopes.own.filter(|_| is_table)) {
                 (Some(job), Some(own)) => {
                     crowds.enter(own, job.number, (kind, entities), rates.expected(scopes), now).map(|()| Some((own, job.number)))
                 }
-                // A command waits for what it asked for: it has no message that could come back.
+                // A command waits for its requests: it has no message that could come back.
                 (None, _) | (_, None) => Ok(None),
             }
         });
         let _inside = match entered {
             Some(Err(away)) => return Err(pace.held(&request, away)),
-            Some(Ok(Some((own, job)))) => Some(Inside { pace, own, job, entities }),
+            Some(Ok(Some((own, job)))) => Some(CrowdPlace { pace, own, job, entities }),
             Some(Ok(None)) | None => None,
         };
         send.await
@@ -163,14 +163,14 @@ async fn pause(wait: Duration) {
 }
 
 /// A request that waits for a partition, or is at it.
-struct Inside<'a> {
+struct CrowdPlace<'a> {
     pace: &'a Pace,
     own: u64,
     job: u64,
     entities: usize,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for CrowdPlace<'_> {
     fn drop(&mut self) {
         self.pace.with_rates(|(_, crowds), now| crowds.leave(self.own, self.job, self.entities, now));
     }

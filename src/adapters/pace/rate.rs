@@ -4,7 +4,7 @@
 //!   rate                      ┌──── the ceiling
 //!    │        503     ╱│   ╱──┘
 //!    │       ╱│    ╱   │╱          additive: a twentieth of the ceiling a second
-//!    │     ╱  │ ╱                  multiplicative: 503, or answers three times as slow, take a share of what was sent
+//!    │     ╱  │ ╱                  multiplicative: 503, or answers three times as slow, take a share of the rate sent
 //!    │ ──╱                         slow start: doubled each second, until the first 503
 //!    └─────────────────────── time
 //! ```
@@ -15,20 +15,20 @@ use std::time::Duration;
 
 /// How long a rate is measured before it is judged.
 const WINDOW: Duration = Duration::from_millis(250);
-/// What may be sent at once, as the time in which the rate allows it.
+/// Burst, as the time in which the rate allows it.
 const BURST: Duration = Duration::from_millis(100);
-/// What a second of waiting requests adds, as a share of the ceiling.
+/// Increase by a second of waiting requests, as a share of the ceiling.
 const GAIN: f64 = 0.05;
-/// What remains of the rate that was sent after a 503, and after answers became slow.
+/// Remainder of the rate sent, after a 503, and after answers became slow.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
 /// At most this share is lost at once: a scope that was hardly asked is hardly to blame.
 const KEPT: f64 = 0.5;
 /// Never below this share of the ceiling: less can learn nothing.
 const FLOOR: f64 = 0.01;
-/// What background work has at least, as a share of the rate.
+/// Least part of background work, as a share of the rate.
 const BACKGROUND: f64 = 0.1;
-/// Answers are slow at this multiple of what is usual, and not below this.
+/// Answers are slow at this multiple of the usual time, and not below this.
 const SLOW: f64 = 3.0;
 const SLOW_LEAST: f64 = 0.025;
 /// Answers that are seen before any is called slow.
@@ -36,7 +36,7 @@ const USUAL_AFTER: u32 = 64;
 
 /// The pace of one scope.
 #[derive(Debug, Clone)]
-pub(super) struct Rate {
+pub(super) struct PacedRate {
     ceiling: f64,
     /// Weight a second.
     rate: f64,
@@ -45,8 +45,8 @@ pub(super) struct Rate {
     booked: Duration,
     /// The same of background work alone, which has a part of the rate.
     booked_background: Duration,
-    window: Window,
-    /// What the last window sent, and what of it was live, in weight a second.
+    window: RateWindow,
+    /// The rate of the last window and its live part, in weight a second.
     sent: f64,
     live: f64,
     eased: Option<Duration>,
@@ -54,14 +54,14 @@ pub(super) struct Rate {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct RateWindow {
     since: Duration,
     sent: f64,
     live: f64,
     waited: bool,
 }
 
-/// What answers take, in seconds: lately, and usually.
+/// Latency, in seconds: lately, and usually.
 #[derive(Debug, Clone, Copy, Default)]
 struct Latency {
     lately: f64,
@@ -80,7 +80,7 @@ impl Latency {
     }
 }
 
-impl Rate {
+impl PacedRate {
     /// A scope that has not been asked yet.
     pub(super) fn new(ceiling: f64, start: f64, now: Duration) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Rate {
             starting: true,
             booked: now,
             booked_background: now,
-            window: Window { since: now, ..Window::default() },
+            window: RateWindow { since: now, ..RateWindow::default() },
             sent: 0.0,
             live: 0.0,
             eased: None,
@@ -152,7 +152,7 @@ impl Rate {
         }
     }
 
-    /// Keeps a share of what was sent. One burst of refusals is one reason.
+    /// Keeps a share of the rate sent. One burst of refusals is one reason.
     fn ease(&mut self, share: f64, again_after: Duration, now: Duration) {
         self.measure(now);
         if self.eased.is_some_and(|eased| now < eased + again_after) {
@@ -172,7 +172,7 @@ impl Rate {
             return;
         }
         let seconds = length.as_secs_f64();
-        let Window { sent, live, waited, .. } = self.window;
+        let RateWindow { sent, live, waited, .. } = self.window;
         (self.sent, self.live) = (sent / seconds, live / seconds);
         if waited {
             // A window may have been left open for long.
@@ -180,7 +180,7 @@ impl Rate {
             let gained = self.ceiling.mul_add(GAIN * seconds, self.rate);
             self.rate = if self.starting { gained.max(self.rate * seconds.exp2()) } else { gained }.min(self.ceiling);
         }
-        self.window = Window { since: now, ..Window::default() };
+        self.window = RateWindow { since: now, ..RateWindow::default() };
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     /// Sends as much as is let in, in requests of a weight, to a service that takes so much a second. What was sent and refused in each second.
-    fn played(rate: &mut Rate, seconds: u64, weight: f64, takes: impl Fn(u64) -> f64) -> Vec<(f64, u32)> {
+    fn played(rate: &mut PacedRate, seconds: u64, weight: f64, takes: impl Fn(u64) -> f64) -> Vec<(f64, u32)> {
         let (mut now, mut level, mut seen) = (Duration::ZERO, 0.0_f64, Vec::new());
         while now < Duration::from_secs(seconds) {
             let wait = rate.wait(now);
@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn it_starts_at_a_tenth_doubles_each_second_and_ends_at_the_ceiling() {
-        let mut rate = Rate::new(2_000.0, 200.0, Duration::ZERO);
+        let mut rate = PacedRate::new(2_000.0, 200.0, Duration::ZERO);
         let sent: Vec<f64> = played(&mut rate, 8, 1.0, |_| 1e9).into_iter().map(|(sent, _)| sent).collect();
         assert!(sent[0] < 350.0 && sent[1] < 700.0 && sent[6] > 1_950.0 && sent.iter().all(|sent| *sent < 2_250.0), "{sent:?}");
     }
 
     #[test]
     fn a_transaction_of_a_hundred_is_a_hundred() {
-        let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+        let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         let sent = played(&mut rate, 3, 100.0, |_| 1e9);
         assert!(sent[1..3].iter().all(|(sent, _)| (1_900.0..=2_100.0).contains(sent)), "{sent:?}");
         rate.charge(4_000.0, Duration::from_secs(4));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_refusals_takes_a_share_once_and_an_idle_rate_stays() {
-        let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+        let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         (0..64).for_each(|_| rate.refused(ms(10)));
         assert!((rate.per_second() - 1_400.0).abs() < 1e-6);
         rate.book(1.0, Duration::ZERO, Duration::from_hours(1));
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn answers_that_become_slow_ease_it_and_slow_ones_from_the_beginning_do_not() {
-        let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+        let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
         (0..1_000).for_each(|n| rate.answered(ms(60), ms(n)));
         assert!((rate.per_second() - 2_000.0).abs() < 1e-6);
         (1_000..1_200).for_each(|n| rate.answered(ms(400), ms(n)));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn background_work_has_what_live_work_leaves_and_never_less_than_a_tenth() {
         for (live, least, most) in [(0_u32, 1_900, 2_010), (1_000, 900, 1_100), (2_000, 190, 210)] {
-            let mut rate = Rate::new(2_000.0, 2_000.0, Duration::ZERO);
+            let mut rate = PacedRate::new(2_000.0, 2_000.0, Duration::ZERO);
             let (mut due, mut sent) = (None, [0_u32; 4]);
             for tick in 0..4_000_u16 {
                 let now = ms(u64::from(tick));
@@ -274,7 +274,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_service_takes_it_is_found_with_few_refusals(takes in 100.0_f64..4_000.0, weight in 1_u32..20) {
-            let mut rate = Rate::new(2_000.0, 200.0, Duration::ZERO);
+            let mut rate = PacedRate::new(2_000.0, 200.0, Duration::ZERO);
             let seen = played(&mut rate, 60, f64::from(weight), |_| takes);
             let (sent, refused) = seen[20..].iter().fold((0.0, 0), |all, second| (all.0 + second.0, all.1 + second.1));
             let most = takes.min(2_000.0) * 40.0;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use super::rate::Rate;
+use super::rate::PacedRate;
 use crate::adapters::heat::Given;
 use crate::adapters::layer::{Target, ThrottleScope};
 use crate::settings::PaceCeilings;
@@ -62,7 +62,7 @@ impl Scopes {
 pub struct PacedScope {
     /// The scope; the account as a whole where absent.
     pub scope: Option<ThrottleScope>,
-    /// What is let in per second: requests of an account, entities, messages, requests to a blob.
+    /// Rate let in per second: requests of an account, entities, messages, requests to a blob.
     pub per_second: f64,
     /// Answers that said "slow down" since it is paced.
     pub refused: u64,
@@ -70,7 +70,7 @@ pub struct PacedScope {
 
 #[derive(Debug)]
 struct Paced {
-    rate: Rate,
+    rate: PacedRate,
     used: Duration,
     waited: Option<Duration>,
     refused: u64,
@@ -80,7 +80,7 @@ struct Paced {
 }
 
 impl Paced {
-    fn new(rate: Rate, now: Duration) -> Self {
+    fn new(rate: PacedRate, now: Duration) -> Self {
         Self { rate, used: now, waited: None, refused: 0, scope: None, refusals: Refusals::default() }
     }
 }
@@ -111,7 +111,7 @@ pub(super) struct Rates {
 
 impl Rates {
     pub(super) fn new(ceilings: PaceCeilings, now: Duration) -> Self {
-        let rate = Rate::new(ceilings.account, ceilings.account * ceilings.start, now);
+        let rate = PacedRate::new(ceilings.account, ceilings.account * ceilings.start, now);
         Self { ceilings, account: Paced::new(rate, now), scopes: HashMap::default() }
     }
 
@@ -179,7 +179,7 @@ impl Rates {
         }
     }
 
-    /// What its own scope comes to per second, in weight.
+    /// Rate of its own scope per second, in weight.
     pub(super) fn expected(&self, scopes: Scopes) -> f64 {
         let own = scopes.own.and_then(|own| self.scopes.get(&own));
         own.map_or_else(|| self.ceiling(scopes.ceiling), |paced| paced.rate.expected())
@@ -219,7 +219,7 @@ impl Rates {
             [table.map(|table| (table, account.max(partition), partition * start)), own.map(|own| (own, own_ceiling, own_ceiling * start))];
         for (hash, ceiling, start) in wanted.iter().flatten() {
             if !self.scopes.contains_key(hash) && self.has_room(now) {
-                self.scopes.insert(*hash, Paced::new(Rate::new(*ceiling, *start, now), now));
+                self.scopes.insert(*hash, Paced::new(PacedRate::new(*ceiling, *start, now), now));
             }
         }
         let [first, second] = wanted.map(|wanted| wanted.map_or(0, |(hash, ..)| hash));

@@ -1,4 +1,4 @@
-//! What a database has to be able to do.
+//! The operations of a database.
 
 use std::collections::BTreeMap;
 

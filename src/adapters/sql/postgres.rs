@@ -45,7 +45,7 @@ pub(super) struct Postgres {
     connections: Semaphore,
 }
 
-/// A connection, and what moves its bytes; nothing once it has ended.
+/// A connection, and the task that moves its bytes; nothing once it has ended.
 struct ServerSession {
     client: Client,
     driver: Option<BoxFuture<'static, Result<(), tokio_postgres::Error>>>,
@@ -127,7 +127,7 @@ impl Postgres {
             Ok(Err(error)) => executing(&error),
             Err(_) => late("the transaction"),
         };
-        // What was not committed is undone with its connection.
+        // An open transaction is undone with its connection.
         if committing.load(Ordering::SeqCst) && !error.code.as_deref().is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
         {
             error.class = ErrorClass::Ambiguous;
@@ -302,7 +302,7 @@ fn connecting(error: tokio_postgres::Error) -> DatabaseError {
         return executing(&error);
     }
     let class = match std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>()) {
-        // What TLS finds wrong comes as data that are.
+        // An error of TLS comes as invalid data.
         Some(error) if error.kind() != std::io::ErrorKind::InvalidData => ErrorClass::Refused,
         Some(_) | None => ErrorClass::Unauthorised,
     };

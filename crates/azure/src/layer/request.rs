@@ -121,7 +121,7 @@ impl<'a> Request<'a> {
         Self { found: Some(found), ..self }
     }
 
-    /// What a service counts it as: the entities or messages that it named, or its answer had, and one at least. Of a query these are the
+    /// Its weight to the service: the entities or messages that it named, or its answer had, and one at least. Of a query these are the
     /// rows that were found; those that it came by besides are not known.
     pub fn weight(&self) -> usize {
         self.found.map_or(0, |found| found.load(Ordering::Relaxed)).max(self.entities).max(1)

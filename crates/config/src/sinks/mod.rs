@@ -49,8 +49,8 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     Some(SinkSettings { name, kind: kind? })
 }
 
-/// The key `sink` of a view: the name of a declared sink, with what `of` takes its settings for; `wanted` says which sinks those are, and
-/// `declare` what its section has. A sink with a mistake has been reported, and gives nothing.
+/// The key `sink` of a view: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
+/// `declare` the keys of its section. A sink with a mistake has been reported, and gives nothing.
 pub(super) fn named<'s, S>(
     section: &Section<'_>,
     sinks: Sinks<'s>,

@@ -71,7 +71,7 @@ pub struct AccountSettings {
 pub struct SinkSettings {
     /// The name that the catalog uses.
     pub name: AccountName,
-    /// What it is.
+    /// Its kind.
     pub kind: SinkKind,
 }
 
@@ -317,7 +317,7 @@ pub struct TraceSettings {
 pub struct PaceSettings {
     /// Which accounts are paced.
     pub accounts: PacedAccounts,
-    /// What they take.
+    /// Their ceilings.
     pub ceilings: PaceCeilings,
 }
 

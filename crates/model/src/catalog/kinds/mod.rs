@@ -43,7 +43,7 @@ pub trait Kind<P> {
     fn canonical(&self, on_conflict: OnConflict) -> String;
 }
 
-/// The kinds, and what is done with whichever it is, from one list. A kind with a target of its own has its place as a parameter.
+/// The kinds, and the methods of any of them, from one list. A kind with a target of its own has its place as a parameter.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $(<$place:ident>)?,)*) => {
         /// The registry of kinds.
