@@ -17,8 +17,10 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_millis(250);
 /// Burst, as the time in which the rate allows it.
 const BURST: Duration = Duration::from_millis(100);
-/// Increase by a second of waiting requests, as a share of the ceiling.
+/// Increase by a second of waiting requests, as a share of the ceiling, and at most as a share of the rate: a scope that takes
+/// a twentieth of its ceiling would be asked for twice that within a second.
 const GAIN: f64 = 0.05;
+const GAIN_OF_RATE: f64 = 0.5;
 /// Remainder of the rate sent, after a 503, and after answers became slow.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
@@ -177,7 +179,7 @@ impl PacedRate {
         if waited {
             // A window may have been left open for long.
             let seconds = seconds.min(1.0);
-            let gained = self.ceiling.mul_add(GAIN * seconds, self.rate);
+            let gained = (self.ceiling * GAIN).min(self.rate * GAIN_OF_RATE).mul_add(seconds, self.rate);
             self.rate = if self.starting { gained.max(self.rate * seconds.exp2()) } else { gained }.min(self.ceiling);
         }
         self.window = RateWindow { since: now, ..RateWindow::default() };
