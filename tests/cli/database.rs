@@ -35,6 +35,7 @@ fn submit(place: &Place, job: &Value) {
 #[test]
 fn a_table_is_created_filled_changed_mended_and_emptied() {
     let place = Place::new();
+    place.run(&["migrate", "up"]).success();
     place.add(VIEW);
     place.run(&["config", "check"]).success();
     let pending = stdout(&place.run(&["migrate", "status"]).success());
@@ -107,7 +108,7 @@ fn a_database_that_is_away_puts_its_jobs_off_and_no_others() {
     // Its table was recorded: a worker starts, and an entity that is not in it is done.
     let jobs = [json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}})];
     place.run(&["submit", &jobs[0].to_string()]).success();
-    assert_eq!(place.work()["jobs"]["done"], json!(1));
+    assert_eq!(place.work()["done"], json!(1));
     std::fs::remove_file(&data).unwrap();
     std::fs::rename(place.folder().join("kept"), &data).unwrap();
     assert_eq!(rows(&place, "name"), [] as [Value; 0]);
