@@ -466,29 +466,3 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
         assert!(class == ErrorClass::Unauthorised && !text.contains("right-password"), "{class:?} {text}");
     }
 }
-
-#[tokio::test]
-async fn measure_rows() {
-    for (label, shelf) in [("postgres", postgres().await), ("sqlite", sqlite().await)] {
-        for pass in ["insert", "update"] {
-            let batches: Vec<Vec<DocumentWrite>> = (0..20)
-                .map(|batch| {
-                    (0..1_000)
-                        .map(|n| DocumentWrite {
-                            version: 1_800_000_000_000 + i64::from(pass == "update"),
-                            ..write(&format!("k{batch}_{n}"), pass)
-                        })
-                        .collect()
-                })
-                .collect();
-            let started = std::time::Instant::now();
-            for batch in &batches {
-                for ended in shelf.sink.write(&people(), batch).await.unwrap() {
-                    ended.unwrap();
-                }
-            }
-            let seconds = started.elapsed().as_secs_f64();
-            println!("MEASURED {label} {pass}: 20,000 rows in {seconds:.2} s, {:.0} rows/s", 20_000.0 / seconds);
-        }
-    }
-}

@@ -167,7 +167,9 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
 }
 
 /// A sink without decorators, and its keys where it has any that change.
-fn bare_sink(name: &AccountName, kind: SinkKind) -> Result<(Arc<dyn Sink>, Option<Arc<Keyring>>), StoreOpenError> {
+type BareSink = (Arc<dyn Sink>, Option<Arc<Keyring>>);
+
+fn bare_sink(name: &AccountName, kind: SinkKind) -> Result<BareSink, StoreOpenError> {
     match kind {
         SinkKind::Search(settings) => {
             let opened = search::open(SearchService::of(name.clone(), settings));

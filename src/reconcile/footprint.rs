@@ -52,7 +52,7 @@ pub struct Footprint {
     pub tainted_until: Option<Timestamp>,
     /// Primaries that want the keys of some of the items as well.
     pub contenders: Contenders,
-    /// The version of the last announced writes of documents; 0 before any. See [`next_version`].
+    /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
 }
 

@@ -98,9 +98,12 @@ async fn agrees(site: &Site, articles: &Articles) {
     site.in_step("Articles§").await;
 }
 
+/// An article: its tags, authors and price.
+type Article = (&'static [&'static str], &'static str, i32);
+
 pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
     let mut articles = Articles::new();
-    let steps: [(&str, (&[&str], &str, i32)); 6] = [
+    let steps: [(&str, Article); 6] = [
         ("a", (&["Rust", "Azure"], "Kim, Jun", 100)),
         ("b", (&["azure", "AZURE", ""], "Kim", 50)),
         ("a", (&["Rust", "Tables"], "Jun,Ada", 120)),

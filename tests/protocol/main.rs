@@ -281,8 +281,8 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
                 lab.finish().await;
                 let story = format!("{}, {name} before operation {at}", scenario.name);
                 oracle::check(&lab, &story).await;
-                // A put and a delete overwrite what came before them, as they were asked to.
-                if !matches!((scenario.job)(), Job::Put(_) | Job::Delete { .. }) {
+                // These overwrite and delete what came before them, as they were asked to.
+                if !matches!((scenario.job)(), Job::Put(_) | Job::Delete { .. } | Job::Erase(_) | Job::DeleteWhere(_)) {
                     oracle::nothing_lost(&lab, &story).await;
                 }
                 runs += 1;

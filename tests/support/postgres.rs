@@ -15,7 +15,7 @@ use evenkeel::settings::{PostgresSettings, SqlSettings, SqlTls};
 /// The role that may do everything.
 pub const USER: &str = "evenkeel";
 /// How long a server may take to start: a killed one recovers first, once its last child has gone.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// Runs the server, and removes its folder when the test ends. `$0` is the folder, the arguments are the server's.
 const GUARD: &str = r#""$@" </dev/null >>"$0/log" 2>&1 & echo $!; read -r keep; kill -INT $!; wait $!; [ "$keep" = keep ] || rm -rf "$0""#;
@@ -69,11 +69,12 @@ impl Postgres {
     }
 
     /// A program of the server, as its user.
-    fn tool(&self, name: &str) -> Command {
+    fn tool(name: &str) -> Command {
         as_owner(Command::new(tools().join(name)))
     }
 
     /// Starts it, and waits until it answers.
+    #[expect(clippy::disallowed_methods, reason = "the server runs in real time")]
     pub fn restart(&mut self) {
         let started = Instant::now();
         while started.elapsed() < START {
@@ -109,7 +110,7 @@ impl Postgres {
     }
 
     fn answers(&self) -> bool {
-        let asked = self.tool("pg_isready").args(["-q", "-p", self.port(), "-h"]).arg(&self.folder).status();
+        let asked = Self::tool("pg_isready").args(["-q", "-p", self.port(), "-h"]).arg(&self.folder).status();
         asked.unwrap().success()
     }
 
@@ -153,7 +154,7 @@ impl Postgres {
 
     /// Runs statements. The rows, their columns parted by `|`; nothing where it is away.
     pub fn try_ask(&self, database: &str, statements: &str) -> Option<Vec<String>> {
-        let mut psql = self.tool("psql");
+        let mut psql = Self::tool("psql");
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database, "-p", self.port(), "-c", statements, "-h"]);
         let ended = psql.arg(&self.folder).output().unwrap();
         ended.status.success().then(|| String::from_utf8(ended.stdout).unwrap().lines().map(str::to_owned).collect())

@@ -125,7 +125,7 @@ impl EntityCache {
         }
         kept.remove(key);
         if bytes <= self.limits.bytes && row.is_none_or(|row| stands_by_itself(&row.entity)) {
-            kept.insert(key.clone(), CachedEntity { row: row.cloned(), at: begun.at, used: 0, bytes });
+            kept.insert(key, CachedEntity { row: row.cloned(), at: begun.at, used: 0, bytes });
         }
         while kept.entities.len() > self.limits.entries || kept.bytes > self.limits.bytes {
             let Some((_, oldest)) = kept.by_use.first_key_value() else { return };
@@ -159,10 +159,10 @@ impl CachedEntities {
         Some(entity)
     }
 
-    fn insert(&mut self, key: EntityKey, entity: CachedEntity) {
+    fn insert(&mut self, key: &EntityKey, entity: CachedEntity) {
         self.bytes += entity.bytes;
         self.entities.insert(key.clone(), entity);
-        self.used(&key);
+        self.used(key);
     }
 
     fn remove(&mut self, key: &EntityKey) {

@@ -237,7 +237,7 @@ fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLo
     let (from, to) = (done.len() / 4, done.len() * 3 / 4);
     let middle = &done[from..to];
     let (begins, ends) = (done[from].0, done[to].0);
-    let at = |time: Duration| seconds.iter().find(|(at, _)| *at >= time).or(seconds.last()).copied().unwrap_or_default();
+    let at = |time: Duration| seconds.iter().find(|(at, _)| *at >= time).or_else(|| seconds.last()).copied().unwrap_or_default();
     let (mut early, mut late) = (at(begins), at(ends));
     if late.0 <= early.0 {
         (early, late) = (seconds.first().copied().unwrap_or_default(), seconds.last().copied().unwrap_or_default());
@@ -254,7 +254,9 @@ fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLo
     let puts = (request.primaries as f64 / request.batch as f64).ceil();
     let tally = |key: fn(&Done) -> String| {
         let mut tally = BTreeMap::<String, f64>::new();
-        middle.iter().for_each(|done| *tally.entry(key(done)).or_default() += 1.0);
+        for done in middle {
+            *tally.entry(key(done)).or_default() += 1.0;
+        }
         tally.into_values().collect::<Vec<f64>>()
     };
     ScaleReport {

@@ -228,7 +228,9 @@ impl Rates {
         } else {
             self.scopes.get_disjoint_mut([&first, &second]).into_iter().flatten().collect()
         };
-        found.iter_mut().for_each(|paced| paced.used = now);
+        for paced in &mut found {
+            paced.used = now;
+        }
         found
     }
 

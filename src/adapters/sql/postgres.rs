@@ -23,7 +23,7 @@ use tokio_postgres::{Client, NoTls, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::database::{Database, DatabaseError};
-use super::statement::{KEY, SqlRow, TableSchema, VERSION, quoted};
+use super::statement::{KEY, SqlRow, TableSchema, VERSION, listed, quoted};
 use crate::model::{ColumnType, EdmDateTime};
 use crate::ports::{ErrorClass, Fields, Missing};
 use crate::settings::{PostgresSettings, SqlTls};
@@ -74,13 +74,13 @@ impl Postgres {
         match tls {
             SqlTls::Off => {
                 config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-                let (client, connection) = config.connect(NoTls).await.map_err(connecting)?;
+                let (client, connection) = config.connect(NoTls).await.map_err(|error| connecting(&error))?;
                 Ok(ServerSession { client, driver: Some(Box::pin(connection)) })
             }
             SqlTls::Verify { ca_file } => {
                 config.ssl_mode(tokio_postgres::config::SslMode::Require);
                 let tls = client_config(ca_file.as_deref()).map_err(refused)?;
-                let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await.map_err(connecting)?;
+                let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await.map_err(|error| connecting(&error))?;
                 Ok(ServerSession { client, driver: Some(Box::pin(connection)) })
             }
         }
@@ -229,7 +229,7 @@ async fn write(client: &Client, table: TableSchema, rows: Vec<SqlRow>) -> Result
         format!(", {} {}", quoted(name), ColumnType::parse(kind).map_or_else(|_| kind.to_owned(), Postgres::type_name))
     });
     let typed = typed.collect::<String>();
-    let names = columns.iter().map(|name| format!(", {}", quoted(name))).collect::<String>();
+    let names = listed(columns.iter().copied());
     // In the order of their keys, so that two batches cannot wait for each other.
     let source = format!(
         "SELECT {KEY}, {VERSION}{names} FROM json_to_recordset($1::json) AS one ({KEY} text, {VERSION} bigint{typed}) ORDER BY {KEY}"
@@ -297,16 +297,16 @@ fn late(doing: &str) -> DatabaseError {
 }
 
 /// Why there is no connection. Nothing was sent.
-fn connecting(error: tokio_postgres::Error) -> DatabaseError {
+fn connecting(error: &tokio_postgres::Error) -> DatabaseError {
     if error.as_db_error().is_some() {
-        return executing(&error);
+        return executing(error);
     }
-    let class = match std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>()) {
+    let class = match std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>()) {
         // An error of TLS comes as invalid data.
         Some(error) if error.kind() != std::io::ErrorKind::InvalidData => ErrorClass::Refused,
         Some(_) | None => ErrorClass::Unauthorised,
     };
-    DatabaseError::new(class, crate::model::cause::chain(&error))
+    DatabaseError::new(class, crate::model::cause::chain(error))
 }
 
 /// The error of a statement before the commit: its transaction is undone.

@@ -79,16 +79,13 @@ impl<D: Database> Sink for SqlSink<D> {
         let mut written: Written = Vec::with_capacity(writes.len());
         let (mut rows, mut places) = (Vec::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
-            written.push(match write.document.as_ref().and_then(|document| unknown(&table, document)) {
-                Some(column) => {
-                    Err(error(write, ErrorClass::Permanent, format!("the table has no column {column}: run `evenkeel migrate up`")))
-                }
-                None => {
-                    places.push(place);
-                    let (key, document) = (write.key.to_string(), write.document.clone());
-                    rows.push(SqlRow { key, version: write.version, document });
-                    Ok(())
-                }
+            written.push(if let Some(column) = write.document.as_ref().and_then(|document| unknown(&table, document)) {
+                Err(error(write, ErrorClass::Permanent, format!("the table has no column {column}: run `evenkeel migrate up`")))
+            } else {
+                places.push(place);
+                let (key, document) = (write.key.to_string(), write.document.clone());
+                rows.push(SqlRow { key, version: write.version, document });
+                Ok(())
             });
         }
         if rows.is_empty() {

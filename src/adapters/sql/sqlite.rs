@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ToSql, Transaction
 use serde_json::{Map, Value};
 
 use super::database::{Database, DatabaseError};
-use super::statement::{KEY, SqlRow, TableSchema, quoted};
+use super::statement::{KEY, SqlRow, TableSchema, listed, quoted};
 use crate::model::ColumnType;
 use crate::ports::{ErrorClass, Fields, Missing};
 
@@ -86,7 +86,7 @@ impl Database for Sqlite {
         let table = table.to_owned();
         let found = self.run(move |connection| {
             let mut statement = connection.prepare_cached("SELECT name, type FROM pragma_table_info(?1)")?;
-            let column = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, word(row.get(1)?)));
+            let column = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, word(&row.get::<_, String>(1)?)));
             let columns = statement.query_map([&table], column)?.collect::<Result<Fields, _>>()?;
             Ok(columns)
         });
@@ -113,7 +113,7 @@ impl Database for Sqlite {
         let (table, key) = (table.clone(), key.to_owned());
         let read = self.run(move |connection| {
             let columns: Vec<(&str, &str)> = table.own().collect();
-            let names = columns.iter().map(|(name, _)| format!(", {}", quoted(name))).collect::<String>();
+            let names = listed(columns.iter().map(|(name, _)| *name));
             let statement = format!("SELECT {KEY}{names} FROM {} WHERE {KEY} = ?1", quoted(&table.name));
             let row = |row: &rusqlite::Row<'_>| {
                 let fields = columns
@@ -197,7 +197,7 @@ fn said(value: ValueRef<'_>, kind: &str) -> Option<Value> {
 }
 
 /// A declared type in the words of columns, where it is one of theirs.
-fn word(declared: String) -> String {
+fn word(declared: &str) -> String {
     match declared.to_lowercase().as_str() {
         "real" => ColumnType::Double.to_string(),
         other => other.to_owned(),

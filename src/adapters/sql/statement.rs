@@ -89,9 +89,14 @@ impl TableSchema {
     }
 }
 
+/// Names of columns, each after a comma.
+pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.fold(String::new(), |list, name| list + ", " + &quoted(name))
+}
+
 /// Makes a table with these columns, and that of tombstones.
 pub(super) fn create(table: &str, columns: &BTreeMap<String, String>) -> Vec<String> {
-    let columns: String = columns.iter().map(|(name, kind)| format!(", {} {kind}", quoted(name))).collect();
+    let columns = columns.iter().fold(String::new(), |list, (name, kind)| list + ", " + &quoted(name) + " " + kind);
     vec![
         format!("CREATE TABLE IF NOT EXISTS {} ({KEY} TEXT NOT NULL PRIMARY KEY, {VERSION} BIGINT NOT NULL{columns})", quoted(table)),
         tombstones(),

@@ -67,7 +67,7 @@ mod tests {
         let paced = Hold { remaining_seconds: 0.0, per_second: Some(150.0), ..hold.clone() };
         let recorder = crate::ops::prometheus::recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
-            accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold, paced], &[(AccountName::main(), 2_000.0)])
+            accounts(&[AccountName::main()], &[busy(50), busy(700)], &[hold, paced], &[(AccountName::main(), 2_000.0)]);
         });
         let text = recorder.handle().render();
         assert!(text.contains("evenkeel_busiest_partition_entities_per_second{account=\"main\"} 70"), "{text}");

@@ -36,6 +36,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Runs the daemon's own code in a simulated world, seed by seed.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
     /// Which world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents, files, tables
     /// by date, a search index) or releases (catalogs that follow each other, several accounts).
