@@ -47,8 +47,7 @@ impl Postgres {
         if let Some((uid, gid)) = owner() {
             std::os::unix::fs::chown(&server.folder, Some(uid), Some(gid)).unwrap();
         }
-        let made = server
-            .tool("initdb")
+        let made = Self::tool("initdb")
             .args(["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-U", USER, "-D"])
             .arg(server.data())
             .output();
