@@ -242,7 +242,8 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
 async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
     let shape = Shape { former_index: true, ..SMALL };
     let mut runs = 0_u32;
-    for scenario in all() {
+    // A job by condition is about many, and nobody knows which it was at: docs/jobs.md says how they are brought in step.
+    for scenario in all().into_iter().filter(|scenario| !matches!((scenario.job)(), Job::DeleteWhere(_) | Job::ArchiveWhere(_))) {
         let operations = undisturbed(&scenario, shape).await;
         // Each in its turn: there are many operations.
         for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle()) {
