@@ -308,14 +308,14 @@ auto = "yes"
         "default.toml:9: queues[0].name: \"Evenkeel\" is not a queue name: 3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
         "default.toml:10: queues[0].concurrency: expected an integer from 1 to 10000, found 0",
         "default.toml:11: queues[0].shards: expected an integer from 1 to 100, found 101",
-        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, archive, restore, move, backfill, audit, carry, drop_table; did you mean \"archive\"?",
+        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, erase, archive, restore, move, backfill, audit, carry, delete_where, archive_where, drop_table; did you mean \"archive\"?",
         "default.toml:18: views.by_email.partition_key: this '{' is not closed; write {{ for a literal brace\n      email_{PartitionKey\n            ^^^^^^^^^^^^^",
         "default.toml:19: views.by_email.row_key: unknown filter \"lowr\"; did you mean \"lower\"?\n      {Email|lowr}\n             ^^^^",
         "default.toml:20: views.by_email.when: write \"==\" to compare\n      IsManager = true\n                ^",
         "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
         "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
         "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
-        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\" or \"sql_table\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -65,7 +65,9 @@ impl<T: ViewTables> ViewSection<'_, '_, T> {
         let target = section.required(table, "the table that its items lie in", T::target);
         let account = self.account();
         let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse_row_key);
-        let (partition_key, row_key) = (partition_key?, self.row_key()?);
+        // Both are read before either's mistake ends this: all mistakes are reported at once.
+        let row_key = self.row_key();
+        let (partition_key, row_key) = (partition_key?, row_key?);
         if let (Some(one), Some(other)) = (partition_key.each(), row_key.each())
             && (one.property(), one.list()) != (other.property(), other.list())
         {

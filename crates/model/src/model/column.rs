@@ -118,7 +118,7 @@ mod tests {
             ("integer", EdmValue::Int32(-1), json!(-1)),
             ("double", EdmValue::Int32(2), json!(2.0)),
             ("timestamp", moment("2026-11-20T15:00:00.1234567Z"), json!("2026-11-20T15:00:00.123456Z")),
-            ("timestamp", moment("0001-01-01T00:00:00Z"), json!("0001-01-01T00:00:00Z")),
+            ("timestamp", moment("1601-01-01T00:00:00Z"), json!("1601-01-01T00:00:00Z")),
         ] {
             assert_eq!(column(name).value(&value), Ok(expected), "{name}");
         }
