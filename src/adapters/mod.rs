@@ -10,6 +10,7 @@ pub mod group;
 pub mod heat;
 pub mod observe;
 pub mod pace;
+mod range;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
 pub mod spend;

@@ -34,7 +34,6 @@ mod group;
 mod messages;
 mod query;
 mod queues;
-pub(super) mod range;
 mod readers;
 mod reclaim;
 mod schema;

@@ -4,12 +4,12 @@ use std::ops::Bound;
 
 use rusqlite::{Connection, ToSql};
 
+use crate::adapters::range::{self, KeyBounds, ScanRange};
 use crate::model::{EntityKey, Filter, Row, limits};
 use crate::ports::{Continuation, Page, Query};
 
 use super::entities;
 use super::fault::Fault;
-use super::range::{self, KeyBounds, ScanRange};
 
 /// Most comparisons of one filter (Azure, "querying tables and entities": 15).
 const COMPARISONS: usize = 15;

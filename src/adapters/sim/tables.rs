@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::limits::{Scanned, Weight};
 use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
-use crate::adapters::embedded::range::{self, KeyBounds, ScanRange};
+use crate::adapters::range::{self, KeyBounds, ScanRange};
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, limits, odata};
 use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, StoreError, TableOperation, TablePage, TableStore, What};

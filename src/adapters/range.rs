@@ -9,14 +9,14 @@ use crate::model::{Comparison, Filter};
 
 /// A range of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::adapters) struct KeyBounds {
-    pub(in crate::adapters) lower: Bound<String>,
-    pub(in crate::adapters) upper: Bound<String>,
+pub(super) struct KeyBounds {
+    pub(super) lower: Bound<String>,
+    pub(super) upper: Bound<String>,
 }
 
 /// The part of a table to scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::adapters) enum ScanRange {
+pub(super) enum ScanRange {
     /// No row can satisfy the filter.
     Nothing,
     /// Some row keys of one partition.
@@ -46,7 +46,7 @@ impl KeyBounds {
     }
 
     /// Takes the stricter of two lower bounds.
-    pub(in crate::adapters) fn raise(&mut self, lower: Bound<String>) {
+    pub(super) fn raise(&mut self, lower: Bound<String>) {
         let stricter = match (&self.lower, &lower) {
             (_, Bound::Unbounded) => false,
             (Bound::Unbounded, _) => true,
@@ -89,7 +89,7 @@ impl KeyBounds {
 }
 
 /// Splits a filter into the range of keys that it is about and the rest to evaluate on each row.
-pub(in crate::adapters) fn plan(filter: Option<&Filter>) -> (ScanRange, Option<Filter>) {
+pub(super) fn plan(filter: Option<&Filter>) -> (ScanRange, Option<Filter>) {
     let mut conjuncts = Vec::new();
     if let Some(filter) = filter {
         gather(filter, &mut conjuncts);
@@ -139,7 +139,7 @@ fn gather<'a>(filter: &'a Filter, conjuncts: &mut Vec<&'a Filter>) {
 }
 
 /// How many comparisons a filter makes.
-pub(in crate::adapters) fn comparisons(filter: &Filter) -> usize {
+pub(super) fn comparisons(filter: &Filter) -> usize {
     match filter {
         Filter::And(a, b) | Filter::Or(a, b) => comparisons(a) + comparisons(b),
         Filter::Not(a) => comparisons(a),
