@@ -3,9 +3,11 @@
 //
 // node authority.mjs CERT KEY
 //
-// The federated token that a request brings is JSON and says what becomes of it: {"refuse": "AADSTS…"}, or claims that the token has
-// beside the usual ones. Nothing is signed: Azurite does not check signatures.
+// The federated token that a request brings is JSON and says what becomes of it: {"refuse": "AADSTS…"}; {"until": …}, when it is over
+// itself (milliseconds); {"life": …}, the seconds of the token, an hour where it does not say; or claims that the token has beside the
+// usual ones. Tokens are signed by the key of the certificate (ES256), which Azurite does not check and gateway.mjs does.
 
+import { sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:https";
 
@@ -16,10 +18,13 @@ function answer(tenant, form, header) {
   const asked = JSON.parse(form.get("client_assertion") ?? "{}");
   if (tenant === "msi" && header !== "app-service") return [401, { message: "no X-IDENTITY-HEADER" }];
   if (asked.refuse) return [401, { error: "invalid_client", error_description: `${asked.refuse} Trace ID: 1` }];
+  if (asked.until < Date.now()) return [401, { error: "invalid_client", error_description: "AADSTS700024: Client assertion is not within its valid time range." }];
   const now = Math.floor(Date.now() / 1000);
-  const claims = { oid: "0b0e", tid: tenant, iss: `https://sts.windows.net/${tenant}/`, aud: form.get("resource") ?? form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + 3600, ...asked };
-  const token = `${encoded({ alg: "none", typ: "JWT" })}.${encoded(claims)}.${encoded("unsigned")}`;
-  return [200, { token_type: "Bearer", expires_in: 3600, expires_on: String(now + 3600), resource: claims.aud, access_token: token }];
+  const life = asked.life ?? 3600;
+  const claims = { oid: "0b0e", tid: tenant, iss: `https://sts.windows.net/${tenant}/`, aud: form.get("resource") ?? form.get("scope").replace("/.default", ""), iat: now, nbf: now - 300, exp: now + life, ...asked };
+  const signed = `${encoded({ alg: "ES256", typ: "JWT" })}.${encoded(claims)}`;
+  const token = `${signed}.${sign("sha256", Buffer.from(signed), { key, dsaEncoding: "ieee-p1363" }).toString("base64url")}`;
+  return [200, { token_type: "Bearer", expires_in: life, expires_on: String(now + life), resource: claims.aud, access_token: token }];
 }
 
 const server = createServer({ cert, key }, (request, response) => {

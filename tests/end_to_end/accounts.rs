@@ -3,18 +3,13 @@
 //! the accounts hold what this file computes, and an audit finds nothing. One of them away stops no work that does not need it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use evenkeel::adapters::azure::{self, AzureAccount};
-use evenkeel::adapters::embedded::EmbeddedStore;
-use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, QueueName, TableName};
+use evenkeel::model::{ContainerName, Entity, EntityKey, QueueName, TableName};
 use evenkeel::ports::{Account, Query, all_blobs, all_rows};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::site::{Place, QUEUE, Site};
-use crate::support::azurite::{Azurite, Ports};
+use crate::support::azurite::Azurite;
 use crate::worker::wait_until;
 
 const CATALOG: &str = r#"
@@ -123,49 +118,40 @@ fn on(op: &str, archive: Option<&str>, number: usize) -> Value {
     }
 }
 
-/// The settings of an account on an Azurite.
-fn account(name: &str, ports: Ports) -> String {
-    let text = ports.connection_string_of(name);
-    format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n")
-}
-
 impl Accounts {
+    fn spread(place: Place) -> Self {
+        let site = Site::new(place, "");
+        site.declare(&format!("{}{CATALOG}", site.settings_of(&FURTHER)));
+        Self { site, cold: None }
+    }
+
     fn embedded() -> Self {
-        let further = FURTHER.map(|name| format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"));
-        Self { site: Site::embedded(&format!("{}{CATALOG}", further.concat())), cold: None }
+        Self::spread(Place::Embedded)
     }
 
     fn azurite() -> Self {
-        let azurite = Azurite::with_accounts(&FURTHER);
-        let further = FURTHER.map(|name| account(name, azurite.ports)).concat();
-        Self { site: Site::new(Place::Azurite(azurite), &format!("{further}{CATALOG}")), cold: None }
+        Self::spread(Place::Azurite(Azurite::with_accounts(&FURTHER)))
     }
 
     /// With the archives in an Azurite of their own.
     fn apart(data: &std::path::Path) -> Self {
-        let (azurite, cold) = (Azurite::with_accounts(&["derived", "messages"]), Azurite::persistent(data));
-        let archives = account("devstoreaccount1", cold.ports).replace("[accounts.devstoreaccount1]", "[accounts.cold]");
-        let further = [account("derived", azurite.ports), account("messages", azurite.ports), archives].concat();
-        Self { site: Site::new(Place::Azurite(azurite), &format!("{further}{CATALOG}")), cold: Some(cold) }
+        let cold = Azurite::persistent(data);
+        let site = Site::new(Place::Azurite(Azurite::with_accounts(&["derived", "messages"])), "");
+        let text = cold.ports.connection_string();
+        let archives = format!("\n[accounts.cold]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n");
+        site.declare(&format!("{}{archives}{CATALOG}", site.settings_of(&["derived", "messages"])));
+        Self { site, cold: Some(cold) }
     }
 
     /// Does something with an account, behind the program's back.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let called = AccountName::new(name).unwrap();
-            let account = match (&self.site.place, &self.cold) {
-                (Place::Embedded, _) => {
-                    EmbeddedStore::open(&self.site.file(&format!("{name}.db")), called, Arc::new(SystemClock::new())).unwrap()
-                }
-                (Place::Azurite(_), Some(cold)) if name == "cold" => cold.ports.connect(),
-                (Place::Azurite(azurite), _) => {
-                    let text = SecretString::from(azurite.ports.connection_string_of(name));
-                    azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap()).unwrap()
-                }
-            };
-            action(account).await
-        })
+        match &self.cold {
+            Some(cold) if name == "cold" => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async { action(cold.ports.connect()).await })
+            }
+            _ => self.site.with_account(name, action),
+        }
     }
 
     /// The keys of an account's table.

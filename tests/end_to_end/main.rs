@@ -11,6 +11,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod authority;
 mod oracle;
 mod retention;
 mod sdk;

@@ -2,23 +2,19 @@
 //! with certificates of a private authority.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::authority::{Authority, TENANT};
 use crate::site::QUEUE;
 use crate::support::azurite::Azurite;
 use crate::support::stub::{Reply, Stub};
-
-const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
 
 /// Employees by e-mail address, and their photos in blobs, which move by copies that the service makes.
 const CATALOG: &str = r#"
@@ -42,43 +38,14 @@ threshold = "1KiB"
 struct Tenant {
     folder: TempDir,
     _azurite: Azurite,
-    authority: Child,
-    port: u64,
-}
-
-impl Drop for Tenant {
-    fn drop(&mut self) {
-        drop(self.authority.stdin.take());
-        let _ = self.authority.wait();
-    }
-}
-
-/// A certificate for loopback, its key, and the private authority's own certificate.
-fn certificates(folder: &Path) -> [PathBuf; 3] {
-    let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let mut root = CertificateParams::new(Vec::new()).unwrap();
-    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let leaf = leaf.signed_by(&key, &Issuer::from_params(&root, &root_key)).unwrap();
-    let root = root.self_signed(&root_key).unwrap();
-    [("leaf.pem", leaf.pem()), ("leaf.key", key.serialize_pem()), ("root.pem", root.pem())].map(|(name, pem)| {
-        fs::write(folder.join(name), pem).unwrap();
-        folder.join(name)
-    })
+    authority: Authority,
 }
 
 impl Tenant {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let [leaf, key, _] = certificates(folder.path());
-        let azurite = Azurite::over_tls(&leaf, &key);
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/azurite/authority.mjs");
-        let mut command = Command::new("node");
-        command.arg(script).args([&leaf, &key]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut authority = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(authority.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = serde_json::from_str::<Value>(&line).unwrap()["port"].as_u64().unwrap();
+        let authority = Authority::start();
+        let azurite = Azurite::over_tls(&authority.certificate(), &authority.key());
         let endpoint = |service: &str, port: u16| format!("endpoints.{service} = \"https://127.0.0.1:{port}/devstoreaccount1\"\n");
         let ports = azurite.ports;
         fs::create_dir(folder.path().join("config")).unwrap();
@@ -92,21 +59,12 @@ impl Tenant {
             ),
         )
         .unwrap();
-        let tenant = Self { folder, _azurite: azurite, authority, port };
-        tenant.federate(&json!({}));
-        tenant
-    }
-
-    /// From now on the pod has this federated token.
-    fn federate(&self, token: &Value) {
-        fs::write(self.folder.path().join("token"), token.to_string()).unwrap();
+        Self { folder, _azurite: azurite, authority }
     }
 
     /// The program as the webhook of workload identity starts it: exit code, output and log.
     fn command(&self, arguments: &[&str]) -> (i32, String, String) {
-        let (token, authority) = (self.folder.path().join("token").display().to_string(), format!("https://127.0.0.1:{}/", self.port));
-        let variables = [("TENANT_ID", TENANT), ("CLIENT_ID", "c1"), ("FEDERATED_TOKEN_FILE", &token), ("AUTHORITY_HOST", &authority)];
-        self.command_in(arguments, &variables.map(|(name, value)| (format!("AZURE_{name}"), value.to_owned())))
+        self.command_in(arguments, &self.authority.workload())
     }
 
     /// The program in an environment.
@@ -116,11 +74,7 @@ impl Tenant {
         for (name, _) in std::env::vars_os().filter(|(name, _)| ignored(&name.to_string_lossy())) {
             command.env_remove(name);
         }
-        command
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .envs(variables.iter().cloned())
-            .env("SSL_CERT_FILE", self.folder.path().join("root.pem"));
+        command.args(arguments).current_dir(self.folder.path()).envs(variables.iter().cloned()).envs([self.authority.trust()]);
         let output = assert_cmd::Command::from_std(command).timeout(Duration::from_mins(2)).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -158,21 +112,21 @@ fn a_pod_with_a_workload_identity_works_without_any_secret_of_the_account() {
 #[test]
 fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_refused_credentials_do() {
     let tenant = Tenant::new();
-    tenant.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
+    tenant.authority.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
     let (code, _, log) = tenant.command(&["migrate", "up"]);
     assert_eq!(code, 4, "{log}");
     assert!(log.contains("127.0.0.1 answered 401: AADSTS700016: Application c1 was not found in the directory."), "{log}");
     assert!(!log.contains("Trace ID"), "{log}");
 
     for claims in [json!({"iss": "https://login.example.com/"}), json!({"aud": "https://vault.azure.net"}), json!({"exp": 1})] {
-        tenant.federate(&claims);
+        tenant.authority.federate(&claims);
         let (code, _, log) = tenant.command(&["migrate", "up"]);
         assert_eq!(code, 4, "{claims}: {log}");
         assert!(log.contains("Storage Table Data Contributor") && log.contains("the storage account devstoreaccount1"), "{claims}: {log}");
         assert!(!log.contains("eyJ"), "a token is printed: {log}");
     }
     // The next token is good: nothing was remembered but in the process.
-    tenant.federate(&json!({}));
+    tenant.authority.federate(&json!({}));
     tenant.succeed(&["migrate", "up"]);
 }
 
@@ -180,7 +134,7 @@ fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_re
 fn an_app_of_app_service_signs_in_by_its_managed_identity() {
     let tenant = Tenant::new();
     let environment = |header: &str| {
-        let endpoint = format!("https://127.0.0.1:{}/msi/token", tenant.port);
+        let endpoint = format!("https://127.0.0.1:{}/msi/token", tenant.authority.port);
         [("IDENTITY_ENDPOINT", endpoint.as_str()), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.to_owned(), value.to_owned()))
     };
     let (code, _, log) = tenant.command_in(&["migrate", "up"], &environment("app-service"));
@@ -237,7 +191,7 @@ fn an_identity_signs_for_containers_and_blobs_and_for_nothing_else() {
         let (code, out, log) = tenant.command(&["sas", name]);
         assert!(code == 2 && out.is_empty() && log.contains("tables and queues are not"), "{code} {log}");
     }
-    tenant.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
+    tenant.authority.federate(&json!({"refuse": "AADSTS700016: Application c1 was not found in the directory."}));
     let (code, out, log) = tenant.command(&["sas", "photos"]);
     assert!(code == 4 && out.is_empty() && log.contains("AADSTS700016"), "{code} {log}");
 }

@@ -7,10 +7,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel::adapters::azure::{self, AzureAccount};
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, body};
 use evenkeel::ports::{Account, Message, MessageText, Query, TableOperation, Ttl};
+use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -58,7 +60,15 @@ pub(crate) struct Site {
     pub(crate) place: Place,
     /// Where the program finds Azurite, where that is not where Azurite is.
     detour: Option<Ports>,
+    /// What the program finds in its environment beside.
+    environment: Vec<(String, String)>,
+    /// Accounts beside `main`, and tables, containers and queues in them.
+    further: Further,
 }
+
+/// Accounts beside `main`, with names of tables, containers and queues that lie in them. A table by date is named by what stands before the
+/// date.
+pub(crate) type Further = &'static [(&'static str, &'static [&'static str])];
 
 /// What `run --until-idle --json` says at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -92,7 +102,7 @@ impl Site {
     pub(crate) fn new(place: Place, catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("config")).unwrap();
-        let site = Self { folder, place, detour: None };
+        let site = Self { folder, place, detour: None, environment: Vec::new(), further: &[] };
         site.declare(catalog);
         site
     }
@@ -124,8 +134,48 @@ impl Site {
         self.detour = Some(ports);
     }
 
-    fn store(&self) -> PathBuf {
-        self.folder.path().join("store.db")
+    /// From now on the program finds these variables in its environment.
+    pub(crate) fn set_environment(&mut self, variables: Vec<(String, String)>) {
+        self.environment = variables;
+    }
+
+    /// From now on the test looks for these names in these accounts, which the configuration has beside `main`.
+    pub(crate) fn look_in(&mut self, further: Further) {
+        self.further = further;
+    }
+
+    /// The account in which a table, a container or a queue lies.
+    pub(crate) fn account_of(&self, name: &str) -> &'static str {
+        let named = |listed: &&str| name.strip_prefix(*listed).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        self.further.iter().find(|(_, names)| names.iter().any(|listed| named(&listed))).map_or("main", |(account, _)| account)
+    }
+
+    /// The settings of accounts beside `main` in the same store: a file each, or an account of the same Azurite.
+    pub(crate) fn settings_of(&self, accounts: &[&str]) -> String {
+        let settings = |name: &&str| match &self.place {
+            Place::Embedded => format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"),
+            Place::Azurite(azurite) => {
+                let text = azurite.ports.connection_string_of(name);
+                format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n")
+            }
+        };
+        accounts.iter().map(settings).collect()
+    }
+
+    /// The stores of an account, behind the program's back. Of the runtime in which it is called.
+    pub(crate) fn account(&self, name: &str) -> Account {
+        let called = AccountName::new(name).unwrap();
+        match &self.place {
+            Place::Embedded => {
+                let file = if name == "main" { "store" } else { name };
+                EmbeddedStore::open(&self.file(&format!("{file}.db")), called, Arc::new(SystemClock::new())).unwrap()
+            }
+            Place::Azurite(azurite) if name == "main" => azurite.ports.connect(),
+            Place::Azurite(azurite) => {
+                let text = SecretString::from(azurite.ports.connection_string_of(name));
+                azure::connect(&AzureAccount::from_connection_string(called, &text).unwrap()).unwrap()
+            }
+        }
     }
 
     /// Where Azurite listens.
@@ -142,7 +192,7 @@ impl Site {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("EVENKEEL")) {
             command.env_remove(name);
         }
-        command.args(arguments).current_dir(self.folder.path());
+        command.args(arguments).current_dir(self.folder.path()).envs(self.environment.iter().cloned());
         if let Place::Azurite(azurite) = &self.place {
             command.env("AZURE_STORAGE_CONNECTION_STRING", self.detour.unwrap_or(azurite.ports).connection_string());
         }
@@ -203,20 +253,19 @@ impl Site {
 
     /// Does something with the store, behind the program's back.
     pub(crate) fn with<T>(&self, action: impl AsyncFnOnce(Account) -> T) -> T {
+        self.with_account("main", action)
+    }
+
+    /// As [`with`](Self::with), with another account.
+    pub(crate) fn with_account<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let account = match &self.place {
-                Place::Embedded => EmbeddedStore::open(&self.store(), AccountName::main(), Arc::new(SystemClock::new())).unwrap(),
-                Place::Azurite(azurite) => azurite.ports.connect(),
-            };
-            action(account).await
-        })
+        runtime.block_on(async { action(self.account(name)).await })
     }
 
     /// All rows of a table, by their keys. A table that does not exist has none.
     pub(crate) fn rows(&self, table: &str) -> BTreeMap<(String, String), Row> {
-        let table = TableName::new(table).unwrap();
-        self.with(async |account| {
+        let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
+        self.with_account(account, async |account| {
             let mut rows = BTreeMap::new();
             let mut query = Query::default();
             loop {
@@ -238,18 +287,19 @@ impl Site {
 
     /// One row.
     pub(crate) fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
+        let account = self.account_of(table);
         let (table, key) = (TableName::new(table).unwrap(), EntityKey::new(pk, rk).unwrap());
-        self.with(async |account| account.tables.get(&table, &key, None).await.unwrap())
+        self.with_account(account, async |account| account.tables.get(&table, &key, None).await.unwrap())
     }
 
     /// Writes entities as an application would: it knows nothing of copies.
     pub(crate) fn write(&self, table: &str, entities: &[Entity]) {
-        let table = TableName::new(table).unwrap();
+        let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
         let mut partitions: BTreeMap<_, Vec<TableOperation>> = BTreeMap::new();
         for entity in entities {
             partitions.entry(entity.key.pk.clone()).or_default().push(TableOperation::InsertOrReplace(entity.clone()));
         }
-        self.with(async |account| {
+        self.with_account(account, async |account| {
             account.tables.create_table(&table).await.unwrap();
             for (pk, operations) in &partitions {
                 for some in operations.chunks(100) {
@@ -272,14 +322,14 @@ impl Site {
 
     /// About how many messages a queue has, hidden ones included.
     pub(crate) fn count(&self, queue: &str) -> u64 {
-        let queue = QueueName::new(queue).unwrap();
-        self.with(async |account| account.queues.approximate_count(&queue).await.unwrap())
+        let (account, queue) = (self.account_of(queue), QueueName::new(queue).unwrap());
+        self.with_account(account, async |account| account.queues.approximate_count(&queue).await.unwrap())
     }
 
     /// Takes every message that can be seen.
     pub(crate) fn take(&self, queue: &str) -> Vec<Message> {
-        let queue = QueueName::new(queue).unwrap();
-        self.with(async |account| {
+        let (account, queue) = (self.account_of(queue), QueueName::new(queue).unwrap());
+        self.with_account(account, async |account| {
             let mut all = Vec::new();
             loop {
                 let some = account.queues.get(&queue, 32, Duration::from_secs(1)).await.unwrap();
