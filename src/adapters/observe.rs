@@ -29,6 +29,8 @@ pub struct Observe {
     account: SharedString,
     /// Metrics of successful requests, looked up once: nearly all succeed.
     well: [OnceLock<(Counter, Histogram)>; Op::ALL.len()],
+    /// The metric of entities, looked up once.
+    entities: OnceLock<Counter>,
     clock: Arc<dyn Clock>,
     counts: Arc<RequestCounts>,
 }
@@ -37,7 +39,7 @@ impl Observe {
     /// Counts into the metrics and into `counts`.
     pub fn new(account: &AccountName, clock: Arc<dyn Clock>, counts: Arc<RequestCounts>) -> Self {
         let well = std::array::from_fn(|_| OnceLock::new());
-        Self { account: SharedString::from_shared(Arc::from(account.as_str())), well, clock, counts }
+        Self { account: SharedString::from_shared(Arc::from(account.as_str())), well, entities: OnceLock::new(), clock, counts }
     }
 
     fn ended(&self, op: Op, told: ReportedResult, took: Duration) {
@@ -51,6 +53,12 @@ impl Observe {
         let (requests, durations) = self.handles(op, status);
         requests.increment(1);
         durations.record(took);
+    }
+
+    /// Entities that a request to tables was about: what an account's target is told in.
+    fn asked_for(&self, entities: usize) {
+        let counter = || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
+        self.entities.get_or_init(counter).increment(entities as u64);
     }
 
     fn handles(&self, op: Op, status: SharedString) -> (Counter, Histogram) {
@@ -95,8 +103,12 @@ impl Drop for Flight<'_> {
         let Self { observe, request, told, answer, .. } = self;
         let op = request.op;
         observe.ended(op, *told, took);
-        observe.counts.answered(op.service(), *answer, took);
-        observe.counts.heat.note(&request.target, request.weight(), *answer == AnswerKind::Throttled);
+        let weight = request.weight();
+        if op.service() == Service::Table {
+            observe.asked_for(weight);
+        }
+        observe.counts.answered(op.service(), *answer, took, weight);
+        observe.counts.heat.note(&request.target, weight, *answer == AnswerKind::Throttled);
         trail::note(bill(op), || Step {
             op: op.label(),
             on: request.target.name().to_owned(),
@@ -188,6 +200,8 @@ pub struct AnswerTally {
     pub took: Duration,
     /// How long they took.
     pub latencies: Latencies,
+    /// Entities that the requests named or found, or messages; at least one for each request.
+    pub entities: u64,
 }
 
 #[derive(Debug, Default)]
@@ -195,6 +209,7 @@ struct AnswerCounts {
     answers: [AtomicU64; AnswerKind::ALL.len()],
     micros: AtomicU64,
     latencies: LatencyCounts,
+    entities: AtomicU64,
 }
 
 /// Requests by operation. (An array of more than 32 has no default of its own.)
@@ -227,11 +242,12 @@ impl RequestCounts {
         self.entities.fetch_add(request.entities as u64, Ordering::Relaxed);
     }
 
-    fn answered(&self, service: Service, answer: AnswerKind, took: Duration) {
+    fn answered(&self, service: Service, answer: AnswerKind, took: Duration, entities: usize) {
         let counts = &self.answers[service as usize];
         counts.answers[answer as usize].fetch_add(1, Ordering::Relaxed);
         counts.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         counts.latencies.add(took);
+        counts.entities.fetch_add(entities as u64, Ordering::Relaxed);
     }
 
     /// Which partitions and queues were asked for most.
@@ -255,6 +271,7 @@ impl RequestCounts {
             answers: std::array::from_fn(|answer| counts.answers[answer].load(Ordering::Relaxed)),
             took: Duration::from_micros(counts.micros.load(Ordering::Relaxed)),
             latencies: counts.latencies.snapshot(),
+            entities: counts.entities.load(Ordering::Relaxed),
         }
     }
 

@@ -109,6 +109,7 @@ fn tally(account: &AccountName, counts: &RequestCounts, service: Service) -> Ser
         throttled: of(AnswerKind::Throttled),
         failed: of(AnswerKind::Failed) + of(AnswerKind::None),
         took: tally.took,
+        entities: tally.entities,
         latencies: tally.latencies,
     }
 }

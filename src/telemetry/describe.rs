@@ -27,6 +27,7 @@ pub fn announce_account(account: &str) {
     for name in [names::HELD_LANES, names::BUSIEST_PARTITION, names::MISSING_TABLES] {
         gauge!(name, names::ACCOUNT => account.to_owned()).set(0.0);
     }
+    counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => account.to_owned()).increment(0);
 }
 
 /// The counters of a secret's reloads, from zero on: those that were taken over, and those that were refused.

@@ -63,6 +63,8 @@ pub const HELD_LANES: &str = "evenkeel_held_lanes";
 pub const PACED_SCOPES: &str = "evenkeel_paced_scopes";
 /// Requests per second that the account is let have. Labels: [`ACCOUNT`].
 pub const PACE_REQUESTS: &str = "evenkeel_pace_requests_per_second";
+/// Entities that requests to an account's tables named or found. Labels: [`ACCOUNT`].
+pub const TABLE_ENTITIES_TOTAL: &str = "evenkeel_table_entities_total";
 /// Entities per second that the busiest partition, or messages that the busiest queue, was asked for in the last ten
 /// seconds. Labels: [`ACCOUNT`].
 pub const BUSIEST_PARTITION: &str = "evenkeel_busiest_partition_entities_per_second";
@@ -158,7 +160,7 @@ const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 36] = [
+pub const METRICS: [Metric; 37] = [
     metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
         Type::Counter,
@@ -214,6 +216,13 @@ pub const METRICS: [Metric; 36] = [
         "Unix time at which the last audit was completed, 0 for never",
     ),
     metric(Type::Gauge, Unit::Count, POISON_MESSAGES, &[QUEUE], "Messages in the poison queue"),
+    metric(
+        Type::Counter,
+        Unit::Count,
+        TABLE_ENTITIES_TOTAL,
+        &[ACCOUNT],
+        "Entities that requests to the account's tables named or found, at least one for each request",
+    ),
     metric(Type::Gauge, Unit::Count, HELD_LANES, &[ACCOUNT], "Partitions, queues and containers that throttle and are left alone now"),
     metric(Type::Gauge, Unit::Count, PACED_SCOPES, &[ACCOUNT], "Scopes that requests have waited for in the last half minute"),
     metric(Type::Gauge, Unit::Count, PACE_REQUESTS, &[ACCOUNT], "Requests per second that the account is let have"),

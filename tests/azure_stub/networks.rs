@@ -80,3 +80,39 @@ async fn an_account_of_the_public_cloud_needs_no_more_than_a_name_and_a_key() {
         AzureAccount::with_key(AccountName::main(), "contoso", &SecretString::from("a2V5"), &EndpointOverrides::default()).unwrap();
     assert!(azure::connect(&account).is_ok(), "the certificates of this machine are found");
 }
+
+/// The sockets of this process that are connected to a port of loopback, each as a descriptor of its own.
+#[cfg(target_os = "linux")]
+fn sockets_to(port: u16) -> Vec<std::net::TcpStream> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    // A descriptor that was closed meanwhile is none of the ones that are looked for.
+    let copies = open.filter_map(|number: i32| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok());
+    copies.map(std::net::TcpStream::from).filter(|stream| stream.peer_addr().is_ok_and(|peer| peer.port() == port)).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn connections_to_tables_and_to_queues_have_the_nagle_algorithm_switched_off() {
+    // Without the client the option is off: a socket of the same kind says so.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let found = sockets_to(listener.local_addr().unwrap().port());
+    assert_eq!((found.len(), found[0].nodelay().unwrap(), plain.nodelay().unwrap()), (1, false, false));
+
+    let answer = || Stub::start(|_| Reply::status(404).into());
+    let (tables, queues) = (answer(), answer());
+    let account = Ports { table: tables.port(), queue: queues.port(), ..Ports::same(queues.port()) }.connect();
+    account.tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.ok();
+    account.queues.peek(&queue(), 1).await.ok();
+    for stub in [&tables, &queues] {
+        assert_eq!(stub.requests().len(), 1);
+        // Idle in the pool.
+        let found = sockets_to(stub.port());
+        assert!(!found.is_empty(), "no socket to {}", stub.port());
+        for socket in found {
+            assert!(socket.nodelay().unwrap());
+        }
+    }
+}

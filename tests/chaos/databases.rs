@@ -86,7 +86,9 @@ fn storm(site: &Site, mut server: Postgres, primaries: usize, rounds: usize) {
 
 #[test]
 fn a_database_that_is_killed_again_and_again_ends_with_the_rows_of_an_embedded_store() {
-    storm(&Site::embedded(""), Postgres::start(&["-c", "listen_addresses="]), 2_000, 5);
+    // More for a measurement: docs/patterns/sql-tables.md.
+    let primaries = std::env::var("EVENKEEL_CHAOS_PRIMARIES").map_or(2_000, |number| number.parse().unwrap());
+    storm(&Site::embedded(""), Postgres::start(&["-c", "listen_addresses="]), primaries, 5);
 }
 
 #[test]

@@ -247,3 +247,21 @@ async fn repetitions_are_counted_by_operation_and_class() {
     let text = recorder.handle().render();
     assert!(text.contains("evenkeel_retries_total{op=\"get_entity\",class=\"ambiguous\"} 1"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_entities_of_an_account_are_counted_over_all_its_partitions_and_messages_are_none() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let (decorated, _) = scripted_account(|_| Answer::Ok);
+    let _local = metrics::set_default_local_recorder(&recorder);
+    for pk in ["one", "two", "three"] {
+        read(&decorated, pk).await.unwrap();
+    }
+    let entity = |rk: usize| Entity::new(EntityKey::new("many", rk.to_string()).unwrap());
+    let table = table();
+    let operations: Vec<TableOperation> = (0..50).map(|rk| TableOperation::Insert(entity(rk))).collect();
+    join_all(operations.iter().map(|operation| decorated.account.tables.apply(&table, operation))).await;
+    decorated.account.queues.get(&QueueName::new("jobs").unwrap(), 32, Duration::from_secs(30)).await.unwrap();
+    let text = recorder.handle().render();
+    assert!(text.contains("evenkeel_table_entities_total{account=\"main\"} 53"), "{text}");
+    assert_eq!(decorated.counts.answers(Service::Table).entities, 53);
+}

@@ -64,6 +64,8 @@ pub struct ServiceTally {
     pub failed: u64,
     /// How long all of these took together.
     pub took: Duration,
+    /// Entities (of a queue: messages) that these named or found; at least one for each request.
+    pub entities: u64,
     /// How long they took.
     pub latencies: Latencies,
 }
@@ -114,6 +116,8 @@ pub struct ServiceSlot {
     pub throttled: f64,
     /// Requests per second that failed (other 5xx) or were not answered.
     pub failed: f64,
+    /// Entities per second of all its tables (of its queues: messages) that requests named or found; at least one for each request.
+    pub entities: f64,
     /// Mean time to an answer, in seconds; null where nothing was asked.
     pub mean_seconds: Option<f64>,
     /// Half of the answers came within this many seconds.
@@ -168,7 +172,7 @@ impl StorageSeries {
 
 fn zero(of: &ServiceTally) -> ServiceTally {
     let latencies = Latencies::default();
-    ServiceTally { ok: 0, refused: 0, throttled: 0, failed: 0, took: Duration::ZERO, latencies, ..of.clone() }
+    ServiceTally { ok: 0, refused: 0, throttled: 0, failed: 0, took: Duration::ZERO, entities: 0, latencies, ..of.clone() }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
@@ -184,6 +188,7 @@ fn brought(now: &ServiceTally, before: &ServiceTally) -> ServiceSlot {
         refused: rate(now.refused, before.refused),
         throttled: rate(now.throttled, before.throttled),
         failed: rate(now.failed, before.failed),
+        entities: rate(now.entities, before.entities),
         mean_seconds: (requests > 0).then(|| now.took.saturating_sub(before.took).as_secs_f64() / requests as f64),
         p50_seconds: quantile(0.5),
         p99_seconds: quantile(0.99),
@@ -203,7 +208,8 @@ mod tests {
         let counts = crate::telemetry::latency::LatencyCounts::default();
         (0..ok + throttled).for_each(|_| counts.add(Duration::from_millis(10)));
         let latencies = counts.snapshot();
-        ServiceTally { account: AccountName::main(), service: "table", ok, refused: 0, throttled, failed: 0, took, latencies }
+        let entities = 100 * ok;
+        ServiceTally { account: AccountName::main(), service: "table", ok, refused: 0, throttled, failed: 0, took, entities, latencies }
     }
 
     #[test]
@@ -214,7 +220,7 @@ mod tests {
         let now = series.now(2, |_, _| None).remove(0);
         assert_eq!((now.requests, now.throttled), (60, 10));
         let last = now.last.unwrap();
-        assert_eq!((last.ago_seconds, last.ok, last.throttled), (10, 3.0, 1.0));
+        assert_eq!((last.ago_seconds, last.ok, last.throttled, last.entities), (10, 3.0, 1.0, 300.0));
         assert!((last.mean_seconds.unwrap() - 0.01).abs() < 1e-9);
         assert!(last.p99_seconds.unwrap() >= 0.01 && last.p99_seconds.unwrap() < 0.0126);
         for number in 2..500 {

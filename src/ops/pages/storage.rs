@@ -12,6 +12,7 @@ use super::words::{Counted as _, Measure as _};
 use crate::ops::api::Api;
 use crate::ops::board::{Board, Costs, Hold, HotPartition, StorageHour};
 use crate::ops::guard::Visitor;
+use crate::ports::Service;
 
 /// Partitions and holds that are shown.
 const SHOWN: usize = 10;
@@ -51,5 +52,39 @@ pub(super) fn place(hot: &HotPartition) -> String {
     match &hot.partition {
         Some(partition) => format!("{} / {}", hot.name, if partition.is_empty() { "(empty)" } else { partition }),
         None => format!("queue {}", hot.name),
+    }
+}
+
+/// Entities per second of all tables of an account, in the last slot.
+fn entities_of_tables(hour: &StorageHour) -> Option<f64> {
+    hour.slots.last().filter(|_| hour.service == Service::Table.name()).map(|slot| slot.entities)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::board::ServiceSlot;
+
+    #[test]
+    fn the_entities_a_second_of_an_account_are_those_of_its_tables_in_the_last_ten_seconds() {
+        let slot = |entities| ServiceSlot {
+            ago_seconds: 10,
+            ok: 1.0,
+            refused: 0.0,
+            throttled: 0.0,
+            failed: 0.0,
+            entities,
+            mean_seconds: None,
+            p50_seconds: None,
+            p99_seconds: None,
+        };
+        let hour = |service| StorageHour { account: "main".to_owned(), service, slots: vec![slot(7.0), slot(1_250.0)] };
+        assert_eq!(entities_of_tables(&hour("table")), Some(1_250.0));
+        assert_eq!(entities_of_tables(&hour("queue")), None);
+        let charts = service_charts(&hour("table"));
+        let costs = Costs { per_day: None, per_million_jobs: None, requests_per_job: None, services: Vec::new() };
+        let page = StoragePage { hottest: Vec::new(), holds: Vec::new(), costs, hours: vec![(hour("table"), charts)] };
+        let text = page.as_now().to_string();
+        assert!(text.contains("1,250") && text.contains("entities/s by this worker"), "{text}");
     }
 }
