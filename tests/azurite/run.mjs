@@ -4,9 +4,11 @@
 // node run.mjs [--location DIR] [--blob PORT] [--queue PORT] [--table PORT] [--cert PEM --key PEM]
 //
 // Without --location everything is kept in memory. Ports that are not given are free ones. With a certificate and
-// its key the services speak TLS, and take tokens of Entra ID, whose signature they do not check.
+// its key the services speak TLS, and take tokens of Entra ID, whose signature they do not check. A line on the standard
+// input is a new value of AZURITE_ACCOUNTS: the keys of the accounts from then on, which an empty line answers.
 
 import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
 const { values } = parseArgs({
@@ -27,7 +29,7 @@ const out = process.stdout.write.bind(process.stdout);
 let listening = 0;
 let stopping = false;
 
-// Azurite reports through console.log; what it says is kept off the standard output, whose only line is ours.
+// Azurite reports through console.log; what it says is kept off the standard output, whose lines are ours.
 console.log = (...words) => {
   const line = words.join(" ");
   const heard = /Azurite (Blob|Queue|Table) service is successfully listening at .*:(\d+)/.exec(line);
@@ -50,7 +52,21 @@ function stop() {
   setTimeout(() => process.exit(0), 10_000).unref();
 }
 
-process.stdin.resume();
+// Azurite looks for new keys once a minute: the stores of its three services are remembered, to look at once.
+const require = createRequire(import.meta.url);
+const { default: Accounts } = require("azurite/dist/src/common/AccountDataStore.js");
+const stores = [];
+const { init } = Accounts.prototype;
+Accounts.prototype.init = function () {
+  stores.push(this);
+  return init.call(this);
+};
+
+createInterface({ input: process.stdin }).on("line", (accounts) => {
+  process.env.AZURITE_ACCOUNTS = accounts;
+  for (const store of stores) store.refresh();
+  out("\n");
+});
 process.stdin.on("end", stop);
 process.stdin.on("close", stop);
 process.stdin.on("error", stop);
@@ -73,4 +89,4 @@ process.argv = [
   ...(values.cert ? ["--oauth", "basic", "--cert", values.cert, "--key", values.key] : []),
   ...(values.location ? ["--location", values.location] : ["--inMemoryPersistence"]),
 ];
-createRequire(import.meta.url)("azurite/dist/src/azurite.js");
+require("azurite/dist/src/azurite.js");

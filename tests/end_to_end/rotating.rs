@@ -1,15 +1,20 @@
-//! Keys that are rotated while jobs are worked off.
+//! Keys and tokens that are rotated while jobs are worked off. `EVENKEEL_ROTATED_JOBS` says how many jobs (3,000 where it is not set); each test
+//! prints the longest time between two of them.
 
 use std::fs;
+use std::time::Duration;
 
-use serde_json::json;
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::{QueueName, body};
+use evenkeel::ports::{Clock as _, Ttl};
+use serde_json::{Value, json};
 
+use crate::authority::Authority;
 use crate::oracle::assert_index_complete;
 use crate::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::support::azurite::Azurite;
 use crate::worker::wait_until;
 
-const JOBS: u64 = 3_000;
 /// Keys of the account beside the emulator's own, with which the tests themselves look.
 const KEYS: [&str; 4] = [
     "Zmlyc3Qta2V5LW9mLXRoZS10ZXN0cw==",
@@ -18,9 +23,48 @@ const KEYS: [&str; 4] = [
     "Zm91cnRoLWtleS1vZi10aGUtdGVzdA==",
 ];
 
+fn jobs() -> u64 {
+    std::env::var("EVENKEEL_ROTATED_JOBS").map_or(3_000, |jobs| jobs.parse().expect("EVENKEEL_ROTATED_JOBS is a number"))
+}
+
+fn put(number: u64) -> Value {
+    let email = format!("{number}@contoso.com");
+    json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
+}
+
+/// Waits until so many jobs are left, and does something meanwhile. Gives up where none is done for two minutes.
+fn wait_for(site: &Site, what: &str, left: u64, meanwhile: impl Fn()) {
+    let mut now = site.count(QUEUE);
+    while now > left {
+        let before = now;
+        wait_until(what, || {
+            meanwhile();
+            now = site.count(QUEUE);
+            now < before
+        });
+    }
+}
+
+/// Every job is done once and for all: in the table, in the index, nowhere else.
+#[expect(clippy::print_stdout, reason = "the figures are for people")]
+fn assert_whole(site: &Site, jobs: u64, what: &str) {
+    site.assert_all_done();
+    assert_eq!(site.rows("Employees").len() as u64, jobs);
+    assert_index_complete(site);
+    let audit = site.command(&["audit"]);
+    assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
+    // The index is written last of all: by the service's own clock, when each job was done.
+    let rows = site.rows("EmployeesByEmail").into_values();
+    let mut done: Vec<_> = rows.map(|row| row.timestamp.unwrap().timestamp()).collect();
+    done.sort_unstable();
+    let pause = done.windows(2).map(|two| two[0].duration_until(two[1])).max().unwrap();
+    let all = done[0].duration_until(done[done.len() - 1]);
+    println!("{what}: {jobs} jobs in {all:.1?}, 0 lost, 0 poisoned, longest pause {pause:.3?}");
+}
+
 /// A site that signs by the keys in two files; the account has the first of them.
-fn site(data: &std::path::Path) -> Site {
-    let site = Site::new(Place::Azurite(Azurite::with_key(data, KEYS[0])), EMPLOYEES);
+fn site() -> Site {
+    let site = Site::new(Place::Azurite(Azurite::with_key(KEYS[0])), EMPLOYEES);
     fs::write(site.file("key"), KEYS[0]).unwrap();
     fs::write(site.file("second-key"), KEYS[1]).unwrap();
     let ports = site.ports();
@@ -38,29 +82,25 @@ fn rotate(site: &mut Site, key: &str) {
 
 #[test]
 fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
-    let data = tempfile::tempdir().unwrap();
-    let mut site = site(data.path());
+    let mut site = site();
     site.migrate();
-    let put = |number: u64| {
-        let email = format!("{number}@contoso.com");
-        json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
-    };
-    site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
+    let jobs = jobs();
+    site.submit(&(0..jobs).map(put).collect::<Vec<_>>());
     let mut worker = site.worker(&[]);
 
-    wait_until("a fifth of the jobs is done", || site.count(QUEUE) < JOBS * 4 / 5);
+    wait_for(&site, "a fifth of the jobs is done", jobs * 4 / 5 - 1, || ());
     rotate(&mut site, KEYS[1]);
-    wait_until("jobs are done by the second key", || site.count(QUEUE) < JOBS * 3 / 5);
+    wait_for(&site, "jobs are done by the second key", jobs * 3 / 5 - 1, || ());
 
     fs::write(site.file("key"), KEYS[2]).unwrap();
     rotate(&mut site, KEYS[2]);
-    wait_until("jobs are done by the key of the changed file", || site.count(QUEUE) < JOBS * 2 / 5);
+    wait_for(&site, "jobs are done by the key of the changed file", jobs * 2 / 5 - 1, || ());
 
     fs::remove_file(site.file("second-key")).unwrap();
     fs::write(site.file("key"), KEYS[3]).unwrap();
     worker.reload();
     rotate(&mut site, KEYS[3]);
-    wait_until("all jobs are done", || site.count(QUEUE) == 0);
+    wait_for(&site, "all jobs are done", 0, || ());
     assert!(worker.runs());
     worker.terminate();
     let (status, log) = worker.end();
@@ -76,17 +116,56 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
     }
     assert!(!KEYS.iter().any(|key| log.contains(key)), "a key is printed: {log}");
     fs::write(site.file("second-key"), KEYS[1]).unwrap();
-    site.assert_all_done();
-    assert_eq!(site.rows("Employees").len() as u64, JOBS);
-    assert_index_complete(&site);
-    let audit = site.command(&["audit"]);
-    assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
+    assert_whole(&site, jobs, "three rotations of keys");
+}
+
+/// How long a token lives, and at least how long jobs come: the shortest that the program believes, and longer.
+const LIFE: u64 = 60;
+const GOES_ON: Duration = Duration::from_secs(75);
+/// How long a federated token is good, and after which time there is another: the one of the start is over when a token is renewed.
+const FEDERATED: (Duration, Duration) = (Duration::from_secs(40), Duration::from_secs(30));
+
+/// From now on the pod has a federated token that is good for a while.
+fn federate(authority: &Authority) {
+    let now = SystemClock::new().now().as_millisecond();
+    let until = now + i64::try_from(FEDERATED.0.as_millis()).unwrap();
+    authority.federate(&json!({"life": LIFE, "until": until}));
+}
+
+#[test]
+fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
+    let authority = Authority::start();
+    let mut site = Site::azurite("");
+    let gateway = authority.gateway(site.ports());
+    site.declare_account(&gateway.account("devstoreaccount1"), EMPLOYEES);
+    site.set_environment(authority.workload().into_iter().chain([authority.trust()]).collect());
+    federate(&authority);
+    site.migrate();
+    let worker = site.worker(&[]);
+    let jobs = jobs();
+    site.with(async |account| {
+        let queue = QueueName::new(QUEUE).unwrap();
+        let (began, mut federated) = (tokio::time::Instant::now(), tokio::time::Instant::now());
+        let step = GOES_ON.div_f64(f64::from(u32::try_from(jobs).unwrap()));
+        for number in 0..jobs {
+            if federated.elapsed() >= FEDERATED.1 {
+                federate(&authority);
+                federated = tokio::time::Instant::now();
+            }
+            account.queues.put(&queue, &body::encode(&put(number).to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
+            // The last job comes when the first token has been over for a while.
+            tokio::time::sleep_until(began + step.mul_f64(f64::from(u32::try_from(number).unwrap() + 1))).await;
+        }
+    });
+    wait_for(&site, "all jobs are done", 0, || federate(&authority));
+    federate(&authority);
+    worker.stop();
+    assert_whole(&site, jobs, "tokens and federated tokens");
 }
 
 #[test]
 fn keys_that_are_both_refused_are_waited_for_and_poison_nothing() {
-    let data = tempfile::tempdir().unwrap();
-    let mut site = site(data.path());
+    let mut site = site();
     site.migrate();
     site.submit(&[json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "P", "RowKey": "1", "Email": "a@b.c"}})]);
     rotate(&mut site, KEYS[2]);

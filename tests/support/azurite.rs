@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -76,9 +76,14 @@ pub struct Azurite {
     /// Where it listens.
     pub ports: Ports,
     location: Option<PathBuf>,
-    /// A key of the account beside the emulator's own.
-    key: Option<String>,
-    process: Option<(Child, ChildStdin)>,
+    process: Option<Process>,
+}
+
+/// The process, and both ends of what is said to it.
+struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
 }
 
 impl Azurite {
@@ -96,19 +101,23 @@ impl Azurite {
     /// One in memory with further accounts of these names, whose key is the emulator's.
     pub fn with_accounts(further: &[&str]) -> Self {
         let accounts: Vec<String> = [&[ACCOUNT], further].concat().iter().map(|account| format!("{account}:{KEY}")).collect();
-        Self::try_start_as(None, None, Some(accounts.join(";")), None, &[]).expect("Azurite did not start with several accounts")
+        Self::try_start(None, None, Some(accounts.join(";")), &[]).expect("Azurite did not start with several accounts")
     }
 
-    /// As [`persistent`](Self::persistent), with one more key of the account, in Base64.
-    pub fn with_key(location: impl Into<PathBuf>, key: &str) -> Self {
-        Self::try_start(Some(location.into()), None, Some(key), &[]).expect("Azurite did not start with a second key")
+    /// One in memory whose account has one more key, in Base64.
+    pub fn with_key(key: &str) -> Self {
+        Self::try_start(None, None, Some(Self::keys(key)), &[]).expect("Azurite did not start with a second key")
     }
 
-    /// From now on the account has this key in place of the one beside the emulator's own. What it was asked meanwhile is refused.
+    /// From now on the account has this key in place of the one beside the emulator's own.
     pub fn rotate(&mut self, key: &str) {
-        self.stop();
-        self.key = Some(key.to_owned());
-        self.restart();
+        let Process { input, output, .. } = self.process.as_mut().expect("it runs");
+        writeln!(input, "{}", Self::keys(key)).expect("it listens");
+        output.read_line(&mut String::new()).expect("its answer");
+    }
+
+    fn keys(key: &str) -> String {
+        format!("{ACCOUNT}:{KEY}:{key}")
     }
 
     /// One in memory that speaks TLS with a certificate and its key, and takes tokens of Entra ID.
@@ -119,12 +128,12 @@ impl Azurite {
 
     /// Its process, while it runs.
     pub fn process_id(&self) -> Option<u32> {
-        self.process.as_ref().map(|(child, _)| child.id())
+        self.process.as_ref().map(|process| process.child.id())
     }
 
     /// Stops it: from now on connections are refused. Waits until it has saved its data.
     pub fn stop(&mut self) {
-        if let Some((mut child, input)) = self.process.take() {
+        if let Some(Process { mut child, input, .. }) = self.process.take() {
             drop(input);
             let _ = child.wait();
         }
@@ -136,7 +145,7 @@ impl Azurite {
             // Somebody else may have been given one of them meanwhile, for a moment.
             let started = (0..RESTARTS).find_map(|tries| {
                 std::thread::sleep(Duration::from_millis(500).saturating_mul(tries));
-                Self::try_start(self.location.clone(), Some(self.ports), self.key.as_deref(), &[])
+                Self::try_start(self.location.clone(), Some(self.ports), None, &[])
             });
             self.process = started.expect("Azurite did not start again").process.take();
         }
@@ -153,7 +162,7 @@ impl Azurite {
     }
 
     fn signal(&self, signal: &str) {
-        let Some((child, _)) = &self.process else { return };
+        let Some(Process { child, .. }) = &self.process else { return };
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
         assert!(sent.success());
     }
@@ -163,17 +172,7 @@ impl Azurite {
             .unwrap_or_else(|| panic!("Azurite did not start; try `node run.mjs` in {}", install().display()))
     }
 
-    fn try_start(location: Option<PathBuf>, ports: Option<Ports>, key: Option<&str>, more: &[&OsStr]) -> Option<Self> {
-        Self::try_start_as(location, ports, key.map(|key| format!("{ACCOUNT}:{KEY}:{key}")), key, more)
-    }
-
-    fn try_start_as(
-        location: Option<PathBuf>,
-        ports: Option<Ports>,
-        accounts: Option<String>,
-        key: Option<&str>,
-        more: &[&OsStr],
-    ) -> Option<Self> {
+    fn try_start(location: Option<PathBuf>, ports: Option<Ports>, accounts: Option<String>, more: &[&OsStr]) -> Option<Self> {
         let folder = install();
         let mut command = Command::new("node");
         command.arg("run.mjs").current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -190,12 +189,13 @@ impl Azurite {
         let mut child = command.spawn().expect("Node.js is needed for the tests against Azurite");
         let input = child.stdin.take().expect("its input");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("its ports");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        output.read_line(&mut line).expect("its ports");
         let Ok(ports) = serde_json::from_str(&line) else {
             let _ = child.wait();
             return None;
         };
-        Some(Self { ports, location, key: key.map(str::to_owned), process: Some((child, input)) })
+        Some(Self { ports, location, process: Some(Process { child, input, output }) })
     }
 }
 
