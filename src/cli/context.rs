@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, TableRef, View};
+use crate::catalog::{Catalog, TableRef, TargetRef, View};
 use crate::client::Client;
 use crate::model::{AccountName, TableName, ViewName};
 use crate::ports::{Clock, Stores};
@@ -30,20 +30,33 @@ pub struct Context {
 
 impl Context {
     /// The table for a name typed by a user: a known one in any case, else one of the account `main`, or of the
-    /// account before a colon (`archive:OldEmployees`).
+    /// account before a colon (`archive:OldEmployees`). One that lies in several accounts is named with one of them.
     pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
+        let target = self.target(typed)?;
+        if target.accounts.is_spread() {
+            let TargetRef { accounts, table } = &target;
+            return Err(UsageError::new(format!(
+                "the table {table} lies in several accounts ({accounts}): name one of them, such as {}:{table}",
+                target.first().account
+            )));
+        }
+        Ok(target.first())
+    }
+
+    /// As [`table`](Self::table), for reading by keys: also one that lies in several accounts.
+    pub fn target(&self, typed: &str) -> Result<TargetRef, UsageError> {
         let (account, name) = match typed.split_once(':') {
             Some((account, name)) => (Some(AccountName::new(account).map_err(|error| UsageError::new(error.to_string()))?), name),
             None => (None, typed),
         };
         let name = TableName::new(name).map_err(|error| UsageError::new(error.to_string()))?;
-        match (account, self.catalog.table(&name)) {
-            (None, Some(known)) => Ok(known.clone()),
-            (Some(account), Some(known)) if known.account == account => Ok(known.clone()),
+        match (account, self.catalog.target(&name)) {
+            (None, Some(known)) => Ok(known),
+            (Some(account), Some(known)) if known.accounts.has(&account) => Ok(TableRef { account, table: known.table }.into()),
             (account, _) => {
                 let account = account.unwrap_or_else(AccountName::main);
                 self.stores.account(&account).map_err(|error| UsageError::new(error.to_string()))?;
-                Ok(TableRef { account, table: name })
+                Ok(TableRef { account, table: name }.into())
             }
         }
     }
@@ -64,7 +77,12 @@ impl Context {
 
     /// As [`table`](Self::table), but the catalog must know the table.
     pub fn known_table(&self, typed: &str) -> Result<TableRef, UsageError> {
-        let table = self.table(typed)?;
+        let target = self.target(typed)?;
+        if self.catalog.spread.contains_key(&target.table) {
+            let problem = "lies in several accounts, and views write its rows: name a table of primaries";
+            return Err(UsageError::new(format!("the table {} {problem}", target.table)));
+        }
+        let table = target.first();
         if self.catalog.table(&table.table) == Some(&table) {
             return Ok(table);
         }

@@ -46,7 +46,7 @@ pub struct GetArgs {
 
 /// Prints one entity.
 pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let table = context.table(&args.table)?;
+    let table = context.target(&args.table)?.at(&args.pk);
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     if let (Some(property), Some(file)) = (&args.property, &args.out) {
         return value(&table, &key, (property, file), context).await;

@@ -73,7 +73,7 @@ async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<
 }
 
 fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
-    [Some(&view.source), view.range().map(|range| &range.target)].into_iter().flatten().map(|table| table.table.clone())
+    [Some(&view.source.table), view.range().map(|range| &range.target.table)].into_iter().flatten().cloned()
 }
 
 /// A job, checked.

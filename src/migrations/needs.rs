@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
 use super::plan;
-use crate::catalog::{ArchiveTarget, Catalog, Documents, Form, TableArchive};
+use crate::catalog::{self, ArchiveTarget, Catalog, Documents, Form, TableArchive};
 use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
@@ -59,10 +59,13 @@ impl Needs {
             needs.numbered.insert(migration.number.clone(), on.collect());
         }
         for range in catalog.views.values().filter_map(|view| view.range()) {
-            needs.tables.entry(range.target.account.clone()).or_default().insert(claim::table());
+            for account in range.target.accounts.iter() {
+                needs.tables.entry(account.clone()).or_default().insert(claim::table());
+            }
         }
         let archives = catalog.archives.values().filter_map(|archive| archive.target.table());
-        for table in catalog.tables.values().chain(archives) {
+        let named = catalog.targets().flat_map(|target| target.tables().collect::<Vec<_>>());
+        for table in named.chain(archives.cloned()) {
             needs.tables.entry(table.account.clone()).or_default().insert(table.table.clone());
         }
         for archive in catalog.archives.values() {
@@ -92,12 +95,12 @@ impl Needs {
         for view in catalog.views.values() {
             match view.form() {
                 Form::BlobLists(lists) => {
-                    needs.containers.entry(lists.account.clone()).or_default().insert(lists.container.clone());
+                    needs.contain(&lists.accounts, Some(&lists.container));
                 }
                 // A list that outgrows its row moves into a blob.
                 Form::Lists { rows, .. } => {
                     let container = ContainerName::new(spilled::CONTAINER).ok();
-                    needs.containers.entry(rows.target.account.clone()).or_default().extend(container);
+                    needs.contain(&rows.target.accounts, container.as_ref());
                 }
                 Form::Values(large) => {
                     needs.containers.entry(large.account.clone()).or_default().insert(large.container.clone());
@@ -107,7 +110,7 @@ impl Needs {
                 // So do claims on a range.
                 Form::Claims(range) => {
                     let container = ContainerName::new(spilled::CONTAINER).ok();
-                    needs.containers.entry(range.target.account.clone()).or_default().extend(container);
+                    needs.contain(&range.target.accounts, container.as_ref());
                 }
                 Form::Documents(Documents { sink, collection, types, .. }) if !types.is_empty() => {
                     let definition = plan::hash(&view.definition());
@@ -121,6 +124,13 @@ impl Needs {
             needs.queues.entry(queue.account.clone()).or_default().extend(queue_names(queue));
         }
         needs
+    }
+
+    /// A container in each of these accounts.
+    fn contain(&mut self, accounts: &catalog::AccountSet, container: Option<&ContainerName>) {
+        for account in accounts.iter() {
+            self.containers.entry(account.clone()).or_default().extend(container.cloned());
+        }
     }
 
     /// Every account that is needed for anything, `main` (the catalog's record) included.

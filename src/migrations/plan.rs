@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{SourceChanged, SourceRespelled};
 use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
-use crate::catalog::{Catalog, DatedRef, Source, TableRef};
+use crate::catalog::{AccountSet, Catalog, DatedRef, Source, TableRef, View};
 use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName};
 
@@ -90,6 +91,12 @@ pub struct ViewChange {
     /// Tables by date that follow those of its source, or once did.
     #[serde(skip)]
     pub followers: BTreeSet<DatedRef>,
+    /// The accounts among which its items are spread from now on; none where they lie in one.
+    #[serde(skip)]
+    pub accounts: BTreeSet<AccountName>,
+    /// The accounts that had items of it and have none from now on: its items leave them as their primaries are reconciled.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub left: BTreeSet<AccountName>,
     /// Its definition; nothing for a view that is gone.
     #[serde(skip)]
     pub definition: Option<String>,
@@ -252,6 +259,7 @@ fn followers(views: &[ViewChange], state: &State, catalog: &Catalog) -> Vec<Plan
 struct Declared {
     source: Source,
     follower: Option<DatedRef>,
+    accounts: BTreeSet<AccountName>,
     definition: String,
 }
 
@@ -260,7 +268,7 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
     respelled(record, catalog)?;
     let met = |view: &ViewName| record.met.get(view).copied().unwrap_or(0);
     let mut changes = Vec::new();
-    for (name, Declared { source, follower, definition }) in declared(catalog) {
+    for (name, Declared { source, follower, accounts, definition }) in declared(catalog) {
         let recorded = record.views.get(name);
         let (generation, action) = match recorded {
             None => (0, ViewAction::New),
@@ -279,29 +287,39 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
         // Beyond every item that exists, so that each is written anew.
         let generation = generation.max(met(name)) + 1;
         let followers = recorded.into_iter().flat_map(|recorded| recorded.followers.iter().cloned()).chain(follower).collect();
+        let former = recorded.map(|recorded| recorded.accounts.clone()).unwrap_or_default();
+        let left = if former.is_empty() { former } else { leaving(&former, catalog.views.get(name)) };
         let (view, definition, owner) = (name.clone(), Some(definition), owner.clone());
-        changes.push(ViewChange { view, generation, action, source, followers, definition, owner });
+        changes.push(ViewChange { view, generation, action, source, followers, accounts, left, definition, owner });
     }
     for (name, recorded) in &record.views {
         if !recorded.retired && recorded.owner == *owner && !catalog.declares(name) {
-            let RecordedView { generation, source, followers, owner, .. } = recorded.clone();
+            let RecordedView { generation, source, followers, accounts, owner, .. } = recorded.clone();
             // Items of a later generation go with it.
             let (view, generation, action) = (name.clone(), generation.max(met(name)), ViewAction::Retired);
-            changes.push(ViewChange { view, generation, action, source, followers, definition: None, owner });
+            let left = accounts.clone();
+            changes.push(ViewChange { view, generation, action, source, followers, accounts, left, definition: None, owner });
         }
     }
     Ok(changes)
 }
 
+/// Those of the former accounts of a view's items in which it has none now.
+fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet<AccountName> {
+    let stays = |account: &&AccountName| view.is_some_and(|view| view.form().accounts().is_some_and(|accounts| accounts.has(account)));
+    former.iter().filter(|account| !stays(account)).cloned().collect()
+}
+
 /// The views of the catalog, in the order of their names.
 fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
-    let one = catalog
-        .views
-        .values()
-        .map(|view| (&view.name, Declared { source: Source::Table(view.source.clone()), follower: None, definition: view.definition() }));
+    let one = catalog.views.values().map(|view| {
+        let accounts = view.form().spread().into_iter().flat_map(AccountSet::iter).cloned().collect();
+        (&view.name, Declared { source: Source::Table(view.source.clone()), follower: None, accounts, definition: view.definition() })
+    });
     let dated = catalog.dated_views.values().map(|view| {
         let follower = view.rows().map(|rows| rows.target.clone()).filter(|target| *target != view.source);
-        (&view.name, Declared { source: Source::Dated(view.source.clone()), follower, definition: view.definition() })
+        let accounts = BTreeSet::new();
+        (&view.name, Declared { source: Source::Dated(view.source.clone()), follower, accounts, definition: view.definition() })
     });
     one.chain(dated).collect()
 }
@@ -358,7 +376,7 @@ impl fmt::Display for Planned {
 
 impl fmt::Display for ViewChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { view, generation, source, owner, .. } = self;
+        let Self { view, generation, source, owner, left, .. } = self;
         match self.action {
             ViewAction::New => write!(f, "record view {view} of {source}, generation {generation}"),
             ViewAction::Changed => write!(f, "record view {view} of {source} as changed, generation {generation}"),
@@ -369,6 +387,12 @@ impl fmt::Display for ViewChange {
                 let met = generation.saturating_sub(1);
                 write!(f, "record view {view} of {source} anew, generation {generation}: items of generation {met} exist")
             }
+        }?;
+        let sections: Vec<String> = left.iter().map(|account| format!("[accounts.{account}]")).collect();
+        if sections.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; its items leave {0}: keep {0} until `evenkeel backfill --view {view}` has ended", sections.join(", "))
         }
     }
 }
@@ -376,10 +400,9 @@ impl fmt::Display for ViewChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{OnConflict, SecondaryIndex, View, ViewKind};
+    use crate::catalog::{OnConflict, SecondaryIndex, TargetRef, ViewKind};
     use crate::migrations::RecordedView;
     use crate::model::template::Template;
-    use std::sync::Arc;
 
     fn table(name: &str) -> TableRef {
         TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
@@ -390,7 +413,7 @@ mod tests {
         for (name, source, row_key) in views {
             let name = ViewName::new(*name).unwrap();
             let kind = ViewKind::SecondaryIndex(SecondaryIndex {
-                target: table("Target"),
+                target: table("Target").into(),
                 partition_key: Template::parse("p").unwrap(),
                 row_key: Template::parse(row_key).unwrap(),
                 select: None,
@@ -407,7 +430,18 @@ mod tests {
             let hash = hash(&view.definition());
             let source = Source::Table(view.source.clone());
             let owner = CatalogOwner::default();
-            (name.clone(), RecordedView { generation: 3, definition_hash: hash, source, followers: BTreeSet::new(), retired: false, owner })
+            (
+                name.clone(),
+                RecordedView {
+                    generation: 3,
+                    definition_hash: hash,
+                    source,
+                    followers: BTreeSet::new(),
+                    accounts: BTreeSet::new(),
+                    retired: false,
+                    owner,
+                },
+            )
         });
         CatalogRecord { generation: 5, etag: None, first: false, forms: FORMS, views: views.collect(), met: BTreeMap::new() }
     }
@@ -433,6 +467,37 @@ mod tests {
         let after = catalog(&[("by_email", "Employees", "{Email|lower}"), ("by_name", "Employees", "{Name}")]);
         let expected = [("by_email".to_owned(), 4, ViewAction::Changed), ("by_name".to_owned(), 1, ViewAction::New)];
         assert_eq!(told(&recorded(&before), &after), expected);
+    }
+
+    /// The catalog with its view's copies in these accounts.
+    fn spread(names: &[&str]) -> Catalog {
+        let mut catalog = catalog(&[("by_email", "Employees", "{Email}")]);
+        for view in catalog.views.values_mut() {
+            let ViewKind::SecondaryIndex(index) = &mut Arc::make_mut(view).kind else { panic!("no secondary index") };
+            let accounts = AccountSet::of(names.iter().map(|name| AccountName::new(*name).unwrap())).unwrap();
+            index.target = TargetRef { accounts, ..index.target.clone() };
+        }
+        catalog
+    }
+
+    #[test]
+    fn an_account_that_a_view_leaves_is_named_until_its_items_are_gone_and_one_that_it_comes_to_is_not() {
+        let mut record = recorded(&spread(&["a", "b"]));
+        let by_email = ViewName::new("by_email").unwrap();
+        let named = |names: &[&str]| -> BTreeSet<AccountName> { names.iter().map(|name| AccountName::new(*name).unwrap()).collect() };
+        record.views.get_mut(&by_email).unwrap().accounts = named(&["a", "b"]);
+        assert!(changes(&record, &spread(&["b", "a"])).unwrap().is_empty(), "in whatever order they are named");
+        let added = &changes(&record, &spread(&["a", "b", "c"])).unwrap()[0];
+        assert_eq!((added.action, &added.accounts, &added.left), (ViewAction::Changed, &named(&["a", "b", "c"]), &named(&[])));
+        assert!(!added.to_string().contains("[accounts"), "{added}");
+        for (now, accounts, left) in [(&["a", "c"][..], &["a", "c"][..], &["b"][..]), (&["a"], &[], &["b"]), (&["main"], &[], &["a", "b"])]
+        {
+            let removed = &changes(&record, &spread(now)).unwrap()[0];
+            assert_eq!((&removed.accounts, &removed.left), (&named(accounts), &named(left)), "{now:?}");
+            assert!(removed.to_string().contains("[accounts.b]") && removed.to_string().contains("backfill --view by_email"), "{removed}");
+        }
+        let retired = &changes(&record, &catalog(&[])).unwrap()[0];
+        assert_eq!((retired.action, &retired.left), (ViewAction::Retired, &named(&["a", "b"])));
     }
 
     #[test]

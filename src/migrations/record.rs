@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{MigrationError, ViewAction, plan};
 use crate::catalog::{Catalog, DatedRef, Generations, Source};
 use crate::model::job::FORMS;
-use crate::model::{CatalogOwner, ETag, ViewName};
+use crate::model::{AccountName, CatalogOwner, ETag, ViewName};
 
 /// The catalog as the last migration recorded it, in the account `main`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub struct RecordedView {
     /// Tables by date that follow those of its source, or followed them under an earlier definition: they are dropped with them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", serialize_with = "texts")]
     pub followers: BTreeSet<DatedRef>,
+    /// The accounts among which its items are spread, or were under its last definition; none where they lie in one.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub accounts: BTreeSet<AccountName>,
     /// Whether the catalog no longer has it.
     pub retired: bool,
     /// The application that declares it.

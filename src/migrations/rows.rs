@@ -10,7 +10,7 @@
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
-//! items lie in, or once lay in.
+//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread.
 
 use std::collections::BTreeSet;
 
@@ -110,6 +110,10 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
             change.followers.iter().map(|tables| [tables.account.to_string(), tables.tables.to_string()]).collect();
         entity = entity.with("Followers", serde_json::json!(followers).to_string());
     }
+    // Merged: a list that is there already is overwritten.
+    if !change.accounts.is_empty() || !change.left.is_empty() {
+        entity = entity.with("Accounts", serde_json::json!(change.accounts).to_string());
+    }
     if let Some(definition) = &change.definition {
         // For people; only the hash is compared. A quarter of the limit is always short enough in UTF-16 units.
         let shown: String = definition.chars().take(limits::STRING_UTF16_UNITS / 4).collect();
@@ -149,6 +153,11 @@ fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
 fn followers(text: &str) -> Result<BTreeSet<DatedRef>, String> {
     let pairs: Vec<[String; 2]> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     pairs.iter().map(|[account, tables]| dated(account, tables)).collect()
+}
+
+fn accounts(text: &str) -> Result<BTreeSet<AccountName>, String> {
+    let names: Vec<String> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    names.iter().map(|name| AccountName::new(name.as_str()).map_err(|error| error.to_string())).collect()
 }
 
 /// Reads a row of the record.
@@ -195,9 +204,13 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 None => BTreeSet::new(),
                 Some(text) => followers(text).map_err(|problem| wrong(format!("Followers: {problem}")))?,
             };
+            let accounts: BTreeSet<AccountName> = match entity.text("Accounts") {
+                None => BTreeSet::new(),
+                Some(text) => accounts(text).map_err(|problem| wrong(format!("Accounts: {problem}")))?,
+            };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
             let (generation, definition_hash) = (count()?, text("Hash")?);
-            Ok(Recorded::View(name, RecordedView { generation, definition_hash, source, followers, retired, owner }))
+            Ok(Recorded::View(name, RecordedView { generation, definition_hash, source, followers, accounts, retired, owner }))
         }
         _ => Ok(Recorded::Other),
     }

@@ -40,7 +40,7 @@ pub(crate) fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
     for (name, row_key) in row_keys {
         let (name, target) = (ViewName::new(*name).unwrap(), table(&format!("By{name}")));
         let kind = ViewKind::SecondaryIndex(SecondaryIndex {
-            target: target.clone(),
+            target: target.clone().into(),
             partition_key: Template::parse("p").unwrap(),
             row_key: Template::parse(row_key).unwrap(),
             select: None,

@@ -32,7 +32,7 @@ use super::reconciler::Reconciler;
 use super::records;
 use super::report::{Ahead, look_ahead, observe_ahead};
 use super::walk::{AT_ONCE, Place, Walk, place};
-use crate::catalog::{Form, RowForm, View};
+use crate::catalog::{Form, RowForm, TableRef, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Looks, Primary};
@@ -189,7 +189,8 @@ impl AuditRun<'_> {
                     self.rows(&view, &from).await?
                 }
             };
-            if next.0.is_none() {
+            // A target in several accounts is walked over in each.
+            if next.0.is_none() && self.cursor.account.is_none() {
                 match self.cursor.part {
                     AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
                     AuditPart::Footprints | AuditPart::Rows => self.next_view(),
@@ -233,12 +234,19 @@ impl AuditRun<'_> {
         self.compare(subjects).await
     }
 
-    /// A page of a view's target: rows naming an owner without them in its footprint.
+    /// A page of a view's target, in one of its accounts: rows naming an owner without them in its footprint.
     async fn rows(&mut self, view: &View, from: &Place) -> Result<Place, Failure> {
         let Some(RowForm { target, .. }) = view.rows() else { return Ok(Place::default()) };
         let filter = Filter::compare(VIEW_PROPERTY, Comparison::Equal, view.name.as_str());
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
-        let page = self.walk.page(target, &target.table, Some(filter), select, from).await?;
+        let accounts = &target.accounts;
+        let begun = |account: &&AccountName| self.cursor.account.as_deref().is_none_or(|current| account.as_str() >= current);
+        let Some(account) = accounts.iter().find(begun).cloned() else {
+            self.cursor.account = None;
+            return Ok(Place::default());
+        };
+        let target = TableRef { account, table: target.table.clone() };
+        let page = self.walk.page(&target, &target.table, Some(filter), select, from).await?;
         self.cursor.rows += page.rows.len() as u64;
         let subjects: Vec<Audited> = page
             .rows
@@ -258,6 +266,9 @@ impl AuditRun<'_> {
             }
         }
         self.compare(strays).await?;
+        if page.continuation.is_none() {
+            self.cursor.account = accounts.iter().find(|account| **account > target.account).map(ToString::to_string);
+        }
         Ok(place(page.continuation))
     }
 

@@ -67,7 +67,7 @@ impl RunJob for Carry {
         if declared.is_none() && !generations.retired.contains_key(&self.view) {
             return Err(permanent("finding the view", Unknown::View(self.view.clone())));
         }
-        let over = declared.filter(|view| view.range().is_some_and(|range| range.target == target));
+        let over = declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
         // Only a view that says something to the table can have queued it, or one that has changed or gone since.
         if target.account != self.reach.account || (over.is_none() && declared.is_some() && generations.of(&self.view) == 1) {
             return Err(permanent("finding the range", NoRange { view: self.view.clone(), table: self.reach.table.clone() }));
@@ -177,7 +177,11 @@ impl CarryRun<'_> {
         }
         for (key, ended) in ended {
             match ended {
-                Ok(()) => summary.changes.push(ItemChange { view: self.carry.view.clone(), action: Action::Update }),
+                Ok(()) => summary.changes.push(ItemChange {
+                    view: self.carry.view.clone(),
+                    account: self.target.account.clone(),
+                    action: Action::Update,
+                }),
                 Err(failure) => self.leave_out(key, failure, &mut failed).await?,
             }
         }

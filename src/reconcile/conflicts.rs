@@ -13,7 +13,7 @@ use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
-use crate::catalog::{TableRef, ViewStatus};
+use crate::catalog::{TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::Primary;
 use crate::model::{ItemAddress, ViewName};
@@ -138,7 +138,8 @@ pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan:
 /// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.
 fn may_want(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.engine.catalog;
-    let there = |target: &TableRef| target.account == item.account && item.site.row().is_some_and(|(table, _)| *table == target.table);
+    let table = item.site.row().map(|(table, _)| TableRef { account: item.account.clone(), table: table.clone() });
+    let there = |target: &TargetRef| table.as_ref().is_some_and(|table| target.has(table));
     catalog
         .table(&contender.table)
         .is_some_and(|source| catalog.views_of(source).any(|view| view.rows().is_some_and(|rows| there(rows.target))))

@@ -148,16 +148,10 @@ impl Engine {
         }
         if let Some(summary) = kept.into_summary() {
             for change in summary.changes.iter().filter(|change| change.action == Action::Delete) {
-                erasure.removed.entry(self.account_of(&change.view, account)).or_default().items += 1;
+                erasure.removed.entry(change.account.clone()).or_default().items += 1;
             }
             erasure.summary.add(summary);
         }
         Ok(())
-    }
-
-    /// The account that the items of a view lie in.
-    fn account_of(&self, view: &ViewName, source: &AccountName) -> AccountName {
-        let target = self.catalog.views.get(view).and_then(|view| view.form().target());
-        target.map_or(source, |target| &target.account).clone()
     }
 }

@@ -114,6 +114,8 @@ impl Summary {
 pub struct ItemChange {
     /// The item's view.
     pub view: ViewName,
+    /// The account that the item lies in.
+    pub account: AccountName,
     /// Kind of change.
     pub action: Action,
 }

@@ -87,7 +87,9 @@ pub(super) async fn receive(scope: &Scope<'_>, seen: &mut Observation) -> Result
     match scope.tables()?.apply(&scope.source.table, &write).await {
         Ok(Some(etag)) => {
             seen.row = Some(Row { entity, etag, timestamp: None });
-            Ok(Some(views.into_iter().map(|view| ItemChange { view, action: Action::Update }).collect()))
+            Ok(Some(
+                views.into_iter().map(|view| ItemChange { view, account: scope.source.account.clone(), action: Action::Update }).collect(),
+            ))
         }
         Ok(None) => Ok(None),
         Err(error) if error.may_have_lost() => Ok(None),

@@ -67,7 +67,8 @@ fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
         let retentions = catalog.retentions.iter().map(|(name, retention)| (format!("the retention {name}"), format!("{retention:?}")));
         let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
         let rules = catalog.rules.iter().map(|(name, rule)| (format!("the rule {name}"), format!("{rule:?}")));
-        tables.chain(views).chain(dated).chain(retentions).chain(archives).chain(rules).collect()
+        let spread = catalog.spread.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}")));
+        tables.chain(spread).chain(views).chain(dated).chain(retentions).chain(archives).chain(rules).collect()
     };
     let (old, new) = (names(old), names(new));
     let changed: Vec<String> = old.iter().filter(|(name, what)| new.get(*name) != Some(*what)).map(|(name, _)| name.clone()).collect();

@@ -29,13 +29,13 @@ fn catalog(followed: bool) -> Catalog {
         (name.clone(), View { name, source: table_ref(source), when: None, kind, on_conflict: OnConflict::Reject }.into())
     };
     let range = DenormalizeRange {
-        target: table_ref("Employees"),
+        target: table_ref("Employees").into(),
         partition_key: Template::parse("{PartitionKey}").unwrap(),
         rows: RangeRows::Prefix(Template::parse("{Prefix}").unwrap()),
         set: [("Department".to_owned(), Template::parse_text("{Name}").unwrap())].into(),
     };
     let index = SecondaryIndex {
-        target: table_ref("ByEmail"),
+        target: table_ref("ByEmail").into(),
         partition_key: Template::parse("{Department}").unwrap(),
         row_key: Template::parse("{PartitionKey}_{RowKey}").unwrap(),
         select: None,

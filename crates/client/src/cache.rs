@@ -196,8 +196,10 @@ impl Client {
 
     /// As [`caching`](Self::caching), by this clock.
     pub fn caching_by(mut self, table: &TableName, limits: CacheLimits, clock: Arc<dyn Clock>) -> Result<Self, ClientError> {
-        let table = self.table(table)?.clone();
-        Arc::make_mut(&mut self.caches).insert(table, Arc::new(EntityCache::new(limits, clock)));
+        let cache = Arc::new(EntityCache::new(limits, clock));
+        for table in self.target(table)?.tables() {
+            Arc::make_mut(&mut self.caches).insert(table, Arc::clone(&cache));
+        }
         Ok(self)
     }
 
@@ -207,7 +209,7 @@ impl Client {
     ///
     /// [`ClientError::Unknown`] for a table that the catalog does not know.
     pub fn forget(&self, table: &TableName, key: &EntityKey) -> Result<(), ClientError> {
-        if let Some(cache) = self.caches.get(self.table(table)?) {
+        if let Some(cache) = self.caches.get(&self.target(table)?.first()) {
             cache.forget(key);
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn get(&self, table: &TableName, key: &EntityKey) -> Result<Option<Row>, ClientError> {
-        self.get_in(self.table(table)?, key).await
+        self.get_in(&self.target(table)?.at(&key.pk), key).await
     }
 
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.

@@ -65,7 +65,7 @@ mod submission;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_model::catalog::{Archive, Catalog, TableRef};
+use evenkeel_model::catalog::{Archive, Catalog, TableRef, TargetRef};
 use evenkeel_model::model::{AccountName, TableName, ViewName};
 use evenkeel_model::ports::{Account, Stores};
 use evenkeel_model::settings::QueueSettings;
@@ -110,6 +110,11 @@ impl Client {
     /// A table of the catalog, spelled in any case.
     fn table(&self, name: &TableName) -> Result<&TableRef, ClientError> {
         self.catalog.table(name).ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
+    }
+
+    /// A table of the catalog that is read, spelled in any case: also one in several accounts.
+    fn target(&self, name: &TableName) -> Result<TargetRef, ClientError> {
+        self.catalog.target(name).ok_or_else(|| ClientError::unknown("table", name, self.catalog.targets()))
     }
 
     fn archive(&self, name: &ViewName) -> Result<&Arc<Archive>, ClientError> {

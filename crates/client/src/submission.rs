@@ -225,6 +225,9 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
 
 fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
     catalog.table(name).cloned().ok_or_else(|| {
+        if catalog.spread.contains_key(name) {
+            return format!("the table {name} lies in several accounts, and views write its rows: a job is about their primaries");
+        }
         let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
         format!("the catalog does not know the table {name}; it knows {}", listed(&known))
     })

@@ -1,7 +1,7 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
 use super::section::Section;
-use super::views::account;
+use super::views::{account, refuse_accounts};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
 use evenkeel_model::model::document::{DEFAULT_PATH, DocumentPath};
 use evenkeel_model::model::entity::valid_property_name;
@@ -91,12 +91,14 @@ fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
 
 fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     let target = to.required("table", "the table that archived entities lie in", str::parse::<TableName>);
+    refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
     let account = account(to, accounts, "account");
     Some(TargetDraft::Table(target?, account.ok()?))
 }
 
 fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let container = to.required("container", "the container of the documents", container);
+    refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
     let account = account(to, accounts, "account");
     let path = path(to);
     let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
@@ -137,6 +139,7 @@ fn file(to: &Section<'_>) -> Option<FileTarget> {
 
 fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     let container = to.required("container", "the container of the logs", container);
+    refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
     let account = account(to, accounts, "account");
     let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
     let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };

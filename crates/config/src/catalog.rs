@@ -7,37 +7,57 @@ use super::archives::{self, ArchiveDraft, TargetDraft};
 use super::retention::RetentionDraft;
 use super::section::Section;
 use super::sinks::Sinks;
-use super::views::{self, Named, TableDraft, ViewDraft};
-use super::{catalog_rules, dated_rules, encryption, retention, rules};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, ListSizes, TableRef, View};
+use super::views::{self, ACCOUNTS, Named, TableDraft, ViewDraft};
+use super::{catalog_rules, dated_rules, encryption, retention, rules, spread_rules};
+use evenkeel_model::catalog::{
+    AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, ListSizes, TableRef, TargetRef, View,
+};
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::{AccountName, TableName};
 use evenkeel_model::settings::EncryptionSettings;
 
-/// Tables by name, with the account that was named for each, if any.
+/// Tables by name, with the accounts that were named for each, if any.
 #[derive(Default)]
-struct NamedTables(BTreeMap<TableName, Option<AccountName>>);
+struct NamedTables(BTreeMap<TableName, Option<AccountSet>>);
 
 impl NamedTables {
-    /// Adds a table. The first spelling stays. A table has one account.
-    fn declare(&mut self, name: &TableName, account: Option<&AccountName>, section: &Section<'_>, key: &str) {
-        let known = self.0.entry(name.clone()).or_insert_with(|| account.cloned());
-        match (&known, account) {
+    /// Adds a table. The first spelling stays. A table has one account, or one list of them.
+    fn declare(&mut self, name: &TableName, accounts: Option<&AccountSet>, section: &Section<'_>, key: &str) {
+        let known = self.0.entry(name.clone()).or_insert_with(|| accounts.cloned());
+        match (&known, accounts) {
             (Some(first), Some(second)) if first != second => {
-                let message = format!(
-                    "the table {name} is in account {first} elsewhere and in account {second} here; a table name belongs to one account"
-                );
+                let message = if first.is_spread() || second.is_spread() {
+                    format!(
+                        "the table {name} is in {first} elsewhere and in {second} here; a table name belongs to one account, or to the same ones everywhere"
+                    )
+                } else {
+                    format!(
+                        "the table {name} is in account {first} elsewhere and in account {second} here; a table name belongs to one account"
+                    )
+                };
                 section.error(key, message);
             }
-            (None, Some(account)) => *known = Some(account.clone()),
+            (None, Some(accounts)) => *known = Some(accounts.clone()),
             (Some(_), _) | (None, None) => {}
         }
     }
 
-    /// Where a declared table lies.
+    /// Where a table lies that views may write.
+    fn target(&self, name: &TableName) -> TargetRef {
+        let (table, accounts) = self.0.get_key_value(name).map_or((name, None), |(name, accounts)| (name, accounts.clone()));
+        TargetRef { accounts: accounts.unwrap_or_else(|| AccountName::main().into()), table: table.clone() }
+    }
+
+    /// Where a table lies that is in one account; the rules report another one.
     fn place(&self, name: &TableName) -> TableRef {
-        let (table, account) = self.0.get_key_value(name).map_or((name, None), |(name, account)| (name, account.clone()));
-        TableRef { account: account.unwrap_or_else(AccountName::main), table: table.clone() }
+        self.target(name).first()
+    }
+
+    /// The tables in one account, and those in several.
+    fn all(&self) -> (BTreeMap<TableName, TableRef>, BTreeMap<TableName, TargetRef>) {
+        let (spread, one): (Vec<_>, Vec<_>) = self.0.keys().partition(|name| self.target(name).accounts.is_spread());
+        let one = one.into_iter().map(|name| (name.clone(), self.place(name))).collect();
+        (one, spread.into_iter().map(|name| (name.clone(), self.target(name))).collect())
     }
 }
 
@@ -53,12 +73,14 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     let hashed = hashed.map(|table| (tables.place(&table.name), table.hash.clone())).collect();
     let encrypted = declared.iter().filter(|table| !table.encrypt.is_empty());
     let encrypted = encrypted.map(|table| (tables.place(&table.name), table.encrypt.clone())).collect();
+    let (one, spread) = tables.all();
     let catalog = Catalog {
-        declared: declared.iter().map(|table| tables.place(&table.name)).collect(),
+        declared: declared.iter().filter(|table| !spread.contains_key(&table.name)).map(|table| tables.place(&table.name)).collect(),
         wide,
         encrypted,
         hashed,
-        tables: tables.0.keys().map(|name| (name.clone(), tables.place(name))).collect(),
+        tables: one,
+        spread,
         views: views.iter().map(|draft| (draft.name.clone(), Arc::new(view(draft, &tables)))).collect(),
         dated_views: dated_views.iter().filter_map(|draft| Some((draft.name.clone(), Arc::new(dated_view(draft, &retentions)?)))).collect(),
         archives: archives.iter().map(|draft| (draft.name.clone(), Arc::new(archive(draft, &tables)))).collect(),
@@ -74,6 +96,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     let names = views.iter().map(|view| &view.name).chain(dated_views.iter().map(|view| &view.name));
     catalog_rules::names_of_their_own(names, &archives);
     catalog_rules::check(&catalog, &declared, &views, &archives);
+    spread_rules::check(&catalog, &declared, &views, &archives);
     encryption::check(keys, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);
     dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
@@ -84,8 +107,8 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
 fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> NamedTables {
     let mut tables = NamedTables::default();
     for table in declared {
-        let key = if table.account.is_some() { "account" } else { "" };
-        tables.declare(&table.name, table.account.as_ref(), &table.section, key);
+        let key = account_key(&table.section, table.accounts.as_ref());
+        tables.declare(&table.name, table.accounts.as_ref(), &table.section, key);
     }
     for view in views {
         tables.declare(&view.source, None, &view.section, "source");
@@ -95,20 +118,29 @@ fn tables(declared: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[Arch
     }
     for view in views {
         if let Some(target) = view.form().target() {
-            tables.declare(&target.tables, target.account.as_ref(), &view.section, "account");
+            tables.declare(&target.tables, target.accounts.as_ref(), &view.section, account_key(&view.section, target.accounts.as_ref()));
         }
     }
     for archive in archives {
         if let TargetDraft::Table(target, account) = &archive.target {
-            tables.declare(target, account.as_ref(), &archive.to, "account");
+            tables.declare(target, account.clone().map(AccountSet::from).as_ref(), &archive.to, "account");
         }
     }
     tables
 }
 
+/// The key that names accounts in a section.
+fn account_key(section: &Section<'_>, named: Option<&AccountSet>) -> &'static str {
+    match named {
+        None => "",
+        Some(_) if section.has(ACCOUNTS) => ACCOUNTS,
+        Some(_) => "account",
+    }
+}
+
 fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
     let source = tables.place(&draft.source);
-    let kind = draft.kind.map(&|target| tables.place(&target.tables));
+    let kind = draft.kind.map(&|target| tables.target(&target.tables));
     let kind = match draft.settle {
         Some(settle) => settle(kind, &source),
         None => kind,
@@ -121,7 +153,8 @@ fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
 fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'_>]) -> Option<View<DatedRef>> {
     let source = retentions.iter().find(|retention| retention.retention.tables == draft.source)?.retention.source();
     let place = |target: &Named<DatedTables>| {
-        let account = target.account.clone().unwrap_or_else(|| source.account.clone());
+        let named = target.accounts.as_ref().and_then(|accounts| accounts.iter().next());
+        let account = named.unwrap_or(&source.account).clone();
         DatedRef { account, tables: target.tables.clone() }
     };
     let (kind, on_conflict) = (draft.kind.map(&place), draft.on_conflict.unwrap_or_default());

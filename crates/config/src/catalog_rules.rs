@@ -220,7 +220,7 @@ pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
         let before = &views[..at];
         match view.form() {
             Form::BlobLists(lists) => {
-                let same = |other: &&ViewDraft<'_, T>| matches!(other.form(), Form::BlobLists(others) if (&others.account, &others.container, &others.name) == (&lists.account, &lists.container, &lists.name));
+                let same = |other: &&ViewDraft<'_, T>| matches!(other.form(), Form::BlobLists(others) if (&others.accounts, &others.container, &others.name) == (&lists.accounts, &lists.container, &lists.name));
                 if let Some(other) = before.iter().find(same) {
                     let container = &lists.container;
                     view.section.error("name", format!("the view {} writes the same blobs into the container {container}", other.name));

@@ -86,7 +86,7 @@ fn target(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, retenti
         if target.to_string() != source.to_string() {
             wrong(format!("the source is spelled {:?}; expected the very same text", source.to_string()));
         }
-        if let Some(account) = named.account.as_ref().filter(|account| **account != retention.account) {
+        if let Some(account) = named.accounts.as_ref().filter(|account| **account != retention.account.clone().into()) {
             let message = format!("the tables {source} are in account {}, and {account} is named here", retention.account);
             view.section.error("account", message);
         }
@@ -114,7 +114,7 @@ fn shared(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, before:
                 view.table_key,
                 format!("the view {} spells it {:?}; expected the very same text", other.name, others.tables.to_string()),
             );
-        } else if others.account != named.account && *target != view.source {
+        } else if others.accounts != named.accounts && *target != view.source {
             view.section.error("account", format!("the view {} writes into {target} in another account; expected the same", other.name));
         }
     }

@@ -47,6 +47,7 @@ mod section;
 mod settings;
 mod sinks;
 mod source;
+mod spread_rules;
 mod tree;
 mod unread;
 mod views;

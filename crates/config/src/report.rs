@@ -39,7 +39,7 @@ pub fn check_text(result: &Result<Loaded, ConfigErrors>) -> String {
                 "the configuration is valid: {}, {}, {}, {}, {}, {}",
                 count(loaded.settings.accounts.len(), "account"),
                 count(loaded.settings.queues.len(), "queue"),
-                count(loaded.catalog.tables.len(), "table"),
+                count(loaded.catalog.targets().count(), "table"),
                 count(loaded.catalog.views.len(), "view"),
                 count(loaded.catalog.archives.len(), "archive"),
                 count(warnings.len(), "warning")

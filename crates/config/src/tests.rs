@@ -14,6 +14,7 @@ mod encryption;
 mod events;
 mod identities;
 mod rules;
+mod spread;
 
 /// A folder with some files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -686,7 +687,7 @@ fn a_list_in_the_partition_needs_no_place_of_its_own() {
     let loaded = load_text(near).unwrap();
     let view = &loaded.catalog.views[&ViewName::new("v").unwrap()];
     let rows = view.rows().unwrap();
-    assert_eq!((rows.target, rows.partition_key.to_string()), (&view.source, "{PartitionKey}".to_owned()));
+    assert_eq!((rows.target.first(), rows.partition_key.to_string()), (view.source.clone(), "{PartitionKey}".to_owned()));
     for key in ["table = \"Lists\"", "partition_key = \"{PartitionKey}\"", "account = \"main\""] {
         assert!(
             mistakes(&format!("{near}{key}\n")).iter().any(|error| error.contains("in the source's own partition; expected no such key"))
@@ -701,7 +702,10 @@ fn a_list_in_a_blob_has_a_name_and_no_keys() {
         name = \"by/{LastName|lower}.jsonl\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
     let loaded = load_text(blob).unwrap();
     let ViewKind::BlobLists(lists) = &loaded.catalog.views[&ViewName::new("v").unwrap()].kind else { panic!("no list") };
-    assert_eq!((lists.container.as_str(), lists.name.as_str(), lists.account.as_str()), ("lists", "by/{LastName|lower}.jsonl", "main"));
+    assert_eq!(
+        (lists.container.as_str(), lists.name.as_str(), lists.accounts.to_string()),
+        ("lists", "by/{LastName|lower}.jsonl", "main".to_owned())
+    );
     for key in ["table = \"Lists\"", "partition_key = \"p\"", "row_key = \"r\"", "property = \"Employees\""] {
         assert!(mistakes(&format!("{blob}{key}\n")).iter().any(|error| error.contains("is a blob, found by container and name")), "{key}");
     }

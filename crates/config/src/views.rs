@@ -7,12 +7,15 @@ use super::encryption;
 use super::kinds::{self, DeclaredKind, Settle, ViewSection};
 use super::section::{Reported, Section};
 use super::sinks::Sinks;
-use evenkeel_model::catalog::{Form, OnConflict, RowForm, ViewKind};
+use evenkeel_model::catalog::{AccountSet, Form, OnConflict, RowForm, ViewKind};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{AccountName, TableName, ViewName};
+
+/// The key that names several accounts.
+pub(super) const ACCOUNTS: &str = "accounts";
 
 /// Source or target of views: one table, or tables by date.
 pub(super) trait ViewTables: Sized + Clone + PartialEq + Display {
@@ -56,11 +59,11 @@ impl ViewTables for DatedTables {
     }
 }
 
-/// Tables and the account that is named for them, if any.
+/// Tables and the accounts that are named for them, if any.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Named<T> {
     pub(super) tables: T,
-    pub(super) account: Option<AccountName>,
+    pub(super) accounts: Option<AccountSet>,
 }
 
 /// A view without mistakes of its own.
@@ -103,7 +106,7 @@ impl<T> ViewDraft<'_, T> {
 pub(super) struct TableDraft<'a> {
     pub(super) section: Section<'a>,
     pub(super) name: TableName,
-    pub(super) account: Option<AccountName>,
+    pub(super) accounts: Option<AccountSet>,
     /// Its entities may lie over several rows.
     pub(super) wide: bool,
     /// Its encrypted properties.
@@ -117,28 +120,62 @@ pub(super) fn account(section: &Section<'_>, accounts: &[AccountName], key: &'st
     if !section.has(key) {
         return Ok(None);
     }
-    let name = section.parsed(key, str::parse::<AccountName>).ok_or(Reported)?;
+    let name = section.parsed(key, |text| known_account(text, accounts)).ok_or(Reported)?;
+    Ok(Some(name))
+}
+
+fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, String> {
+    let name = text.parse::<AccountName>().map_err(|error| error.to_string())?;
     if accounts.contains(&name) {
-        return Ok(Some(name));
+        return Ok(name);
     }
     let hint = match nearest(name.as_str(), accounts.iter().map(AccountName::as_str)) {
         Some(known) => format!("did you mean {known:?}?"),
         None => format!("known are {}", accounts.iter().map(AccountName::as_str).collect::<Vec<_>>().join(", ")),
     };
-    section.error(key, format!("unknown account {:?}; {hint}", name.as_str()));
-    Err(Reported)
+    Err(format!("unknown account {:?}; {hint}", name.as_str()))
+}
+
+/// Reads `account`, or `accounts`, among which items are spread, where one is there.
+pub(super) fn some_accounts(section: &Section<'_>, accounts: &[AccountName]) -> Result<Option<AccountSet>, Reported> {
+    let one = account(section, accounts, "account")?;
+    if !section.has(ACCOUNTS) {
+        return Ok(one.map(AccountSet::from));
+    }
+    if one.is_some() {
+        section.error(ACCOUNTS, "account is there as well; expected one of the two");
+        return Err(Reported);
+    }
+    let mut names = BTreeSet::new();
+    let read = section.each(ACCOUNTS, |text| {
+        let name = known_account(&text, accounts)?;
+        if names.insert(name) { Ok(()) } else { Err(format!("{text:?} is named twice")) }
+    });
+    read.ok_or(Reported)?;
+    let several = AccountSet::of(names);
+    if several.is_none() {
+        section.error(ACCOUNTS, "expected the names of the accounts, such as [\"main\", \"second\"], found an empty list");
+    }
+    several.map(Some).ok_or(Reported)
+}
+
+/// Reports `accounts` where items lie in one account, and why.
+pub(super) fn refuse_accounts(section: &Section<'_>, why: &str) {
+    if section.has(ACCOUNTS) {
+        section.error(ACCOUNTS, format!("{why}; expected account, with one name"));
+    }
 }
 
 /// Reads the tables.
 pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<TableDraft<'a>> {
     let table = |(name, section): (&str, Section<'a>)| {
-        let account = account(&section, accounts, "account");
+        let accounts = some_accounts(&section, accounts);
         let wide = section.truth("wide") == Some(true);
         let encrypt = encryption::properties(&section);
         let hash = encryption::hashes(&section, &encrypt);
         section.finish();
         let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
-        Some(TableDraft { name, account: account.ok()?, wide, encrypt, hash, section })
+        Some(TableDraft { name, accounts: accounts.ok()?, wide, encrypt, hash, section })
     };
     root.named("tables").into_iter().filter_map(table).collect()
 }

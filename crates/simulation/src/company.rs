@@ -132,7 +132,7 @@ impl Index<'_> {
             source: table_ref(self.from),
             when: self.when.map(|when| Condition::parse(when).expect("a condition")),
             kind: ViewKind::SecondaryIndex(SecondaryIndex {
-                target: table_ref(self.to),
+                target: table_ref(self.to).into(),
                 partition_key: template(self.key.0),
                 row_key: template(self.key.1),
                 select: self.select.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
@@ -157,7 +157,7 @@ fn department_manager() -> Arc<View> {
         source: table_ref("Employees"),
         when: Some(Condition::parse("IsManager == true").expect("a condition")),
         kind: ViewKind::Denormalize(Denormalize {
-            target: table_ref("Departments"),
+            target: table_ref("Departments").into(),
             partition_key: template("{PartitionKey}"),
             row_key: template("department"),
             set: set.map(|(name, text)| (name.to_owned(), template(text))).into(),
@@ -175,7 +175,7 @@ fn headcount() -> Arc<View> {
         source: table_ref("Employees"),
         when: None,
         kind: ViewKind::Aggregate(Aggregate {
-            target: table_ref("Groups"),
+            target: table_ref("Groups").into(),
             partition_key: template("group"),
             row_key: template("{PartitionKey}"),
             set: set.map(|(name, text)| (name.to_owned(), text.parse().expect("a figure"))).into(),
@@ -193,7 +193,7 @@ fn lists(name: &str, target: &str, key: (&str, &str), member: &[&str]) -> Arc<Vi
         source: table_ref("Employees"),
         when: None,
         kind: ViewKind::IndexEntity(IndexEntity {
-            target: table_ref(target),
+            target: table_ref(target).into(),
             partition_key: template(key.0),
             row_key: template(key.1),
             member: member.iter().map(|text| template(text)).collect(),

@@ -359,7 +359,7 @@ fn catalog() -> anyhow::Result<Catalog> {
         source: employees.clone(),
         when: None,
         kind: ViewKind::SecondaryIndex(SecondaryIndex {
-            target: copies.clone(),
+            target: copies.clone().into(),
             partition_key: Template::parse("email_{PartitionKey}")?,
             row_key: Template::parse("{Email}")?,
             select: None,

@@ -10,7 +10,7 @@ use crate::client::lists;
 use crate::model::claim;
 use crate::model::item::{Owner, is_derived_within};
 use crate::model::job::Primary;
-use crate::model::{AccountName, Entity, ItemAddress, Part, Row, Site, ViewName};
+use crate::model::{AccountName, ContainerName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use crate::patterns::{self, Content, Item};
 use crate::ports::{Query, Stores, all_blobs, all_rows, all_tables};
 use crate::shared::{self, Owned};
@@ -47,9 +47,12 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     let sources: BTreeSet<&TableRef> = of_one.chain(by_date.iter().filter(|table| catalog.has_views(table))).collect();
     let mut tables = BTreeMap::new();
     let ranges = catalog.views.values().filter_map(|view| view.range());
-    let claims: BTreeSet<TableRef> =
-        ranges.map(|range| TableRef { account: range.target.account.clone(), table: claim::table() }).collect();
-    for table in catalog.tables.values().chain(&claims).chain(&by_date) {
+    let claims: BTreeSet<TableRef> = ranges
+        .flat_map(|range| range.target.accounts.iter())
+        .map(|account| TableRef { account: account.clone(), table: claim::table() })
+        .collect();
+    let named: Vec<TableRef> = catalog.targets().flat_map(|target| target.tables().collect::<Vec<_>>()).collect();
+    for table in named.iter().chain(&claims).chain(&by_date) {
         let mut rows = scan(stores, table).await?;
         if catalog.wide.contains(table) {
             rows = wide::whole(rows);
@@ -108,7 +111,7 @@ type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
     let mut found = Found::new();
-    for view in catalog.views.values().filter(|view| matches!(view.form(), Form::Properties { rows, .. } if rows.target == table)) {
+    for view in catalog.views.values().filter(|view| matches!(view.form(), Form::Properties { rows, .. } if rows.target.has(table))) {
         let Some(owned) = Owned::read(&site, &entity, &view.name)? else { continue };
         let values = owned.names.iter().filter_map(|name| Some((name.clone(), entity.get(name)?.clone()))).collect();
         let owner = Owner { primary: owned.primary, view: view.name.clone() };
@@ -132,11 +135,20 @@ async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: E
 /// The items that lie in the blobs of a view.
 async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<Found> {
     let mut found = Found::new();
-    let (account, container) = match view.form() {
-        Form::BlobLists(lists) => (&lists.account, &lists.container),
-        Form::Values(large) => (&large.account, &large.container),
+    let (accounts, container) = match view.form() {
+        Form::BlobLists(lists) => (lists.accounts.clone(), &lists.container),
+        Form::Values(large) => (large.account.clone().into(), &large.container),
         _ => return Ok(found),
     };
+    for account in accounts.iter() {
+        found.extend(in_container(stores, view, account, container).await?);
+    }
+    Ok(found)
+}
+
+/// The items that lie in the blobs of a view in an account.
+async fn in_container(stores: &Stores, view: &View, account: &AccountName, container: &ContainerName) -> anyhow::Result<Found> {
+    let mut found = Found::new();
     let stores = stores.account(account)?;
     for blob in all_blobs(stores.blobs.as_ref(), container, "").await? {
         let site = Site::Blob { container: container.clone(), name: blob.name.clone() };

@@ -23,7 +23,7 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
     let targets: Vec<(&ViewName, &Template)> = of_one.chain(of_dated).collect();
     let near = catalog.views.values().find(|view| {
         let there = view.source.account == *account && view.source.table.as_str().eq_ignore_ascii_case(name);
-        there && matches!(view.form(), Form::Lists { rows, members: Members::Rendered { .. } } if *rows.target == view.source)
+        there && matches!(view.form(), Form::Lists { rows, members: Members::Rendered { .. } } if rows.target.has(&view.source))
     });
     let near = near.map(|view| view.name.as_str());
     match targets.as_slice() {
@@ -48,7 +48,7 @@ pub(super) fn advice(catalog: &Catalog, account: &AccountName, name: &str, parti
 /// The template of the partitions that a view fills in this table.
 fn partition_key<'v>(view: &'v View, account: &AccountName, name: &str) -> Option<&'v Template> {
     let RowForm { target, partition_key, .. } = view.rows()?;
-    let there = target.account == *account && target.table.as_str().eq_ignore_ascii_case(name) && *target != view.source;
+    let there = target.accounts.has(account) && target.table.as_str().eq_ignore_ascii_case(name) && !target.has(&view.source);
     there.then_some(partition_key)
 }
 
@@ -79,8 +79,12 @@ mod tests {
     fn catalog() -> Catalog {
         let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
         let template = |text: &str| Template::parse(text).unwrap();
-        let index =
-            SecondaryIndex { target: table("Managers"), partition_key: template("manager"), row_key: template("{RowKey}"), select: None };
+        let index = SecondaryIndex {
+            target: table("Managers").into(),
+            partition_key: template("manager"),
+            row_key: template("{RowKey}"),
+            select: None,
+        };
         let name = ViewName::new("managers").unwrap();
         let view = View {
             name: name.clone(),

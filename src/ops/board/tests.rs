@@ -61,7 +61,7 @@ pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
 }
 
 fn change(action: Action) -> ItemChange {
-    ItemChange { view: ViewName::new("by_email").unwrap(), action }
+    ItemChange { view: ViewName::new("by_email").unwrap(), account: AccountName::main(), action }
 }
 
 pub(crate) struct NoStorage;

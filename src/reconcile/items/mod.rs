@@ -180,7 +180,8 @@ impl<'p> ItemOperation<'p> {
 
     /// The change made by it.
     pub(super) fn done(self) -> ItemChange {
-        ItemChange { view: self.address().view.clone(), action: self.action() }
+        let ItemAddress { view, account, .. } = self.address();
+        ItemChange { view: view.clone(), account: account.clone(), action: self.action() }
     }
 }
 

@@ -307,7 +307,7 @@ fn by_email() -> Catalog {
         source: employees.clone(),
         when: None,
         kind: ViewKind::SecondaryIndex(SecondaryIndex {
-            target: copies.clone(),
+            target: copies.clone().into(),
             partition_key: template("email_{PartitionKey}"),
             row_key: template("{Email}"),
             select: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::model::ViewName;
+use crate::model::{AccountName, ViewName};
 use crate::reconcile::{Action, ItemChange, Outcome, Summary};
 use crate::worker::testing::{JOBS, World, done, permanent, put, sync, transient};
 use crate::worker::{Delivered, Ending, Mode, Observer, Rechecks};
@@ -47,7 +47,7 @@ fn endings(told: &Told) -> Vec<Ending> {
 async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
     let world = World::new();
     world.script(|number, _, _| async move {
-        let change = ItemChange { view: ViewName::new("by_email").unwrap(), action: Action::Create };
+        let change = ItemChange { view: ViewName::new("by_email").unwrap(), account: AccountName::main(), action: Action::Create };
         match number {
             0 => transient(),
             _ => Ok(Outcome::Done(Summary { changes: vec![change; 100], ..Summary::default() })),
@@ -110,7 +110,7 @@ async fn changes_of_a_shared_run_are_told_once() {
             tokio::time::sleep(Duration::from_secs(5)).await;
             return done();
         }
-        let change = ItemChange { view: ViewName::new("by_email").unwrap(), action: Action::Update };
+        let change = ItemChange { view: ViewName::new("by_email").unwrap(), account: AccountName::main(), action: Action::Update };
         Ok(Outcome::Done(Summary { changes: vec![change], ..Summary::default() }))
     });
     for _ in 0..5 {
@@ -130,7 +130,7 @@ fn a_write_that_was_found_is_counted_once_for_each_view_that_changed() {
         runtime.block_on(async {
             let world = World::new();
             world.script(|number, _, _| async move {
-                let change = |view| ItemChange { view: ViewName::new(view).unwrap(), action: Action::Create };
+                let change = |view| ItemChange { view: ViewName::new(view).unwrap(), account: AccountName::main(), action: Action::Create };
                 let found_after = (number < 2).then(|| Duration::from_secs(2 + 9 * number as u64));
                 let changes = vec![change("by_email"), change("by_email"), change("by_name")];
                 Ok(Outcome::Done(Summary { changes, found_after, ..Summary::default() }))

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use super::token::Position;
-use evenkeel_model::catalog::{Form, TableRef, View};
+use evenkeel_model::catalog::{Form, TargetRef, View};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, is_derived_within};
 use evenkeel_model::model::{EntityKey, Filter, Row, TableName, limits};
 use evenkeel_model::patterns::lookup::KeyRange;
-use evenkeel_model::ports::{Continuation, Query, StoreError, TableStore};
+use evenkeel_model::ports::{Account, Continuation, Query, StoreError};
 use evenkeel_model::shared;
 use evenkeel_model::wide;
 
@@ -20,9 +20,7 @@ pub(super) struct Reading<'a> {
     /// Kind of rows wanted: other rows are left out.
     pub(super) what: LookupTarget<'a>,
     /// Where the copies lie.
-    pub(super) table: &'a TableRef,
-    /// That table's account.
-    pub(super) tables: &'a dyn TableStore,
+    pub(super) table: &'a TargetRef,
     /// Properties to read, evenkeel's own among them; all where absent.
     pub(super) select: Option<Vec<String>>,
     /// Most rows of a page.
@@ -34,9 +32,10 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Whether a row is wanted.
-    fn wants(&self, row: &Row) -> bool {
-        self.what.has(row) && self.condition.is_none_or(|condition| condition.holds(&row.entity))
+    /// Whether a row is wanted. One that lies elsewhere than the hash of its partition says is not moved yet, or not deleted yet.
+    fn wants(&self, row: &Row, range: &KeyRange) -> bool {
+        let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
+        at_home && self.what.has(row) && self.condition.is_none_or(|condition| condition.holds(&row.entity))
     }
 
     /// The filter of a query of a range.
@@ -55,9 +54,18 @@ pub(super) enum LookupTarget<'a> {
     Own(&'a TableName),
 }
 
+/// A range, and the account that is asked for it.
+#[derive(Clone, Copy)]
+pub(super) struct AskedRange<'a> {
+    pub(super) range: &'a KeyRange,
+    pub(super) account: &'a Account,
+}
+
 /// One range, and how far it has been read.
 pub(super) struct Cursor<'a> {
     range: &'a KeyRange,
+    /// Its account.
+    pub(super) account: &'a Account,
     /// Rows that were read and not taken yet.
     rows: VecDeque<Row>,
     /// The page that they came from, and the last row taken.
@@ -79,13 +87,13 @@ enum NextPage {
 
 impl<'a> Cursor<'a> {
     /// At the start of a range, or where an earlier lookup left it.
-    pub(super) fn new(range: &'a KeyRange, position: Position) -> Self {
+    pub(super) fn new(AskedRange { range, account }: AskedRange<'a>, position: Position) -> Self {
         let next = match (position.ended, position.page.clone()) {
             (true, _) => None,
             (false, None) => Some(NextPage::First),
             (false, Some(page)) => Some(NextPage::At(page)),
         };
-        Self { range, rows: VecDeque::new(), taken: position.after.clone(), position, next, requests: 0 }
+        Self { range, account, rows: VecDeque::new(), taken: position.after.clone(), position, next, requests: 0 }
     }
 
     /// Reads pages until there is a row, or the end, or many without any.
@@ -95,8 +103,8 @@ impl<'a> Cursor<'a> {
             let Some(next) = self.next.take() else { return Ok(()) };
             self.requests += 1;
             if let Some(key) = self.range.point() {
-                let row = reading.tables.get(&reading.table.table, &key, reading.select.as_deref()).await?;
-                self.rows.extend(row.filter(|row| reading.wants(row)));
+                let row = self.account.tables.get(&reading.table.table, &key, reading.select.as_deref()).await?;
+                self.rows.extend(row.filter(|row| reading.wants(row, self.range)));
                 continue;
             }
             let page = match next {
@@ -105,10 +113,10 @@ impl<'a> Cursor<'a> {
             };
             let filter = reading.filter(self.range);
             let query = Query { filter, select: reading.select.clone(), top: Some(reading.page), continuation: page.clone() };
-            let read = reading.tables.query(&reading.table.table, &query).await?;
+            let read = self.account.tables.query(&reading.table.table, &query).await?;
             let after = self.taken.clone();
             let rows = self.not_taken(read.rows);
-            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.wants(row)));
+            self.rows.extend(rows.into_iter().filter(|row| self.range.accepts(&row.entity.key) && reading.wants(row, self.range)));
             self.position = Position { ended: false, page, after };
             self.next = read.continuation.map(NextPage::At);
         }

@@ -13,7 +13,7 @@ use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 use super::join_spec::JoinSpec;
 use super::query::{Lookup, LookupResult};
 use crate::ClientError;
-use evenkeel_model::catalog::TableRef;
+use evenkeel_model::catalog::TargetRef;
 use evenkeel_model::model::{EntityKey, Row};
 
 /// Entities of a table read at once.
@@ -22,7 +22,7 @@ const PARALLEL: usize = 16;
 /// A join to a table of the catalog.
 pub(super) struct Join<'l> {
     spec: &'l JoinSpec,
-    table: &'l TableRef,
+    table: TargetRef,
 }
 
 impl Join<'_> {
@@ -41,8 +41,8 @@ impl Lookup<'_> {
     pub(super) fn joins(&self) -> Result<Vec<Join<'_>>, ClientError> {
         let mut seen = BTreeSet::new();
         let mut join = |spec| {
-            let table = self.client.table(JoinSpec::table(spec))?;
-            if !seen.insert(table) {
+            let table = self.client.target(JoinSpec::table(spec))?;
+            if !seen.insert(table.clone()) {
                 return Err(ClientError::Unknown(format!("the table {} is joined twice; give it once", table.table)));
             }
             Ok(Join { spec, table })
@@ -60,7 +60,7 @@ impl Lookup<'_> {
         let rows = found.rows.as_slice();
         let joined = try_join_all(joins.iter().map(async |join| {
             let keys = join.keys(rows)?;
-            let (entities, requests) = self.read_joined(join.table, keys.iter().flatten().collect()).await?;
+            let (entities, requests) = self.read_joined(&join.table, keys.iter().flatten().collect()).await?;
             let of_rows: Vec<Option<Arc<Row>>> = keys.iter().map(|key| entities.get(key.as_ref()?).cloned()).collect();
             Ok::<_, ClientError>((join.table.table.clone(), of_rows, requests))
         }));
@@ -72,13 +72,17 @@ impl Lookup<'_> {
     }
 
     /// The entities of a table with these keys that exist, and the requests that it took.
-    async fn read_joined(&self, table: &TableRef, keys: BTreeSet<&EntityKey>) -> Result<(BTreeMap<EntityKey, Arc<Row>>, u64), ClientError> {
-        let read = iter(keys).map(|key| self.client.cached(table, key)).buffered(PARALLEL);
+    async fn read_joined(
+        &self,
+        table: &TargetRef,
+        keys: BTreeSet<&EntityKey>,
+    ) -> Result<(BTreeMap<EntityKey, Arc<Row>>, u64), ClientError> {
+        let read = iter(keys).map(async |key| self.client.cached(&table.at(&key.pk), key).await).buffered(PARALLEL);
         let read: Vec<_> = read.try_collect().await?;
         let mut requests = read.iter().map(|(_, requests)| requests).sum();
         let mut entities: Vec<Row> = read.into_iter().filter_map(|(row, _)| row).collect();
         if self.decrypted {
-            requests += self.client.open(table, &mut entities).await?.requests;
+            requests += self.client.open(&table.first(), &mut entities).await?.requests;
         }
         Ok((entities.into_iter().map(|row| (row.entity.key.clone(), Arc::new(row))).collect(), requests))
     }

@@ -2,11 +2,10 @@
 
 use futures::future::try_join_all;
 
-use super::cursor::{Cursor, Reading};
+use super::cursor::{AskedRange, Cursor, Reading};
 use super::token::Position;
 use evenkeel_model::model::Row;
-use evenkeel_model::patterns::lookup::KeyRange;
-use evenkeel_model::ports::StoreError;
+use evenkeel_model::ports::{Account, StoreError};
 
 /// The rows found.
 pub(super) struct FoundRows {
@@ -26,16 +25,16 @@ pub(super) struct Merge<'a> {
 }
 
 impl<'a> Merge<'a> {
-    /// Reads the first page of each range, all at once: there are at most as many as a template has buckets.
-    pub(super) async fn start(reading: &Reading<'_>, ranges: &'a [KeyRange], from: Vec<Position>) -> Result<Self, StoreError> {
-        let mut cursors: Vec<Cursor<'a>> = ranges.iter().zip(from).map(|(range, position)| Cursor::new(range, position)).collect();
+    /// Reads the first page of each range, all at once: there are at most as many as a template has buckets, in each account.
+    pub(super) async fn start(reading: &Reading<'_>, ranges: &[AskedRange<'a>], from: Vec<Position>) -> Result<Self, StoreError> {
+        let mut cursors: Vec<Cursor<'a>> = ranges.iter().copied().zip(from).map(|(range, position)| Cursor::new(range, position)).collect();
         try_join_all(cursors.iter_mut().map(|cursor| cursor.fill(reading))).await?;
         Ok(Self { cursors, last: None })
     }
 
-    /// The next row, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
+    /// The next row and the account it lies in, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
     /// that wants ten does not request the next page.
-    pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<Row>, StoreError> {
+    pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<(Row, &'a Account)>, StoreError> {
         if let Some((last, _)) = self.last.take() {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
             cursor.fill(reading).await?;
@@ -46,7 +45,8 @@ impl<'a> Merge<'a> {
         }
         let Some(least) = least(&self.cursors) else { return Ok(None) };
         self.last = Some((least, self.cursors[least].position()));
-        Ok(self.cursors[least].take())
+        let cursor = &mut self.cursors[least];
+        Ok(cursor.take().map(|row| (row, cursor.account)))
     }
 
     /// Where each range stands; `None` where all have ended.
@@ -71,11 +71,11 @@ impl<'a> Merge<'a> {
 }
 
 /// Reads up to `top` rows of these ranges.
-pub(super) async fn read(reading: &Reading<'_>, ranges: &[KeyRange], from: Vec<Position>, top: u32) -> Result<FoundRows, StoreError> {
+pub(super) async fn read(reading: &Reading<'_>, ranges: &[AskedRange<'_>], from: Vec<Position>, top: u32) -> Result<FoundRows, StoreError> {
     let mut merge = Merge::start(reading, ranges, from).await?;
     let mut rows = Vec::new();
     while rows.len() < top as usize {
-        let Some(row) = merge.next(reading).await? else { break };
+        let Some((row, _)) = merge.next(reading).await? else { break };
         rows.push(row);
     }
     Ok(FoundRows { rows, positions: merge.positions(), requests: merge.requests() })

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::cursor::{LookupTarget, PAGES, Reading, page_rows};
+use super::cursor::{AskedRange, LookupTarget, PAGES, Reading, page_rows};
 use super::merge::Merge;
 use super::query::{Lookup, LookupResult, LookupSubject};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Form, Members, TableRef, View};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Form, Members, TableRef, TargetRef, View};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
@@ -34,7 +34,7 @@ impl Lookup<'_> {
         }
         let joins = self.joins()?;
         let mut found = match &self.subject {
-            LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), self.client.table(table)?).await?,
+            LookupSubject::Table(table) => self.in_own_keys(format!("table {table}"), &self.client.target(table)?).await?,
             LookupSubject::View(name) => match (self.view(name)?, catalog.archives.get(name)) {
                 (Some(view), _) => self.in_view(&view).await?,
                 (None, Some(archive)) => self.in_archive(archive).await?,
@@ -89,7 +89,7 @@ impl Lookup<'_> {
             Form::BlobLists(lists) => {
                 let name = lookup::blob(view, lists, &self.terms)?;
                 let after = self.from(0)?.inside.map(|inside| inside.member);
-                let account = self.client.account(&lists.account)?;
+                let account = self.client.account(lists.accounts.holder(name.as_str()))?;
                 let (rows, more) = members::in_blob(view, lists, &name, account, after.as_ref(), self.top as usize).await?;
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
@@ -162,21 +162,20 @@ impl Lookup<'_> {
         as_row: impl Fn(&Member, &Row) -> Result<Row, ClientError>,
     ) -> Result<LookupResult, ClientError> {
         let Token { ranges: from, mut inside, .. } = self.from(plan.ranges.len())?;
-        let (account, top) = (self.client.account(&plan.table.account)?, self.top as usize);
+        let (asked, top) = (self.asked(plan)?, self.top as usize);
         let reading = Reading {
             what: LookupTarget::View(view),
             table: &plan.table,
-            tables: account.tables.as_ref(),
             select: None,
             page: page_rows(self.top),
             pages: PAGES,
             condition: None,
         };
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
-        let mut merge = Merge::start(&reading, &plan.ranges, from).await.map_err(failed)?;
+        let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
         let (mut rows, mut requests, mut rest) = (Vec::new(), 0, None);
         while rows.len() < top && rest.is_none() {
-            let Some(list) = merge.next(&reading).await.map_err(failed)? else { break };
+            let Some((list, account)) = merge.next(&reading).await.map_err(failed)? else { break };
             let key = &list.entity.key;
             let site = Site::Row { table: plan.table.table.clone(), key: key.clone() };
             let (found, took) = lists::of_row(account, &site, &list.entity).await?;
@@ -199,7 +198,7 @@ impl Lookup<'_> {
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
         match &archive.target {
-            ArchiveTarget::Table(table) => self.in_own_keys(format!("archive {}", archive.name), table).await,
+            ArchiveTarget::Table(table) => self.in_own_keys(format!("archive {}", archive.name), &table.clone().into()).await,
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
                 self.refuse_condition(&archive.name)?;
                 let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
@@ -215,10 +214,10 @@ impl Lookup<'_> {
 
     /// The entities of a table, by their own keys. Of wide ones each page is filtered when it is read: further pages make up for
     /// rows that are left out.
-    async fn in_own_keys(&self, what: String, table: &TableRef) -> Result<LookupResult, ClientError> {
+    async fn in_own_keys(&self, what: String, table: &TargetRef) -> Result<LookupResult, ClientError> {
         let mut found = self.page_of(what.clone(), table).await?;
         let mut next = self.clone();
-        let pages = if self.client.catalog.wide.contains(table) { PAGES } else { 1 };
+        let pages = if self.client.catalog.wide.contains(&table.first()) { PAGES } else { 1 };
         for _ in 1..pages {
             let left = self.top.saturating_sub(u32::try_from(found.rows.len()).unwrap_or(u32::MAX));
             let (Some(_), true) = (&found.continuation, left > 0) else { break };
@@ -232,9 +231,11 @@ impl Lookup<'_> {
     }
 
     /// One page of them.
-    async fn page_of(&self, what: String, table: &TableRef) -> Result<LookupResult, ClientError> {
+    async fn page_of(&self, what: String, table: &TargetRef) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        let is_wide = self.client.catalog.wide.contains(table);
+        // Nothing in several accounts is wide.
+        let whole_in = table.first();
+        let is_wide = self.client.catalog.wide.contains(&whole_in);
         let select = (!self.select.is_empty() && !is_wide).then(|| self.selected());
         // Which of its rows has a property is known only when they are read.
         let condition = self.condition.as_ref().filter(|_| !is_wide);
@@ -242,7 +243,7 @@ impl Lookup<'_> {
         if is_wide {
             let is_first = |row: &&Row| row.entity.get(wide::ROWS_PROPERTY).is_some();
             let keys: Vec<EntityKey> = found.rows.iter().filter(is_first).map(|row| row.entity.key.clone()).collect();
-            let (read, requests) = self.read_all(table, &keys).await?;
+            let (read, requests) = self.read_all(&whole_in, &keys).await?;
             let mut read: BTreeMap<EntityKey, Row> = read.into_iter().map(|whole| (whole.row.entity.key.clone(), whole.row)).collect();
             let whole = |row: Row| if is_first(&&row) { read.remove(&row.entity.key) } else { Some(row) };
             let wanted = |row: &Row| self.condition.as_ref().is_none_or(|condition| condition.holds(&row.entity));
@@ -252,15 +253,16 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// The table of the rows that are found, or that documents were rows of; nothing of members and documents of others.
+    /// The table of the rows that are found, or that documents were rows of; nothing of members and documents of others. Of several
+    /// accounts the first.
     fn lies_in(&self) -> Result<Option<TableRef>, ClientError> {
         let name = match &self.subject {
-            LookupSubject::Table(table) => return self.client.table(table).cloned().map(Some),
+            LookupSubject::Table(table) => return self.client.target(table).map(|table| Some(table.first())),
             LookupSubject::View(name) => name,
         };
         Ok(match (self.view(name)?, self.client.catalog().archives.get(name)) {
             (Some(view), _) if self.entities => Some(view.source.clone()),
-            (Some(view), _) => view.rows().map(|rows| rows.target.clone()),
+            (Some(view), _) => view.rows().map(|rows| rows.target.first()),
             (None, Some(archive)) => Some(archive.target.table().unwrap_or(&archive.source).clone()),
             (None, None) => None,
         })
@@ -305,7 +307,7 @@ impl Lookup<'_> {
         }
         let catalog = self.client.catalog();
         let source = match &self.subject {
-            LookupSubject::Table(table) => Some(self.client.table(table)?.clone()),
+            LookupSubject::Table(table) => Some(self.client.target(table)?.first()),
             LookupSubject::View(name) => {
                 let of_a_view = self.view(name)?.map(|view| view.source.clone());
                 of_a_view.or_else(|| catalog.archives.get(name).map(|archive| archive.source.clone()))
@@ -341,14 +343,19 @@ impl Lookup<'_> {
         (select, condition): (Option<Vec<String>>, Option<&Condition>),
     ) -> Result<LookupResult, ClientError> {
         let from = self.from(plan.ranges.len())?.ranges;
-        let tables = self.client.account(&plan.table.account)?.tables.as_ref();
+        let asked = self.asked(plan)?;
         // How many rows of a page satisfy a condition is not known beforehand.
         let page = page_rows(if condition.is_some() { u32::MAX } else { self.top });
-        let reading = Reading { what, table: &plan.table, tables, select, page, pages: PAGES, condition };
-        let found = merge::read(&reading, &plan.ranges, from, self.top).await;
+        let reading = Reading { what, table: &plan.table, select, page, pages: PAGES, condition };
+        let found = merge::read(&reading, &asked, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
         let continuation = found.positions.map(|positions| self.token(positions).encode());
         Ok(LookupResult::new(found.rows, plan.class, found.requests, continuation))
+    }
+
+    /// The ranges of a plan, each with its account.
+    fn asked<'p>(&'p self, plan: &'p LookupPlan) -> Result<Vec<AskedRange<'p>>, ClientError> {
+        plan.ranges.iter().map(|range| Ok(AskedRange { range, account: self.client.account(&range.account)? })).collect()
     }
 
     /// Where to begin: where an earlier lookup ended, else at the start of each range.

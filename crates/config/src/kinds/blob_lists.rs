@@ -12,9 +12,9 @@ pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<Decla
     let keys = ["table", "partition_key", "row_key", "property"];
     view.refuse(&keys, "a list with store = \"blob\" is a blob, found by container and name");
     let member = view.member(&["PartitionKey", "RowKey"]);
-    let account = view.account();
+    let accounts = view.accounts();
     let container = view.section.required("container", "the container of the lists", str::parse::<ContainerName>);
     let name = view.section.required("name", "a blob name of key templates, such as \"by_name/{LastName|lower}.jsonl\"", BlobPath::parse);
-    let account = account.ok()?.unwrap_or_else(AccountName::main);
-    Some(DeclaredKind::new(ViewKind::BlobLists(BlobLists { account, container: container?, name: name?, member: member? })))
+    let accounts = accounts.ok()?.unwrap_or_else(|| AccountName::main().into());
+    Some(DeclaredKind::new(ViewKind::BlobLists(BlobLists { accounts, container: container?, name: name?, member: member? })))
 }

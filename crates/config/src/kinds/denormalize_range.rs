@@ -2,7 +2,7 @@
 
 use super::{DeclaredKind, ViewSection};
 use crate::views::{Named, ViewTables};
-use evenkeel_model::catalog::{DenormalizeRange, RangeRows, ViewKind};
+use evenkeel_model::catalog::{AccountSet, DenormalizeRange, RangeRows, ViewKind};
 use evenkeel_model::model::template::Template;
 
 pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>> {
@@ -15,7 +15,7 @@ pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<Decla
         section.error("on_conflict", "of several whose ranges overlap the first keeps an entity; expected \"reject\" or no such key");
     }
     let target = section.required("table", "the table of the entities", T::target);
-    let account = view.account();
+    let account = view.account("its properties are set on entities of your own, which lie in one account");
     let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
     let key = |key| section.optional(key, |section| section.parsed(key, Template::parse));
     let (prefix, from, before) = (key("row_key_prefix"), key("row_key_from"), key("row_key_before"));
@@ -29,6 +29,6 @@ pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<Decla
             return None;
         }
     };
-    let target = Named { tables: target?, account: account.ok()? };
+    let target = Named { tables: target?, accounts: account.ok()?.map(AccountSet::from) };
     Some(DeclaredKind::new(ViewKind::DenormalizeRange(DenormalizeRange { target, partition_key: partition_key?, rows, set: set? })))
 }

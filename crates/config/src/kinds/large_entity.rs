@@ -19,7 +19,8 @@ pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<Decla
     view.refuse(&["when"], "a value that has gone into a blob stays there, whatever becomes of its entity");
     view.refuse(&["on_conflict"], "blobs are named by their primaries, so there are no conflicts");
     let section = view.section;
-    let account = view.account();
+    let account = view
+        .account("a value is written by the job that brings it and stays where it was written: the pointer in its row names no account");
     let container = section.required("container", "the container of the blobs, such as \"employee-large\"", str::parse::<ContainerName>);
     if container.as_ref().is_some_and(|container| container.as_str() == STAGING) {
         section.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));

@@ -5,8 +5,8 @@ use std::fmt::Display;
 
 use crate::section::{Reported, Section};
 use crate::sinks::Sinks;
-use crate::views::{Named, ViewTables, account};
-use evenkeel_model::catalog::OnConflict;
+use crate::views::{Named, ViewTables, account, refuse_accounts, some_accounts};
+use evenkeel_model::catalog::{AccountSet, OnConflict};
 use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{AccountName, ViewName};
@@ -48,9 +48,18 @@ impl<T: ViewTables> ViewSection<'_, '_, T> {
         Some(())
     }
 
-    /// The key `account`.
-    pub(super) fn account(&self) -> Result<Option<AccountName>, Reported> {
+    /// The key `account`, of what lies in one account; `why` it does.
+    pub(super) fn account(&self, why: &str) -> Result<Option<AccountName>, Reported> {
+        refuse_accounts(self.section, why);
         account(self.section, self.accounts, "account")
+    }
+
+    /// The key `account` or `accounts`.
+    pub(super) fn accounts(&self) -> Result<Option<AccountSet>, Reported> {
+        if T::BY_DATE {
+            return Ok(self.account("tables by date lie in one account, from which they are dropped")?.map(AccountSet::from));
+        }
+        some_accounts(self.section, self.accounts)
     }
 
     /// The key `on_conflict`.
@@ -63,7 +72,7 @@ impl<T: ViewTables> ViewSection<'_, '_, T> {
     pub(super) fn rows(&self, table: &'static str) -> Option<KeyedRows<T>> {
         let section = self.section;
         let target = section.required(table, "the table that its items lie in", T::target);
-        let account = self.account();
+        let accounts = self.accounts();
         let partition_key = section.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse_row_key);
         // Both are read before either's mistake ends this: all mistakes are reported at once.
         let row_key = self.row_key();
@@ -77,14 +86,17 @@ impl<T: ViewTables> ViewSection<'_, '_, T> {
             );
             return None;
         }
-        Some(KeyedRows { target: Named { tables: target?, account: account.ok()? }, partition_key, row_key })
+        Some(KeyedRows { target: Named { tables: target?, accounts: accounts.ok()? }, partition_key, row_key })
     }
 
     /// KeyedRows in the partitions of their primaries.
     pub(super) fn rows_beside(&self) -> Option<KeyedRows<T>> {
-        self.refuse(&["table", "account", "partition_key"], "a list with store = \"partition\" lies in the source's own partition");
+        self.refuse(
+            &["table", "account", "accounts", "partition_key"],
+            "a list with store = \"partition\" lies in the source's own partition",
+        );
         let (row_key, partition_key) = (self.row_key(), Template::parse("{PartitionKey}").ok());
-        Some(KeyedRows { target: Named { tables: self.source?.clone(), account: None }, partition_key: partition_key?, row_key: row_key? })
+        Some(KeyedRows { target: Named { tables: self.source?.clone(), accounts: None }, partition_key: partition_key?, row_key: row_key? })
     }
 
     fn row_key(&self) -> Option<Template> {

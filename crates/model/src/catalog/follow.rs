@@ -58,7 +58,7 @@ impl Catalog {
     fn is_of_another(&self, tables: &DatedRef, source: &DatedRef) -> bool {
         let kept = self.retentions.values().any(|retention| retention.tables == tables.tables);
         let followed = self.dated_views.values().any(|view| view.source != *source && target(view).is_some_and(|target| target == tables));
-        let named = self.tables.keys().any(|name| tables.tables.period(name).is_some());
+        let named = self.tables.keys().chain(self.spread.keys()).any(|name| tables.tables.period(name).is_some());
         kept || followed || named
     }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::canonical::quoted;
 use super::figure::Figure;
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
-use super::place::{Place, TableRef};
+use super::place::{AccountSet, Place, TargetRef};
 use crate::model::template::Template;
 use crate::model::{AccountName, CollectionName, ColumnType};
 
 /// The form of a view's items. Several kinds may share one.
 #[derive(Debug)]
-pub enum Form<'v, P = TableRef> {
+pub enum Form<'v, P = TargetRef> {
     /// A row for each primary: a copy with the owner written on it.
     Copies {
         /// The copies.
@@ -58,7 +58,7 @@ pub struct Documents {
 
 /// Key and table of the rows that a view's items are, or are part of.
 #[derive(Debug)]
-pub struct RowForm<'v, P = TableRef> {
+pub struct RowForm<'v, P = TargetRef> {
     /// Their table.
     pub target: &'v P,
     /// Their partition key.
@@ -113,6 +113,21 @@ impl<'v, P> Form<'v, P> {
     }
 }
 
+impl<'v> Form<'v> {
+    /// The accounts that rows and lists lie in; nothing where the items are large values or documents.
+    pub fn accounts(self) -> Option<&'v AccountSet> {
+        match self {
+            Self::BlobLists(lists) => Some(&lists.accounts),
+            other => other.target().map(|target| &target.accounts),
+        }
+    }
+
+    /// The accounts among which the items are spread; nothing where they lie in one.
+    pub fn spread(self) -> Option<&'v AccountSet> {
+        self.accounts().filter(|accounts| accounts.is_spread())
+    }
+}
+
 impl<P: Place> Form<'_, P> {
     /// The place, in the canonical encoding.
     pub(super) fn canonical(&self) -> String {
@@ -120,7 +135,7 @@ impl<P: Place> Form<'_, P> {
             Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => {
                 format!("{} {} {}", rows.target.canonical(), quoted(rows.partition_key), quoted(rows.row_key))
             }
-            Self::BlobLists(lists) => format!("blob {}/{} {}", lists.account, lists.container, quoted(lists.name.as_str())),
+            Self::BlobLists(lists) => format!("blob {}/{} {}", lists.accounts, lists.container, quoted(lists.name.as_str())),
             Self::Claims(range) => format!("range {} {} {}", range.target.canonical(), quoted(&range.partition_key), range.rows),
             Self::Values(large) => format!("blob {}/{}", large.account, large.container),
             Self::Documents(documents) => format!("index {}/{}", documents.sink, documents.collection),

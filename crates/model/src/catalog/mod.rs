@@ -30,7 +30,7 @@ pub use kinds::{
 };
 pub use known::DatedRefs;
 pub use list_sizes::ListSizes;
-pub use place::{DatedRef, Place, Source, TableRef};
+pub use place::{AccountSet, DatedRef, Place, Source, SourcePlace, TableRef, TargetRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
 pub use rule::Rule;
 pub use view::{OnConflict, View};
@@ -48,8 +48,10 @@ use crate::model::{Entity, TableName, ViewName, settled};
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// Every table that is a source, a target or declared, by name: where it lies, spelled as declared.
+    /// Every table that is a source, a target or declared and lies in one account, by name: where it lies, spelled as declared.
     pub tables: BTreeMap<TableName, TableRef>,
+    /// The tables that lie in several accounts, by name. Views write them, and nobody else.
+    pub spread: BTreeMap<TableName, TargetRef>,
     /// The tables that have a section of their own (`[tables.X]`): applications may keep entities there.
     pub declared: BTreeSet<TableRef>,
     /// The tables whose entities may lie over several rows (`wide = true`).
@@ -83,6 +85,16 @@ impl Catalog {
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
         let declared = self.tables.get(name).or_else(|| self.dated_table(name)).or_else(|| self.following_table(name));
         declared.or_else(|| self.generations.retired_table(name))
+    }
+
+    /// A known table that may be read, in whatever case it is spelled: also one that lies in several accounts.
+    pub fn target(&self, name: &TableName) -> Option<TargetRef> {
+        self.spread.get(name).cloned().or_else(|| self.table(name).cloned().map(TargetRef::from))
+    }
+
+    /// Every table that is named one by one, in the order of names: those of one account, then those of several.
+    pub fn targets(&self) -> impl Iterator<Item = TargetRef> {
+        self.tables.values().cloned().map(TargetRef::from).chain(self.spread.values().cloned())
     }
 
     /// A table of a retention, spelled as its pattern does.
@@ -126,10 +138,10 @@ impl Catalog {
     /// Whether a table holds rows that views make, and nothing else: it is no source, no archive, none of a retention, no view
     /// keeps properties on its entities, and it has no section of its own.
     pub fn is_for_views_alone(&self, table: &TableRef) -> bool {
-        let makes = |view: &Arc<View>| view.sets().is_none() && view.rows().is_some_and(|rows| rows.target == table);
+        let makes = |view: &Arc<View>| view.sets().is_none() && view.rows().is_some_and(|rows| rows.target.has(table));
         let follows = || self.following_table(&table.table).is_some_and(|following| following == table);
         let made = self.views.values().any(makes) || follows();
-        let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target == table);
+        let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target.has(table));
         let archives = |archive: &Arc<Archive>| archive.source == *table || archive.target.table() == Some(table);
         made && !self.declared.contains(table)
             && self.views_of(table).next().is_none()
@@ -230,7 +242,7 @@ impl Catalog {
     pub fn kept_in_rows(&self, table: &TableRef) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = self.views_of(table).flat_map(|view| view.properties()).map(str::to_owned).collect();
         for (target, set) in self.views.values().filter_map(|view| view.sets()) {
-            if target == table {
+            if target.has(table) {
                 names.extend(set.keys().cloned());
             }
         }
@@ -248,7 +260,7 @@ impl Catalog {
     /// The views that keep properties on ranges of this table's entities, in order of their names.
     pub fn ranges_over(&self, target: &TableRef) -> impl Iterator<Item = &Arc<View>> {
         let target = target.clone();
-        self.views.values().filter(move |view| view.range().is_some_and(|range| range.target == target))
+        self.views.values().filter(move |view| view.range().is_some_and(|range| range.target.has(&target)))
     }
 
     /// What a footprint's "settled" is tied to: changes whenever a view of this table does.

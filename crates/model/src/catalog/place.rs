@@ -1,11 +1,13 @@
-//! Where entities lie: in one table, or in tables by date, which come and go with their periods.
+//! Where entities lie: in one table, in tables by date, which come and go with their periods, or, where views write them, in tables of one
+//! name in several accounts.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
 
 use crate::model::dated::DatedTables;
-use crate::model::{AccountName, TableName};
+use crate::model::{AccountName, Key, TableName, rendezvous};
 
 /// A table and the account it lies in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,6 +16,98 @@ pub struct TableRef {
     pub account: AccountName,
     /// The table, spelled as declared.
     pub table: TableName,
+}
+
+/// One account, or several among which items are spread by a hash.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountSet {
+    /// The first in the order of names.
+    first: AccountName,
+    /// The others, in the order of names, each once.
+    others: Vec<AccountName>,
+}
+
+impl AccountSet {
+    /// These accounts, in any order; `None` where there are none.
+    pub fn of(names: impl IntoIterator<Item = AccountName>) -> Option<Self> {
+        let mut names = names.into_iter().collect::<BTreeSet<_>>().into_iter();
+        Some(Self { first: names.next()?, others: names.collect() })
+    }
+
+    /// The account of the items with this key: the partition key of a row, the name of a blob.
+    pub fn holder(&self, key: &str) -> &AccountName {
+        rendezvous(&self.first, &self.others, key)
+    }
+
+    /// Each account, in the order of names.
+    pub fn iter(&self) -> impl Iterator<Item = &AccountName> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Whether there are several.
+    pub const fn is_spread(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Whether an account is one of them.
+    pub fn has(&self, account: &AccountName) -> bool {
+        self.iter().any(|own| own == account)
+    }
+}
+
+impl From<AccountName> for AccountSet {
+    fn from(account: AccountName) -> Self {
+        Self { first: account, others: Vec::new() }
+    }
+}
+
+/// The names, with a plus between them, which no name has.
+impl fmt::Display for AccountSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        self.others.iter().try_for_each(|account| write!(f, "+{account}"))
+    }
+}
+
+/// A table that views write: of one name in one account, or in several, each partition in one of them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetRef {
+    /// The accounts.
+    pub accounts: AccountSet,
+    /// The table, spelled as declared.
+    pub table: TableName,
+}
+
+impl TargetRef {
+    /// The table of a partition.
+    pub fn at(&self, pk: &Key) -> TableRef {
+        self.within(self.accounts.holder(pk.as_str()))
+    }
+
+    /// The table of each account.
+    pub fn tables(&self) -> impl Iterator<Item = TableRef> {
+        self.accounts.iter().map(|account| self.within(account))
+    }
+
+    /// The table of the first account: it speaks for all of them where only its name matters.
+    pub fn first(&self) -> TableRef {
+        self.within(&self.accounts.first)
+    }
+
+    /// Whether a table is the one, or one of them.
+    pub fn has(&self, table: &TableRef) -> bool {
+        self.table == table.table && self.accounts.has(&table.account)
+    }
+
+    fn within(&self, account: &AccountName) -> TableRef {
+        TableRef { account: account.clone(), table: self.table.clone() }
+    }
+}
+
+impl From<TableRef> for TargetRef {
+    fn from(TableRef { account, table }: TableRef) -> Self {
+        Self { accounts: account.into(), table }
+    }
 }
 
 /// Tables by date and the account they lie in.
@@ -41,6 +135,26 @@ impl DatedRef {
 pub trait Place {
     /// A text that is the same for the same place, however it is spelled.
     fn canonical(&self) -> String;
+}
+
+/// Where primaries of views lie, and where what is derived from them may.
+pub trait SourcePlace: Place {
+    /// Where the items of a view lie, where these are rows.
+    type Target: Place + Clone + fmt::Debug;
+}
+
+impl SourcePlace for TableRef {
+    type Target = TargetRef;
+}
+
+impl SourcePlace for DatedRef {
+    type Target = Self;
+}
+
+impl Place for TargetRef {
+    fn canonical(&self) -> String {
+        format!("{}/{}", self.accounts, self.table.canonical())
+    }
 }
 
 impl Place for TableRef {
@@ -97,13 +211,20 @@ impl Source {
     }
 }
 
-fn written(f: &mut fmt::Formatter<'_>, account: &AccountName, what: impl fmt::Display) -> fmt::Result {
-    if *account == AccountName::main() { write!(f, "{what}") } else { write!(f, "{account}:{what}") }
+fn written(f: &mut fmt::Formatter<'_>, account: &impl fmt::Display, what: impl fmt::Display) -> fmt::Result {
+    let account = account.to_string();
+    if account == AccountName::main().as_str() { write!(f, "{what}") } else { write!(f, "{account}:{what}") }
 }
 
 impl fmt::Display for TableRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         written(f, &self.account, &self.table)
+    }
+}
+
+impl fmt::Display for TargetRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        written(f, &self.accounts, &self.table)
     }
 }
 

@@ -6,14 +6,14 @@ use jiff::Timestamp;
 
 use super::form::{Form, RowForm};
 use super::kinds::{DenormalizeRange, LargeEntity, ViewKind};
-use super::place::{DatedRef, Place, TableRef};
+use super::place::{DatedRef, SourcePlace, TableRef};
 use crate::model::ViewName;
 use crate::model::condition::Condition;
 use crate::model::template::Template;
 
 /// A declared kind of derived data.
 #[derive(Debug, Clone)]
-pub struct View<P = TableRef> {
+pub struct View<P: SourcePlace = TableRef> {
     /// Its name.
     pub name: ViewName,
     /// The table of its primaries.
@@ -21,7 +21,7 @@ pub struct View<P = TableRef> {
     /// The condition of primaries that have items; all where absent.
     pub when: Option<Condition>,
     /// The kind, with its settings.
-    pub kind: ViewKind<P>,
+    pub kind: ViewKind<P::Target>,
     /// The answer to two primaries that want one key.
     pub on_conflict: OnConflict,
 }
@@ -46,7 +46,7 @@ impl OnConflict {
     }
 }
 
-impl<P: Place> View<P> {
+impl<P: SourcePlace> View<P> {
     /// The canonical encoding: a text that changes exactly when the view's definition does.
     pub fn definition(&self) -> String {
         let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -55,19 +55,19 @@ impl<P: Place> View<P> {
     }
 }
 
-impl<P> View<P> {
+impl<P: SourcePlace> View<P> {
     /// Where its items are stored, and how.
-    pub fn form(&self) -> Form<'_, P> {
+    pub fn form(&self) -> Form<'_, P::Target> {
         self.kind.kind().form()
     }
 
     /// The rows that its items are, or are part of; nothing where they are blobs, documents or claims.
-    pub fn rows(&self) -> Option<RowForm<'_, P>> {
+    pub fn rows(&self) -> Option<RowForm<'_, P::Target>> {
         self.form().rows()
     }
 
     /// The range on whose entities it keeps properties.
-    pub fn range(&self) -> Option<&DenormalizeRange<P>> {
+    pub fn range(&self) -> Option<&DenormalizeRange<P::Target>> {
         if let Form::Claims(range) = self.form() { Some(range) } else { None }
     }
 
@@ -86,7 +86,7 @@ impl<P> View<P> {
     }
 
     /// The table on whose entities it keeps properties, and the properties by name.
-    pub fn sets(&self) -> Option<(&P, &BTreeMap<String, Template>)> {
+    pub fn sets(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
         self.form().sets()
     }
 
@@ -99,15 +99,16 @@ impl<P> View<P> {
 impl View<DatedRef> {
     /// The view with the tables of the period of a moment.
     pub fn at(&self, moment: Timestamp) -> View {
-        let at = |tables: &DatedRef| tables.at(moment);
+        let at = |tables: &DatedRef| tables.at(moment).into();
         let Self { name, when, on_conflict, .. } = self;
-        View { name: name.clone(), source: at(&self.source), when: when.clone(), kind: self.kind.map(&at), on_conflict: *on_conflict }
+        View { name: name.clone(), source: self.source.at(moment), when: when.clone(), kind: self.kind.map(&at), on_conflict: *on_conflict }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
         Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable,
     };
@@ -130,7 +131,7 @@ mod tests {
     /// Migrations record a hash of it: another text for an old definition would be taken for a changed view.
     #[test]
     fn the_text_of_a_definition_stays_as_it_was_recorded() {
-        let (target, partition_key, row_key) = (table("Target"), template("p_{PartitionKey}"), template("{Email|lower}"));
+        let (target, partition_key, row_key) = (TargetRef::from(table("Target")), template("p_{PartitionKey}"), template("{Email|lower}"));
         let index = SecondaryIndex {
             target: target.clone(),
             partition_key: partition_key.clone(),
@@ -153,7 +154,7 @@ mod tests {
             r#"v index_entity main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" member ["{PartitionKey}", "{RowKey}"] in Employees"#
         );
         let lists = BlobLists {
-            account: AccountName::main(),
+            accounts: AccountName::main().into(),
             container: ContainerName::new("lists").unwrap(),
             name: BlobPath::parse("by/{Email|lower}.jsonl").unwrap(),
             member: vec![template("{PartitionKey}"), template("{RowKey}")],
@@ -190,6 +191,28 @@ mod tests {
         assert_eq!(
             definition(ViewKind::SqlTable(SqlTable(documents))),
             r#"v sql_table main/employees when exists(Email) to index catalog/people columns {"name": "{LastName}"} types {"name": "text(80)"}"#
+        );
+        let spread = |names: &[&str]| AccountSet::of(names.iter().map(|name| AccountName::new(*name).unwrap())).unwrap();
+        let accounts = spread(&["south", "main", "north"]);
+        let lists = BlobLists {
+            accounts: accounts.clone(),
+            container: ContainerName::new("lists").unwrap(),
+            name: BlobPath::parse("{Email}").unwrap(),
+            member: vec![],
+        };
+        assert_eq!(
+            definition(ViewKind::BlobLists(lists)),
+            r#"v index_entity main/employees when exists(Email) to blob main+north+south/lists "{Email}" member []"#
+        );
+        let index = SecondaryIndex {
+            target: TargetRef { accounts, ..target.clone() },
+            partition_key: partition_key.clone(),
+            row_key: row_key.clone(),
+            select: None,
+        };
+        assert_eq!(
+            definition(ViewKind::SecondaryIndex(index)),
+            r#"v secondary_index main/employees when exists(Email) to main+north+south/target "p_{PartitionKey}" "{Email|lower}" select None Reject"#
         );
         let set = BTreeMap::from([("Headcount".to_owned(), Figure::Count)]);
         assert_eq!(

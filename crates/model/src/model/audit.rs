@@ -28,6 +28,9 @@ cursor! {
         /// Of the derived rows: the view of the target in progress.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub view: Option<String>,
+        /// Of a target in several accounts: the one in progress; the first where absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub account: Option<String>,
         /// Primaries looked at so far, absent ones with a footprint included.
         #[serde(default)]
         pub primaries: u64,

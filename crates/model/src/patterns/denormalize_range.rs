@@ -8,7 +8,7 @@ use super::DeriveError;
 use super::denormalize;
 use super::derive::Deriving;
 use super::lookup::behind;
-use crate::catalog::{DenormalizeRange, RangeRows};
+use crate::catalog::{DenormalizeRange, RangeRows, TableRef};
 use crate::model::claim::{Claim, Reach};
 use crate::model::template::Template;
 use crate::model::{Key, limits};
@@ -22,7 +22,8 @@ pub(super) fn claim(of: &Deriving<'_>, range: &DenormalizeRange) -> Result<Optio
     let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else { return Ok(None) };
     let pk = range.partition_key.render(of.entity).map_err(|source| of.unrendered("partition_key", source))?;
     let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else { return Ok(None) };
-    let reach = Reach { account: range.target.account.clone(), table: range.target.table.clone(), pk, from, before };
+    let TableRef { account, table } = range.target.at(&pk);
+    let reach = Reach { account, table, pk, from, before };
     let claim = Claim { one: of.primary.key.clone(), reach, values };
     let units = claim.member().to_string().encode_utf16().count();
     if units > limits::CLAIM_UTF16_UNITS {

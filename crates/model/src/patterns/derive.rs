@@ -285,8 +285,9 @@ impl Deriving<'_> {
     ) -> Result<Vec<Derived>, Box<DeriveError>> {
         let derived = |key: EntityKey| {
             let item = item(&key)?;
-            let site = Site::Row { table: rows.target.table.clone(), key };
-            Ok(item.map(|(part, content)| Derived { account: rows.target.account.clone(), site, part, content }))
+            let TableRef { account, table } = rows.target.at(&key.pk);
+            let site = Site::Row { table, key };
+            Ok(item.map(|(part, content)| Derived { account, site, part, content }))
         };
         self.keys(rows)?.into_iter().filter_map(|key| derived(key).transpose()).collect()
     }
@@ -298,8 +299,9 @@ impl Deriving<'_> {
             PlaceError::Name(_) => Box::new(DeriveError::Place { view: self.view.name.clone(), primary: self.primary.clone(), source }),
         })?;
         let (Some(name), Some(member)) = (name, index_entity::membership(self, &lists.member)?) else { return Ok(None) };
+        let account = lists.accounts.holder(name.as_str()).clone();
         let site = Site::Blob { container: lists.container.clone(), name };
-        Ok(Some(Derived { account: lists.account.clone(), site, part: Some(Part::Member(member)), content: Content::Member }))
+        Ok(Some(Derived { account, site, part: Some(Part::Member(member)), content: Content::Member }))
     }
 
     /// The document in a sink.
@@ -313,7 +315,7 @@ impl Deriving<'_> {
     fn claim(&self, range: &DenormalizeRange) -> Result<Option<Derived>, Box<DeriveError>> {
         let claim = denormalize_range::claim(self, range)?;
         Ok(claim.map(|claim| Derived {
-            account: range.target.account.clone(),
+            account: claim.reach.account.clone(),
             site: Site::Row { table: claim::table(), key: claim::place(&self.view.name, &claim.reach.table, &claim.reach.pk) },
             part: Some(Part::Member(claim.member())),
             content: Content::Member,

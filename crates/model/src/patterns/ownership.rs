@@ -4,7 +4,7 @@
 //! (`ek_source`, `ek_view`); a file, a document of a sink and a member of a list cannot. So an address is first compared with the items
 //! that the view makes of this primary: its table, container, folder or index, and the name or key there.
 
-use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef, View};
+use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Filing, Form, Members, Shelf, TableRef, TargetRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
 use crate::model::large::ValueFolder;
@@ -73,9 +73,10 @@ impl Claimant<'_> {
 
     /// Whether the present definition of a view makes such an item of this primary.
     fn is_of(&self, view: &View, address: &ItemAddress) -> bool {
-        let lies_in = |target: &TableRef| {
+        // In whichever of a target's accounts: as with keys, the owner mark at the site decides.
+        let lies_in = |target: &TargetRef| {
             let table = address.site.row().map(|(table, _)| table);
-            address.account == target.account && table == Some(&target.table)
+            target.accounts.has(&address.account) && table == Some(&target.table)
         };
         let whole = address.part.is_none();
         let member = match &address.part {
@@ -101,14 +102,14 @@ impl Claimant<'_> {
 
     fn is_in_list(&self, lists: &BlobLists, address: &ItemAddress, member: &Member) -> bool {
         let here = address.site.blob().is_some_and(|(container, _)| *container == lists.container);
-        here && address.account == lists.account && self.is_named_by(member, &lists.member, &address.site)
+        here && lists.accounts.has(&address.account) && self.is_named_by(member, &lists.member, &address.site)
     }
 
     fn is_claim(&self, view: &View, range: &DenormalizeRange, address: &ItemAddress, member: &Member) -> bool {
         let (Some((table, key)), Some(claim)) = (address.site.row(), Claim::of(member)) else { return false };
         let placed = *table == claim::table() && *key == claim::place(&view.name, &claim.reach.table, &claim.reach.pk);
-        let target = &range.target;
-        let told = claim.reach.table == target.table && claim.reach.account == target.account && address.account == target.account;
+        let TableRef { account, table } = range.target.at(&claim.reach.pk);
+        let told = claim.reach.table == table && claim.reach.account == account && address.account == account;
         placed && told && claim.one == self.primary.key
     }
 

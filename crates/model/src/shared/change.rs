@@ -225,7 +225,7 @@ mod tests {
     fn catalog() -> Catalog {
         let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
         let kind = ViewKind::IndexEntity(IndexEntity {
-            target: table("Lists"),
+            target: table("Lists").into(),
             partition_key: Template::parse("p").unwrap(),
             row_key: Template::parse("{LastName}").unwrap(),
             member: vec![Template::parse_text("{PartitionKey}").unwrap(), Template::parse_text("{RowKey}").unwrap()],
@@ -361,7 +361,7 @@ mod tests {
         let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
         let set = [("Headcount", "count()"), ("Payroll", "sum(Salary)"), ("Least", "min(Salary)")];
         let kind = ViewKind::Aggregate(Aggregate {
-            target: table("Lists"),
+            target: table("Lists").into(),
             partition_key: Template::parse("p").unwrap(),
             row_key: Template::parse("{PartitionKey}").unwrap(),
             set: set.map(|(name, figure)| (name.to_owned(), figure.parse().unwrap())).into(),

@@ -40,7 +40,7 @@ fn view(name: &str, source: &str, when: Option<Condition>, kind: ViewKind) -> Ar
 
 fn copies(target: &str, keys: (&str, &str), select: Option<Vec<String>>) -> ViewKind {
     let (partition_key, row_key) = (key(keys.0), key(keys.1));
-    ViewKind::SecondaryIndex(SecondaryIndex { target: table_ref(target), partition_key, row_key, select })
+    ViewKind::SecondaryIndex(SecondaryIndex { target: table_ref(target).into(), partition_key, row_key, select })
 }
 
 fn large() -> ViewKind {

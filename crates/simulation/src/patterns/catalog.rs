@@ -29,7 +29,7 @@ fn view(name: &str, source: &str, kind: ViewKind) -> Arc<View> {
 
 fn list(target: &str, keys: (&str, &str), member: &[&str]) -> ViewKind {
     ViewKind::IndexEntity(IndexEntity {
-        target: table_ref(target),
+        target: table_ref(target).into(),
         partition_key: key(keys.0),
         row_key: key(keys.1),
         member: member.iter().map(|member| text(member)).collect(),
@@ -40,7 +40,7 @@ fn list(target: &str, keys: (&str, &str), member: &[&str]) -> ViewKind {
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]
 fn by_skill(anew: bool) -> ViewKind {
     ViewKind::BlobLists(BlobLists {
-        account: AccountName::main(),
+        accounts: AccountName::main().into(),
         container: container(SKILLED),
         name: BlobPath::parse(if anew { "anew/{Skill}.jsonl" } else { "{Skill}.jsonl" }).expect("a path"),
         member: ["{PartitionKey}", "{RowKey}", "{Note}"].map(text).to_vec(),
@@ -51,7 +51,7 @@ fn by_skill(anew: bool) -> ViewKind {
 fn headcount() -> ViewKind {
     let set = [("Headcount", "count()"), ("Versions", "sum(Version)")];
     ViewKind::Aggregate(Aggregate {
-        target: table_ref("Groups"),
+        target: table_ref("Groups").into(),
         partition_key: key("group"),
         row_key: key("{PartitionKey}"),
         set: set.map(|(name, text)| (name.to_owned(), text.parse().expect("a figure"))).into(),
@@ -65,7 +65,7 @@ fn large(container: ContainerName) -> ViewKind {
 
 fn team_name() -> ViewKind {
     ViewKind::DenormalizeRange(DenormalizeRange {
-        target: table_ref("Employees"),
+        target: table_ref("Employees").into(),
         partition_key: key("{PartitionKey}"),
         rows: RangeRows::Prefix(key("{Prefix}")),
         set: BTreeMap::from([("Team".to_owned(), text("{Name}"))]),

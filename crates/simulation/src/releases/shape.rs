@@ -6,7 +6,7 @@ use crate::fault_plan::{Draw, chance};
 use crate::sim_accounts::{self, abroad};
 use crate::world::Setting;
 use crate::{company, patterns};
-use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, TableRef, View, ViewKind};
+use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, TableRef, TargetRef, View, ViewKind};
 
 /// The most catalogs of a seed.
 const MOST: usize = 4;
@@ -123,18 +123,19 @@ impl ReleasesShape {
 /// The catalog, over two accounts.
 fn spread(mut catalog: Catalog) -> Catalog {
     let home = |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
+    let target = |target: &mut TargetRef| target.accounts = sim_accounts::account_of(target.table.as_str()).into();
     catalog.tables.values_mut().for_each(home);
     catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
     for view in catalog.views.values_mut() {
         let mut moved = View::clone(view);
         home(&mut moved.source);
         match &mut moved.kind {
-            ViewKind::SecondaryIndex(kind) => home(&mut kind.target),
-            ViewKind::IndexEntity(kind) => home(&mut kind.target),
-            ViewKind::Denormalize(kind) => home(&mut kind.target),
-            ViewKind::DenormalizeRange(kind) => home(&mut kind.target),
-            ViewKind::Aggregate(kind) => home(&mut kind.target),
-            ViewKind::BlobLists(kind) => kind.account = abroad(),
+            ViewKind::SecondaryIndex(kind) => target(&mut kind.target),
+            ViewKind::IndexEntity(kind) => target(&mut kind.target),
+            ViewKind::Denormalize(kind) => target(&mut kind.target),
+            ViewKind::DenormalizeRange(kind) => target(&mut kind.target),
+            ViewKind::Aggregate(kind) => target(&mut kind.target),
+            ViewKind::BlobLists(kind) => kind.accounts = abroad().into(),
             ViewKind::LargeEntity(kind) => kind.account = abroad(),
             ViewKind::SearchIndex(_) | ViewKind::SqlTable(_) => {}
         }

@@ -6,13 +6,13 @@ use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::figure::{self, Figure};
 use crate::catalog::form::{Form, Members, RowForm};
-use crate::catalog::place::TableRef;
+use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
 
 /// `kind = "aggregate"`: an entity for each group, with figures of its members.
 #[derive(Debug, Clone)]
-pub struct Aggregate<P = TableRef> {
+pub struct Aggregate<P = TargetRef> {
     /// The table of the groups.
     pub target: P,
     /// A group's partition key.

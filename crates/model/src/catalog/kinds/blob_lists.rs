@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
+use crate::catalog::place::AccountSet;
 use crate::catalog::view::OnConflict;
+use crate::model::ContainerName;
 use crate::model::blob_path::BlobPath;
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName};
 
 /// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]
 pub struct BlobLists {
-    /// The account of the container.
-    pub account: AccountName,
+    /// The accounts of the container: a list lies where the hash of its name says.
+    pub accounts: AccountSet,
     /// The container of the lists.
     pub container: ContainerName,
     /// A list's name.

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, RowForm};
-use crate::catalog::place::TableRef;
+use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
 
 /// `kind = "denormalize"`: properties of a primary, kept on an entity that exists for other reasons.
 #[derive(Debug, Clone)]
-pub struct Denormalize<P = TableRef> {
+pub struct Denormalize<P = TargetRef> {
     /// The table of the entities.
     pub target: P,
     /// The entity's partition key.

@@ -6,14 +6,14 @@ use std::fmt;
 use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
-use crate::catalog::place::TableRef;
+use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
 
 /// `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a partition, or of a range of
 /// its row keys.
 #[derive(Debug, Clone)]
-pub struct DenormalizeRange<P = TableRef> {
+pub struct DenormalizeRange<P = TargetRef> {
     /// The table of the entities.
     pub target: P,
     /// The partition key of the entities.

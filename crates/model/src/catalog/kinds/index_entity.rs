@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, Members, RowForm};
-use crate::catalog::place::TableRef;
+use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
 
 /// `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]
-pub struct IndexEntity<P = TableRef> {
+pub struct IndexEntity<P = TargetRef> {
     /// The table of the lists.
     pub target: P,
     /// A list's partition key.

@@ -26,10 +26,10 @@ pub use sql_table::SqlTable;
 use std::collections::BTreeSet;
 
 use super::form::Form;
-use super::place::TableRef;
+use super::place::TargetRef;
 use super::view::OnConflict;
 
-/// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TableRef`], or
+/// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TargetRef`], or
 /// [`DatedRef`](super::DatedRef) for views of tables by date.
 pub trait Kind<P> {
     /// The value of `kind` in the configuration.
@@ -48,7 +48,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $(<$place:ident>)?,)*) => {
         /// The registry of kinds.
         #[derive(Debug, Clone)]
-        pub enum ViewKind<P = TableRef> {
+        pub enum ViewKind<P = TargetRef> {
             $($(#[$doc])* $kind($kind $(<$place>)?),)*
         }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, RowForm};
-use crate::catalog::place::TableRef;
+use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
 
 /// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
 #[derive(Debug, Clone)]
-pub struct SecondaryIndex<P = TableRef> {
+pub struct SecondaryIndex<P = TargetRef> {
     /// The table of the copies.
     pub target: P,
     /// The copy's partition key.

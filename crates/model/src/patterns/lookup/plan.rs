@@ -6,9 +6,9 @@ use std::fmt;
 use super::range::{self, TextBounds};
 use super::span::{KeyRange, Span, behind};
 use super::term::{Term, TermOp};
-use crate::catalog::{RowForm, TableRef, View};
-use crate::model::Key;
+use crate::catalog::{RowForm, TargetRef, View};
 use crate::model::template::{Field, KeyFilter, Template, TemplatePart};
+use crate::model::{AccountName, Key};
 
 /// Most requests of one lookup.
 const MAX_RANGES: usize = 1_000;
@@ -17,8 +17,8 @@ const MAX_RANGES: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupPlan {
     /// The table of its copies.
-    pub table: TableRef,
-    /// The ranges to query, one request or more each; no two ranges overlap.
+    pub table: TargetRef,
+    /// The ranges to query, one request or more each; no two ranges of one account overlap. One that may have more than one partition is there for each account.
     pub ranges: Vec<KeyRange>,
     /// The query class of each of them.
     pub class: QueryClass,
@@ -129,7 +129,7 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
 
 /// Plans a lookup of the rows of a table by their own keys. Without a term for the PartitionKey it is a table scan, which has to be
 /// meant.
-pub fn plan_by_own_keys(what: String, table: &TableRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
+pub fn plan_by_own_keys(what: String, table: &TargetRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
     let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
     let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key };
     if !scan && terms.iter().all(|term| term.property == "RowKey") {
@@ -174,7 +174,10 @@ impl<'a> PlannedLookup<'a> {
                 return Err(self.unused(term, &partition, &row));
             }
         }
-        let count = partition.heads.len() * row.heads.len();
+        let target = self.rows.target;
+        // A partition that is known whole lies in one account, any others in all of them.
+        let accounts = if partition.rest.is_some() { target.accounts.iter().count() } else { 1 };
+        let count = partition.heads.len() * row.heads.len() * accounts;
         if count > MAX_RANGES {
             return Err(LookupError::TooMany { what: self.what.clone(), count });
         }
@@ -183,11 +186,21 @@ impl<'a> PlannedLookup<'a> {
             for row_head in &row.heads {
                 let (partitions, partition_prefix) = self.span(partition_head, partition.rest.as_ref())?;
                 let (rows, row_prefix) = self.span(row_head, row.rest.as_ref())?;
-                ranges.push(KeyRange { partitions, rows, partition_prefix, row_prefix });
+                let holders: Vec<&AccountName> = match &partitions {
+                    Span::Exactly(pk) => vec![target.accounts.holder(pk.as_str())],
+                    Span::Between { .. } => target.accounts.iter().collect(),
+                };
+                ranges.extend(holders.into_iter().map(|account| KeyRange {
+                    account: account.clone(),
+                    partitions: partitions.clone(),
+                    rows: rows.clone(),
+                    partition_prefix: partition_prefix.clone(),
+                    row_prefix: row_prefix.clone(),
+                }));
             }
         }
         let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
-        Ok(LookupPlan { table: self.rows.target.clone(), ranges, class })
+        Ok(LookupPlan { table: target.clone(), ranges, class })
     }
 
     /// No two terms may say the same of one property, and `=` leaves nothing else to say.

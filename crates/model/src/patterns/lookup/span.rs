@@ -1,7 +1,7 @@
 //! Spans of keys, and the ranges made of them.
 
 use crate::model::key::forbidden_in_key;
-use crate::model::{Comparison, EntityKey, Filter, Key};
+use crate::model::{AccountName, Comparison, EntityKey, Filter, Key};
 
 /// A span of partition keys or of row keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,8 @@ fn both(a: Option<Filter>, b: Option<Filter>) -> Option<Filter> {
 /// One request of a lookup: a point, rows of one partition, or a range of partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
+    /// The account to ask.
+    pub account: AccountName,
     /// Which partitions.
     pub partitions: Span,
     /// Which of their rows.

@@ -12,7 +12,7 @@ fn view(partition_key: &str, row_key: &str) -> View {
         source: table("Employees"),
         when: None,
         kind: ViewKind::SecondaryIndex(SecondaryIndex {
-            target: table("Copies"),
+            target: table("Copies").into(),
             partition_key: Template::parse(partition_key).unwrap(),
             row_key: Template::parse(row_key).unwrap(),
             select: None,
