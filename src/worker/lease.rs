@@ -30,11 +30,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::count;
 use super::note::with_note;
+use super::shown::Shown;
 use super::source::Intake;
 use crate::model::cause;
 use crate::model::job::Note;
@@ -83,20 +84,18 @@ pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
     asked: Notify,
     /// Monotonic; when the request was sent that got the message, or renewed it last.
-    given: watch::Sender<Duration>,
+    given: Shown<Duration>,
 }
 
 impl Confirmation {
     /// Waits for a word that is not old. A lease that is lost ends the work instead.
     pub(crate) async fn fresh(&self) {
         let now = self.clock.monotonic();
-        let mut given = self.given.subscribe();
-        if planted(Bug::BegunUnconfirmed) || now.saturating_sub(*given.borrow()) <= CONFIRMED_FOR {
+        if planted(Bug::BegunUnconfirmed) || now.saturating_sub(self.given.look(|given| *given)) <= CONFIRMED_FOR {
             return;
         }
         self.asked.notify_one();
-        // Its sender is this.
-        drop(given.wait_for(|given| *given >= now).await);
+        self.given.until(|given| *given >= now).await;
     }
 }
 
@@ -144,7 +143,7 @@ pub(crate) struct Leased {
 impl Lease {
     pub(crate) fn new(source: Arc<Intake>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>, leased: Leased) -> Self {
         let Leased { id, receipt, text, visibility, sent, expires } = leased;
-        let confirmation = Arc::new(Confirmation { clock: Arc::clone(&clock), asked: Notify::new(), given: watch::Sender::new(sent) });
+        let confirmation = Arc::new(Confirmation { clock: Arc::clone(&clock), asked: Notify::new(), given: Shown::new(sent) });
         let mut lease = Self {
             source,
             clock,
@@ -333,7 +332,10 @@ impl Lease {
     }
 
     fn extended(&mut self, sent: Duration, visibility: Duration) {
-        self.confirmation.given.send_replace(sent);
+        self.confirmation.given.change(|given| {
+            *given = sent;
+            true
+        });
         self.deadline = sent + visibility;
         if let Some(expires) = self.expires {
             self.deadline = self.deadline.min(expires);

@@ -1,4 +1,4 @@
-//! What clients ask for of many primaries at once, in every third seed without messages that expire and jobs that always panic: lists with keys that are there, that are not, that come twice, and
+//! What clients ask for of many primaries at once, in every third seed: lists with keys that are there, that are not, that come twice, and
 //! that no entity can have.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,6 @@ use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, If};
 use super::company::ARCHIVE;
 use super::content::Brings;
-use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, chance};
 use super::history::VERSION;
 use evenkeel::model::EntityKey;
@@ -23,9 +22,8 @@ const VERSIONS: i64 = 500_000;
 const OTHERS: usize = 16;
 /// RowKeys that no entity can have.
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
-/// What batches ask for. Jobs of other operations wait for one confirmation of their lease, and tokio wakes those who wait for one `watch` in
-/// an order of chance: a seed with those would not repeat.
-const OPS: [&str; 1] = ["sync"];
+/// What batches ask for.
+const OPS: [&str; 5] = ["sync", "put", "delete", "archive", "restore"];
 /// Lists that are the mistake of their message.
 const MISTAKES: [&str; 4] = [
     r#"{"op":"sync","table":"Employees","pk":"Sales","rks":[]}"#,
@@ -122,8 +120,7 @@ pub(super) fn steps(
 ) -> Vec<ClientStep> {
     let chance = chance(seed, PART);
     let draw = Draw(&chance);
-    let harmful = [FaultKind::Expiry, FaultKind::Pill].iter().any(|fault| fault_plan.rates[*fault as usize] > 0.0);
-    if draw.below(3) > 0 || harmful {
+    if draw.below(3) > 0 {
         return Vec::new();
     }
     let home = keys.first().map_or("Sales", |key| key.pk.as_str());

@@ -55,11 +55,11 @@ impl Ledger {
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
             ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
+            ("expired", _) => entry.is_mortal(),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             // A store refused a request of it for good.
             ("permanent", _) if poison.error.contains(REFUSED) => true,
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => self.is_refused(expectation, &poison.body, history),
-            ("expired", _) => entry.is_mortal(),
             // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
             ("permanent", Expectation::Job(EntityJob { op: "put", staged, guard, .. }))
                 if poison.error.contains("stage it before the job is sent") =>
