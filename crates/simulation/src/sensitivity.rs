@@ -41,7 +41,6 @@ const UNMET: &[(Bug, &str)] = &[
     (Bug::RestoreKeepsTheEarlier, "a restore whose insert arrives after an earlier archive job has taken a newer version away"),
     (Bug::TombstoneServesShort, "inserts that arrive as late as they may over a primary that is gone; a unit test beside it catches it"),
     (Bug::TaintForgetsClocks, "the same, and clocks that differ by half an hour; a unit test beside it catches it"),
-    (Bug::PanicsWrittenOff, "a message all of whose runs panic; the unit tests of decide catch it"),
     (Bug::WaitingCountsAsSettled, "departments that come and go; tests/patterns catches it"),
     (Bug::ClaimsReadFirst, "teams that change while a range is carried; tests/protocol catches it"),
     (Bug::RecordNotCompared, "a run that lasts until the backfill has passed: met once in 2,000 seeds; the unit tests of rollout catch it"),
