@@ -466,3 +466,43 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
         assert!(class == ErrorClass::Unauthorised && !text.contains("right-password"), "{class:?} {text}");
     }
 }
+
+/// A receiver of events on a stub.
+fn receiver(stub: &support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
+    let url = format!("http://127.0.0.1:{}/hook", stub.port()).parse().unwrap();
+    let secret = SecretString::from("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").into();
+    let settings = evenkeel::settings::WebhookSettings { url, secret, timeout };
+    evenkeel::adapters::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
+    use support::stub::{Reply, Stub};
+    let answers = Stub::start(|request| match request.number {
+        0 => Reply::status(204).into(),
+        1 => Reply::status(429).header("Retry-After", "7").into(),
+        2 => Reply::status(302).header("Location", "http://127.0.0.1:1/elsewhere").into(),
+        3 => Reply::status(410).body("gone for good, whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").into(),
+        4 => Reply::status(422).body("x".repeat(100_000)).into(),
+        5 => Reply::Reset,
+        // The body of an accepted event is not waited for.
+        _ => Reply::status(200).body("x".repeat(100_000)).cut_after(10).into(),
+    });
+    let sink = receiver(&answers, Duration::from_secs(10));
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let busy = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, busy);
+    for said in ["redirects are not followed", "is not shown", "xxx"] {
+        let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert!(class == ErrorClass::Permanent && text.contains(said) && text.len() < 1_000 && !text.contains("whsec_"), "{text}");
+    }
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Ambiguous);
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    assert_eq!(answers.requests().len(), 7);
+
+    let silent = Stub::start(|_| Reply::Silence);
+    let sink = receiver(&silent, Duration::from_millis(100));
+    let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert!(class == ErrorClass::Ambiguous && text.contains("time allowed"), "{text}");
+    assert_eq!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+}

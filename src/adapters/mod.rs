@@ -17,4 +17,4 @@ pub mod spend;
 pub mod sql;
 pub mod stack;
 
-pub use evenkeel_azure::{self as azure, files, layer, retry, search, system};
+pub use evenkeel_azure::{self as azure, files, layer, retry, search, system, webhook};

@@ -34,7 +34,12 @@ fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
 
 fn exit(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<StoreOpenError>() {
-        Some(StoreOpenError::Settings { .. } | StoreOpenError::Search { .. } | StoreOpenError::Encryption(_)) => Exit::Usage,
+        Some(
+            StoreOpenError::Settings { .. }
+            | StoreOpenError::Search { .. }
+            | StoreOpenError::Webhook { .. }
+            | StoreOpenError::Encryption(_),
+        ) => Exit::Usage,
         Some(StoreOpenError::Embedded { .. } | StoreOpenError::Connect { .. }) => Exit::Unreachable,
         None => Exit::of(error),
     }

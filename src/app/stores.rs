@@ -18,6 +18,7 @@ use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
 use crate::adapters::sql;
 use crate::adapters::stack::{Grouping, decorate_sink, decorate_within};
+use crate::adapters::webhook::{self, WebhookError};
 use crate::cli::{AbsentStore, DirectAccess, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
@@ -105,6 +106,14 @@ pub(super) enum StoreOpenError {
         #[source]
         source: SearchError,
     },
+    /// A receiver of events.
+    #[error("[sinks.{sink}] cannot be used")]
+    Webhook {
+        sink: AccountName,
+        /// Why.
+        #[source]
+        source: WebhookError,
+    },
     /// Key-encryption keys.
     #[error("[encryption] cannot be used")]
     Encryption(#[from] VaultOpenError),
@@ -144,7 +153,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
     }
     let mut sinks = BTreeMap::new();
     for SinkSettings { name, kind } in settings.sinks.clone() {
-        let (bare, keyring) = bare_sink(&name, kind)?;
+        let (bare, keyring) = bare_sink(&name, kind, clock)?;
         keyrings.extend(keyring);
         let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
         retries.push(decorated.retry);
@@ -169,7 +178,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
 /// A sink without decorators, and its keys where it has any that change.
 type BareSink = (Arc<dyn Sink>, Option<Arc<Keyring>>);
 
-fn bare_sink(name: &AccountName, kind: SinkKind) -> Result<BareSink, StoreOpenError> {
+fn bare_sink(name: &AccountName, kind: SinkKind, clock: &Arc<dyn Clock>) -> Result<BareSink, StoreOpenError> {
     match kind {
         SinkKind::Search(settings) => {
             let opened = search::open(SearchService::of(name.clone(), settings));
@@ -177,6 +186,10 @@ fn bare_sink(name: &AccountName, kind: SinkKind) -> Result<BareSink, StoreOpenEr
             Ok((opened.sink, opened.keyring))
         }
         SinkKind::Sql(settings) => Ok((sql::open(name, settings), None)),
+        SinkKind::Webhook(settings) => {
+            let opened = webhook::open(name, settings, Arc::clone(clock));
+            Ok((opened.map_err(|source| StoreOpenError::Webhook { sink: name.clone(), source })?, None))
+        }
     }
 }
 

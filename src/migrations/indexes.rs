@@ -78,6 +78,8 @@ impl Migrator {
                 (!fields.is_empty()).then_some(Lack::Types { fields })
             }
             Ok(None) => Some(Lack::Index),
+            // One that takes any field names none.
+            Ok(Some(there)) if there.is_empty() => None,
             Ok(Some(there)) => {
                 let fields: Vec<String> = fields.keys().filter(|name| !there.contains_key(*name)).cloned().collect();
                 (!fields.is_empty()).then_some(Lack::Fields { fields })

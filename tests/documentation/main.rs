@@ -224,6 +224,7 @@ fn every_catalog_in_the_pages_of_patterns_keys_events_and_storage_is_valid() {
     let environment: std::collections::BTreeMap<String, String> = [
         ("SEARCH_ADMIN_KEY", "key"),
         ("REPORTING_PASSWORD", "secret"),
+        ("WEBHOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         ("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true"),
         ("SECOND_CONNECTION_STRING", "UseDevelopmentStorage=true"),
     ]

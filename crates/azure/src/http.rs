@@ -112,6 +112,8 @@ pub struct Exchange {
     client: reqwest::Client,
     timeout: Duration,
     authentication: Authentication,
+    /// Reads no more than this of an answer, and nothing of a successful one; whole answers where absent.
+    beginning: Option<usize>,
 }
 
 impl Exchange {
@@ -129,7 +131,13 @@ impl Exchange {
             Far::Azure => builder.pool_idle_timeout(IDLE_TIME_AZURE),
             Far::Local => builder.pool_idle_timeout(IDLE_TIME_LOCAL).no_proxy(),
         };
-        Ok(Self { client: builder.build()?, timeout, authentication: Authentication::Anonymous })
+        Ok(Self { client: builder.build()?, timeout, authentication: Authentication::Anonymous, beginning: None })
+    }
+
+    /// One that reads the beginning of an answer alone, and of a successful answer nothing.
+    #[must_use]
+    pub fn reading_at_most(self, bytes: usize) -> Self {
+        Self { beginning: Some(bytes), ..self }
     }
 
     /// One whose requests carry a credential.
@@ -186,6 +194,10 @@ impl Exchange {
         let mut response = composed.send().await.map_err(fault)?;
         let status = response.status().as_u16();
         let headers = std::mem::take(response.headers_mut());
+        if let Some(most) = self.beginning {
+            let body = if (200..300).contains(&status) { Bytes::new() } else { beginning(response, most).await };
+            return Ok(HttpAnswer { status, headers, body });
+        }
         let mut body = BytesMut::new();
         while let Some(part) = response.chunk().await.map_err(fault)? {
             if body.len() + part.len() > ANSWER_BYTES {
@@ -195,6 +207,15 @@ impl Exchange {
         }
         Ok(HttpAnswer { status, headers, body: body.freeze() })
     }
+}
+
+/// The beginning of a body, as far as it arrives.
+async fn beginning(mut response: reqwest::Response, most: usize) -> Bytes {
+    let mut body = BytesMut::new();
+    while let (true, Ok(Some(part))) = (body.len() < most, response.chunk().await) {
+        body.extend_from_slice(&part[..part.len().min(most - body.len())]);
+    }
+    body.freeze()
 }
 
 /// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can

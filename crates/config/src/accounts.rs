@@ -22,6 +22,11 @@ pub(super) const KEY: PairKeys = PairKeys {
     first: SecretKeys { inline: "key", env: "key_env", file: "key_file" },
     second: SecretKeys { inline: "second_key", env: "second_key_env", file: "second_key_file" },
 };
+/// The key that events are signed with.
+pub(super) const SECRET: PairKeys = PairKeys {
+    first: SecretKeys { inline: "secret", env: "secret_env", file: "secret_file" },
+    second: SecretKeys { inline: "second_secret", env: "second_secret_env", file: "second_secret_file" },
+};
 const SAS: PairKeys = PairKeys {
     first: SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" },
     second: SecretKeys { inline: "second_sas", env: "second_sas_env", file: "second_sas_file" },

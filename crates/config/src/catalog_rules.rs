@@ -236,7 +236,10 @@ pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
                 if let Some(other) = before.iter().find(same) {
                     let source = &view.source;
                     let (key, message) = if types.is_empty() {
-                        ("index", format!("the view {} writes the documents of {source} into the index {collection}", other.name))
+                        (
+                            if view.section.has("topic") { "topic" } else { "index" },
+                            format!("the view {} writes the documents of {source} into the index {collection}", other.name),
+                        )
                     } else {
                         ("table", format!("the view {} writes the table {collection} of {sink}; expected a table of its own", other.name))
                     };

@@ -316,7 +316,7 @@ auto = "yes"
         "default.toml:21: views.by_email.select: \"ek_source\" is one of evenkeel's own properties, which are never copied",
         "default.toml:22: views.by_email.on_conflict: expected \"reject\" or \"last_writer\", found \"last\"",
         "default.toml:23: views.by_email.acount: unknown key; did you mean \"account\"?",
-        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\" or \"sql_table\", found \"secondry_index\"; did you mean \"secondary_index\"?",
+        "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\" or \"sql_table\" or \"webhook\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
@@ -958,7 +958,7 @@ fn tables_of_databases_are_read_and_their_mistakes_found() {
     assert_eq!(table.types["name"], ColumnType::Text(Some(80)));
     assert_eq!(table.fields["name"].to_string(), "{FirstName} {LastName}");
     for (right, wrong, expected) in [
-        ("kind = \"sqlite\"", "", "expected \"search\" or \"postgresql\" or \"sqlite\""),
+        ("kind = \"sqlite\"", "", "expected \"search\" or \"postgresql\" or \"sqlite\" or \"webhook\""),
         ("data/reporting.db", " ", "found an empty string"),
         ("sink = \"reporting\"", "sink = \"reports\"", "did you mean \"reporting\"?"),
         ("table = \"employees\"", "table = \"Employees\"", "lower-case"),

@@ -94,7 +94,7 @@ pub struct Effective {
 }
 
 /// Keys of secrets, wherever they stand.
-const SECRETS: [&str; 11] = [
+const SECRETS: [&str; 13] = [
     "client_secret",
     "connection_string",
     "headers",
@@ -102,9 +102,11 @@ const SECRETS: [&str; 11] = [
     "password",
     "read_token",
     "sas",
+    "secret",
     "second_connection_string",
     "second_key",
     "second_sas",
+    "second_secret",
     "token",
 ];
 

@@ -121,6 +121,9 @@ impl Lookup<'_> {
         let sink = self.client.stores.sink(sink).map_err(|error| ClientError::Unknown(error.to_string()))?;
         let found = sink.get(collection, &sink::key(&primary)).await;
         let found = found.map_err(ClientError::store(format!("reading the document of {primary} in {collection}")))?;
+        if found.as_ref().is_some_and(|document| document.0.is_empty()) {
+            return Err(ClientError::Unknown(format!("{what} was sent to a receiver, which cannot be asked for it: look up the primary")));
+        }
         Ok(found.map(|document| {
             let etag = document.token();
             let fields = document.0.into_iter().filter_map(|(name, value)| Some((name, sink::property(value)?)));

@@ -11,6 +11,7 @@ mod search_index;
 mod secondary_index;
 mod sql_table;
 mod view_section;
+mod webhook;
 
 pub(super) use view_section::{ViewSection, own_property};
 
@@ -37,7 +38,7 @@ pub(super) type Settle = fn(ViewKind, &TableRef) -> ViewKind;
 pub(super) type ReadKind<T> = fn(&ViewSection<'_, '_, T>) -> Option<DeclaredKind<T>>;
 
 /// Every kind, by the value of `kind`.
-const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 7] {
+const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 8] {
     [
         ("secondary_index", secondary_index::read),
         ("index_entity", index_entity::read),
@@ -46,6 +47,7 @@ const fn registry<T: ViewTables>() -> [(&'static str, ReadKind<T>); 7] {
         ("large_entity", large_entity::read),
         ("search_index", search_index::read),
         ("sql_table", sql_table::read),
+        ("webhook", webhook::read),
     ]
 }
 

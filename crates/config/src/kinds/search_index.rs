@@ -28,7 +28,7 @@ pub(super) fn read<T: ViewTables>(view: &ViewSection<'_, '_, T>) -> Option<Decla
 }
 
 /// The fields of the documents: selected properties under their own names, and fields of templates.
-fn fields(section: &Section<'_>, key_field: Option<&str>) -> Option<BTreeMap<String, Template>> {
+pub(super) fn fields(section: &Section<'_>, key_field: Option<&str>) -> Option<BTreeMap<String, Template>> {
     let mut fields = BTreeMap::new();
     let mut wrong = false;
     let mut add = |section: &Section<'_>, key: &str, name: &str, template: Result<Template, String>| {

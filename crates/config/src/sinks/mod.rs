@@ -3,6 +3,7 @@
 mod postgresql;
 mod search;
 mod sqlite;
+mod webhook;
 
 pub(super) use search::{endpoint, field_name};
 
@@ -18,7 +19,8 @@ pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 type ReadSink = fn(&Section<'_>) -> Option<SinkKind>;
 
 /// Every kind, by the value of `kind`.
-const KINDS: [(&str, ReadSink); 3] = [("search", search::read), ("postgresql", postgresql::read), ("sqlite", sqlite::read)];
+const KINDS: [(&str, ReadSink); 4] =
+    [("search", search::read), ("postgresql", postgresql::read), ("sqlite", sqlite::read), ("webhook", webhook::read)];
 
 /// Reads every sink. `None` in place of one with a mistake.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<(AccountName, Option<SinkSettings>)> {

@@ -26,7 +26,7 @@ pub use form::{Documents, Form, Members, RowForm};
 pub use generation::{Generations, ViewStatus};
 pub use kinds::{
     Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, Kind, LargeEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable,
-    ViewKind,
+    ViewKind, WebhookEvents,
 };
 pub use known::DatedRefs;
 pub use list_sizes::ListSizes;

@@ -40,10 +40,11 @@ pub trait Sink: Send + Sync {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError>;
 
     /// Reads a document without its key: a field that it has no value for is null, one that cannot be read is left out. `None`
-    /// where it does not exist. A recent write may not show yet.
+    /// where it does not exist. A recent write may not show yet. A sink that gives nothing back answers with a document without fields.
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError>;
 
-    /// The fields that documents of a collection can have, that of the key included. `None` where there is no such collection.
+    /// The fields that documents of a collection can have, that of the key included; none where it takes any. `None` where there is no such
+    /// collection.
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError>;
 
     /// Makes a collection with these fields, or adds those that it lacks; leaves all others as they are. Safe to repeat. `Permanent`

@@ -82,6 +82,8 @@ pub enum SinkKind {
     Search(SearchSettings),
     /// A database.
     Sql(SqlSettings),
+    /// A receiver of events.
+    Webhook(WebhookSettings),
 }
 
 /// `kind = "search"`
@@ -93,6 +95,17 @@ pub struct SearchSettings {
     pub auth: SinkAuth,
     /// The field that is the key of every index of it.
     pub key_field: String,
+}
+
+/// `kind = "webhook"`
+#[derive(Debug, Clone)]
+pub struct WebhookSettings {
+    /// Where events are sent.
+    pub url: Url,
+    /// The keys that they are signed with: by both, while one takes the place of the other.
+    pub secret: SecretPair,
+    /// How long an answer may take.
+    pub timeout: Duration,
 }
 
 /// A database as a sink.

@@ -137,7 +137,7 @@ fn spread(mut catalog: Catalog) -> Catalog {
             ViewKind::Aggregate(kind) => target(&mut kind.target),
             ViewKind::BlobLists(kind) => kind.accounts = abroad().into(),
             ViewKind::LargeEntity(kind) => kind.account = abroad(),
-            ViewKind::SearchIndex(_) | ViewKind::SqlTable(_) => {}
+            ViewKind::SearchIndex(_) | ViewKind::SqlTable(_) | ViewKind::WebhookEvents(_) => {}
         }
         *view = Arc::new(moved);
     }

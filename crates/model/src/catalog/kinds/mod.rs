@@ -12,6 +12,7 @@ mod large_entity;
 mod search_index;
 mod secondary_index;
 mod sql_table;
+mod webhook;
 
 pub use aggregate::Aggregate;
 pub use blob_lists::BlobLists;
@@ -22,6 +23,7 @@ pub use large_entity::LargeEntity;
 pub use search_index::SearchIndex;
 pub use secondary_index::SecondaryIndex;
 pub use sql_table::SqlTable;
+pub use webhook::WebhookEvents;
 
 use std::collections::BTreeSet;
 
@@ -91,4 +93,6 @@ kinds! {
     SearchIndex,
     /// Rows of a table in a database.
     SqlTable,
+    /// Events to a receiver.
+    WebhookEvents,
 }

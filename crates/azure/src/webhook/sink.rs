@@ -1,0 +1,130 @@
+//! A receiver, as a sink.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderValue};
+
+use super::answer;
+use super::event::{WebhookEvent, WebhookKey, WebhookKeyError};
+use crate::http::{Exchange, Far, HttpFault};
+use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
+use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::settings::{ConfiguredSecret, WebhookSettings};
+
+const SEND: &str = "Send Event";
+const DEFINE: &str = "Define Topic";
+/// To get a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Events of one write under way at once.
+const TOGETHER: usize = 8;
+/// Most of an answer that is read.
+const ANSWER_BYTES: usize = 2_048;
+
+/// Why a receiver cannot be sent to at all.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// The HTTP client could not be set up, because of this machine's certificates.
+    #[error("the HTTP client could not be set up")]
+    Client(#[source] reqwest::Error),
+    /// A secret is no key.
+    #[error(transparent)]
+    Key(#[from] WebhookKeyError),
+}
+
+/// A receiver of events.
+struct Webhook {
+    sink: AccountName,
+    settings: WebhookSettings,
+    exchange: Exchange,
+    clock: Arc<dyn Clock>,
+}
+
+/// A receiver. Nothing is sent yet.
+pub fn open(sink: &AccountName, settings: WebhookSettings, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, WebhookError> {
+    for secret in settings.secret.iter() {
+        WebhookKey::parse(&secret.text)?;
+    }
+    let local = matches!(settings.url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    let far = if local { Far::Local } else { Far::Azure };
+    let exchange = Exchange::new(far, CONNECT, settings.timeout).map_err(WebhookError::Client)?.reading_at_most(ANSWER_BYTES);
+    Ok(Arc::new(Webhook { sink: sink.clone(), settings, exchange, clock }))
+}
+
+impl Webhook {
+    fn error(&self, operation: &'static str, what: What, class: ErrorClass, message: impl Into<String>) -> StoreError {
+        StoreError::new(class, operation, Subject { account: self.sink.clone(), what }, message)
+    }
+
+    /// The keys as their files have them now: a rotated secret needs no restart.
+    fn keys(&self) -> Result<Vec<WebhookKey>, String> {
+        let key = |secret: &ConfiguredSecret| {
+            let text = match &secret.file {
+                Some(file) => (file.read)(&file.path)?,
+                None => secret.text.clone(),
+            };
+            WebhookKey::parse(&text).map_err(|error| error.to_string())
+        };
+        self.settings.secret.iter().map(key).collect()
+    }
+
+    async fn send(&self, topic: &CollectionName, write: &DocumentWrite, keys: &[WebhookKey]) -> Result<(), StoreError> {
+        let what = || What::Document(topic.clone(), write.key.clone());
+        let event = WebhookEvent::of(&self.sink, topic, write);
+        let timestamp = self.clock.now().as_second();
+        let headers = headers(&event, timestamp, keys)
+            .ok_or_else(|| self.error(SEND, what(), ErrorClass::Permanent, "the event's id cannot be sent as a header"))?;
+        let sent = self.exchange.send(Method::POST, self.settings.url.clone(), headers, event.body.into()).await;
+        let answer = sent.map_err(|fault: HttpFault| self.error(SEND, what(), answer::faulted(&fault), fault.text()))?;
+        if answer.is_success() {
+            return Ok(());
+        }
+        // Of the whole answer that was read: its beginning could end within the secret.
+        let body = String::from_utf8_lossy(&answer.body);
+        let message = if keys.iter().any(|key| key.is_told_by(&body)) {
+            format!("the receiver answered {}, and its message holds the secret, and is not shown", answer.status)
+        } else {
+            answer::message(&answer)
+        };
+        Err(self.error(SEND, what(), answer::refused(&answer), message).with_status(answer.status, None))
+    }
+}
+
+fn headers(event: &WebhookEvent, timestamp: i64, keys: &[WebhookKey]) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", HeaderValue::from_static("application/cloudevents+json; charset=utf-8"));
+    headers.insert("user-agent", HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))));
+    headers.insert("webhook-id", HeaderValue::from_str(&event.id).ok()?);
+    headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
+    headers.insert("webhook-signature", HeaderValue::from_str(&event.signatures(keys, timestamp)).ok()?);
+    Some(headers)
+}
+
+#[async_trait]
+impl Sink for Webhook {
+    async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+        let keys =
+            self.keys().map_err(|problem| self.error(SEND, What::Collection(collection.clone()), ErrorClass::Unauthorised, problem))?;
+        let sends: Vec<_> = writes.iter().map(|write| self.send(collection, write, &keys)).collect();
+        Ok(futures::stream::iter(sends).buffered(TOGETHER).collect().await)
+    }
+
+    /// Nothing can be read back: a document of which no field is known.
+    async fn get(&self, _: &CollectionName, _: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+        Ok(Some(SinkDocument::default()))
+    }
+
+    /// Any field.
+    async fn fields(&self, _: &CollectionName) -> Result<Option<Fields>, StoreError> {
+        Ok(Some(Fields::new()))
+    }
+
+    async fn define(&self, collection: &CollectionName, _: &BTreeMap<String, ColumnType>) -> Result<(), StoreError> {
+        let message = "a receiver has no collections to define";
+        Err(self.error(DEFINE, What::Collection(collection.clone()), ErrorClass::Permanent, message))
+    }
+}

@@ -1,0 +1,21 @@
+//! `kind = "webhook"`: a receiver of events.
+
+use std::time::Duration;
+
+use super::search::endpoint;
+use crate::accounts::SECRET;
+use crate::section::Section;
+use evenkeel_model::settings::{SinkKind, WebhookSettings};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
+    let expected = "the address of a receiver, such as \"https://example.com/hooks/staff\"";
+    let url = section.required("url", expected, |text| {
+        endpoint(text, "expected an address such as \"https://example.com/hooks/staff\", without query or user")
+    });
+    let secret = SECRET.required(section, "the key that events are signed with (whsec_ and Base64)");
+    let timeout =
+        if section.has("timeout") { section.duration("timeout", Duration::from_secs(1)..=Duration::from_mins(1)) } else { Some(TIMEOUT) };
+    Some(SinkKind::Webhook(WebhookSettings { url: url?, secret: secret?, timeout: timeout? }))
+}
