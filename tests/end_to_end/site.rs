@@ -147,7 +147,7 @@ impl Site {
     /// The account in which a table, a container or a queue lies.
     pub(crate) fn account_of(&self, name: &str) -> &'static str {
         let named = |listed: &&str| name.strip_prefix(*listed).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-        self.further.iter().find(|(_, names)| names.iter().any(|listed| named(&listed))).map_or("main", |(account, _)| account)
+        self.further.iter().find(|(_, names)| names.iter().any(named)).map_or("main", |(account, _)| account)
     }
 
     /// The settings of accounts beside `main` in the same store: a file each, or an account of the same Azurite.
