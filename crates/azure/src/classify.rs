@@ -173,14 +173,11 @@ fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
 /// The class of a request that got no whole answer.
 pub(super) const fn faulted(operation: CallKind, fault: &HttpFault) -> ErrorClass {
     match fault {
-        HttpFault::Unsent(_) => ErrorClass::Permanent,
-        HttpFault::Refused(_) => ErrorClass::Refused,
-        HttpFault::NoToken(error) => error.class(),
-        HttpFault::Lost(_) => operation.unknown(),
         HttpFault::TooLong => match operation.effect {
             CallEffect::Read => ErrorClass::Permanent,
             CallEffect::Write => ErrorClass::Ambiguous,
         },
+        other => other.class(operation.unknown()),
     }
 }
 

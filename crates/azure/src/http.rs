@@ -11,7 +11,7 @@ use reqwest::{Method, Url};
 
 use crate::identity::{BearerToken, TokenCache, TokenError};
 use crate::keyring::{Keyring, Outgoing, PresentSigner};
-use evenkeel_model::ports::Service;
+use evenkeel_model::ports::{ErrorClass, Service};
 
 /// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
 /// 5,000 blobs about 10 MiB; blobs are read in ranges smaller than this.
@@ -54,6 +54,11 @@ impl HttpAnswer {
         self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
     }
 
+    /// `Retry-After`, in seconds.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.header("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+    }
+
     /// Whether the status is 2xx.
     pub const fn is_success(&self) -> bool {
         self.status >= 200 && self.status < 300
@@ -90,6 +95,21 @@ impl HttpFault {
             Self::NoToken(error) => error.text(),
         }
     }
+
+    /// Its class; `unknown` where the request may have been executed.
+    pub const fn class(&self, unknown: ErrorClass) -> ErrorClass {
+        match self {
+            Self::Unsent(_) => ErrorClass::Permanent,
+            Self::Refused(_) => ErrorClass::Refused,
+            Self::NoToken(error) => error.class(),
+            Self::Lost(_) | Self::TooLong => unknown,
+        }
+    }
+}
+
+/// The beginning of a service's words, with blanks for control characters.
+pub fn printable(words: &str, most_chars: usize) -> String {
+    words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most_chars).collect()
 }
 
 /// How many times a request is sent again with another secret: the one that its file has by now, and the alternate.

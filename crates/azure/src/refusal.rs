@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
+use crate::http::printable;
 
 /// A refused request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,7 +101,7 @@ fn first_line(message: &str) -> Option<&str> {
 fn split_index(message: &str) -> (Option<usize>, Option<String>) {
     let short = |text: &str| {
         let text = text.trim();
-        (!text.is_empty()).then(|| text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect())
+        (!text.is_empty()).then(|| printable(text, MESSAGE_CHARS))
     };
     match message.split_once(':') {
         Some((digits, rest)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => (digits.parse().ok(), short(rest)),

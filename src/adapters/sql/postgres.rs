@@ -65,11 +65,7 @@ impl Postgres {
         config.host(host).port(*port).dbname(database).user(user).application_name("evenkeel").connect_timeout(CONNECT);
         if let Some(password) = password {
             // A file is read at every connection: a rotated password needs no restart.
-            let text = match &password.file {
-                Some(file) => (file.read)(&file.path).map_err(refused)?,
-                None => password.text.clone(),
-            };
-            config.password(text.expose_secret());
+            config.password(password.present().map_err(refused)?.expose_secret());
         }
         match tls {
             SqlTls::Off => {

@@ -24,7 +24,7 @@ pub struct TokenError {
 impl TokenError {
     /// The endpoint refused, or could not answer.
     pub(super) fn answered(host: &str, answer: &HttpAnswer) -> Self {
-        let retry_after = answer.header("retry-after").and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+        let retry_after = answer.retry_after();
         let class = match answer.status {
             // IMDS answers 404 and 410 while it is being updated ("How to use managed identities to acquire an access token", errors).
             404 | 408 | 410 | 429 | 500..=599 => ErrorClass::Transient { retry_after },

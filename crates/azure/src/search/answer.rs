@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{HttpAnswer, HttpFault};
+use crate::http::{HttpAnswer, HttpFault, printable};
 use evenkeel_model::ports::{ErrorClass, Missing};
 
 /// Longest message that is passed on, in characters.
@@ -49,12 +49,7 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
 
 /// The class of a request without a whole answer.
 pub(super) const fn faulted(effect: SearchEffect, fault: &HttpFault) -> ErrorClass {
-    match fault {
-        HttpFault::Unsent(_) => ErrorClass::Permanent,
-        HttpFault::Refused(_) => ErrorClass::Refused,
-        HttpFault::NoToken(error) => error.class(),
-        HttpFault::Lost(_) | HttpFault::TooLong => effect.unknown(),
-    }
+    fault.class(effect.unknown())
 }
 
 /// The service's answer for one document.
@@ -103,13 +98,13 @@ pub(super) fn message(answer: &HttpAnswer) -> Option<String> {
 
 fn short(message: &str) -> Option<String> {
     let line = message.lines().map(str::trim).find(|line| !line.is_empty())?;
-    Some(line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect())
+    Some(printable(line, MESSAGE_CHARS))
 }
 
 /// `retry-after-ms`, or `Retry-After` in seconds.
 fn retry_after(answer: &HttpAnswer) -> Option<Duration> {
-    let number = |name| answer.header(name).and_then(|text| text.trim().parse().ok());
-    number("retry-after-ms").map(Duration::from_millis).or_else(|| number("retry-after").map(Duration::from_secs))
+    let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
+    milliseconds.map(Duration::from_millis).or_else(|| answer.retry_after())
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! From an answer of a receiver to an error class: pure.
 
-use std::time::Duration;
-
-use crate::http::{HttpAnswer, HttpFault};
+use crate::http::{HttpAnswer, HttpFault, printable};
 use evenkeel_model::ports::ErrorClass;
 
 /// Most of a refusal's body that is passed on, in characters.
@@ -10,7 +8,7 @@ const MESSAGE_CHARS: usize = 200;
 
 /// The class of an event that was not accepted.
 pub(super) fn refused(answer: &HttpAnswer) -> ErrorClass {
-    let retry_after = answer.header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    let retry_after = answer.retry_after();
     match answer.status {
         401 | 403 => ErrorClass::Unauthorised,
         413 => ErrorClass::TooLarge,
@@ -24,18 +22,12 @@ pub(super) fn refused(answer: &HttpAnswer) -> ErrorClass {
 
 /// The class of an event without an answer.
 pub(super) const fn faulted(fault: &HttpFault) -> ErrorClass {
-    match fault {
-        HttpFault::Unsent(_) => ErrorClass::Permanent,
-        HttpFault::Refused(_) => ErrorClass::Refused,
-        HttpFault::NoToken(error) => error.class(),
-        HttpFault::Lost(_) | HttpFault::TooLong => ErrorClass::Ambiguous,
-    }
+    fault.class(ErrorClass::Ambiguous)
 }
 
 /// The refusal in words: its status and the beginning of its body.
 pub(super) fn message(answer: &HttpAnswer) -> String {
-    let said: String =
-        String::from_utf8_lossy(&answer.body).chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect();
+    let said = printable(&String::from_utf8_lossy(&answer.body), MESSAGE_CHARS);
     let status = answer.status;
     match (status, said.trim()) {
         (300..=399, _) => format!("the receiver answered {status}, and redirects are not followed: give the address that it leads to"),
@@ -46,6 +38,8 @@ pub(super) fn message(answer: &HttpAnswer) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use reqwest::header::{HeaderMap, HeaderValue};
 

@@ -62,13 +62,7 @@ impl Webhook {
 
     /// The keys as their files have them now: a rotated secret needs no restart.
     fn keys(&self) -> Result<Vec<WebhookKey>, String> {
-        let key = |secret: &ConfiguredSecret| {
-            let text = match &secret.file {
-                Some(file) => (file.read)(&file.path)?,
-                None => secret.text.clone(),
-            };
-            WebhookKey::parse(&text).map_err(|error| error.to_string())
-        };
+        let key = |secret: &ConfiguredSecret| WebhookKey::parse(&secret.present()?).map_err(|error| error.to_string());
         self.settings.secret.iter().map(key).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Forms of items: where a view's items are stored, and how.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::canonical::quoted;
 use super::figure::Figure;
@@ -54,6 +54,13 @@ pub struct Documents {
     pub fields: BTreeMap<String, Template>,
     /// Their types, where the collection is evenkeel's to make. Elsewhere a property by itself keeps its own.
     pub types: BTreeMap<String, ColumnType>,
+}
+
+impl Documents {
+    /// The properties of the primary that the fields read.
+    pub fn properties(&self) -> BTreeSet<&str> {
+        self.fields.values().flat_map(Template::properties).collect()
+    }
 }
 
 /// Key and table of the rows that a view's items are, or are part of.

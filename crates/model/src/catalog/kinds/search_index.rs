@@ -6,7 +6,6 @@ use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
 
 /// `kind = "search_index"`: a document of a search service for each primary. A property by itself keeps its type; any other template
 /// is a text.
@@ -23,7 +22,7 @@ impl<P> Kind<P> for SearchIndex {
     }
 
     fn properties(&self) -> BTreeSet<&str> {
-        self.0.fields.values().flat_map(Template::properties).collect()
+        self.0.properties()
     }
 
     fn canonical(&self, _: OnConflict) -> String {

@@ -6,7 +6,6 @@ use super::Kind;
 use crate::catalog::canonical;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
-use crate::model::template::Template;
 
 /// `kind = "webhook"`: a document for each primary that a receiver is told of when it changes.
 #[derive(Debug, Clone)]
@@ -22,7 +21,7 @@ impl<P> Kind<P> for WebhookEvents {
     }
 
     fn properties(&self) -> BTreeSet<&str> {
-        self.0.fields.values().flat_map(Template::properties).collect()
+        self.0.properties()
     }
 
     fn canonical(&self, _: OnConflict) -> String {
