@@ -45,7 +45,7 @@ fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
     let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = clock;
-    decorate(&AccountName::main(), bare, Grouping::Together, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).account
+    decorate(&AccountName::main(), bare, Grouping::Together, RetryPolicy::growing(at_once, 40), &clock, &chance).account
 }
 
 fn pass(clock: Arc<StillClock>) -> impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync {

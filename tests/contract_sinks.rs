@@ -48,7 +48,7 @@ fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
     let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::from_mins(1) };
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    decorate_sink(&name(), bare, RetryPolicy { backoff: at_once, attempts: 40 }, &clock, &chance).sink
+    decorate_sink(&name(), bare, RetryPolicy::growing(at_once, 40), &clock, &chance).sink
 }
 
 fn simulated() -> Shelf {

@@ -17,8 +17,15 @@ use crate::telemetry::AUDIT;
 use crate::worker::{Tuned, Tuning};
 
 /// Keys that are taken over; those that end with a point with everything below them.
-const TUNED: [&str; 6] =
-    ["log.level", "worker.poll.", "worker.retry_delay.", "worker.storage_retry.", "worker.give_up_after", "worker.max_dequeue_count"];
+const TUNED: [&str; 7] = [
+    "log.level",
+    "worker.poll.",
+    "worker.retry_delay.",
+    "worker.storage_retry", // a name or a list
+    "worker.storage_retry.",
+    "worker.give_up_after",
+    "worker.max_dequeue_count",
+];
 /// Keys of the catalog: taken over where it grew.
 const CATALOG: [&str; 4] = ["tables.", "views.", "archives.", "retention."];
 
@@ -97,5 +104,13 @@ mod tests {
         assert_eq!((taken, waiting), (vec!["worker.poll.max".to_owned()], vec!["http.listen".to_owned(), "views.a.table".to_owned()]));
         assert_eq!(merged, config("1s", "a", "T"));
         assert_eq!(merge(&old, &new, true).0, config("1s", "a", "U"));
+    }
+
+    #[test]
+    fn retries_by_the_formula_give_way_to_a_list() {
+        let config = |key: &str, value: Value| json!({"values": [{"key": key, "value": value, "origin": "file"}]});
+        let (old, new) = (config("worker.storage_retry.attempts", json!(6)), config("worker.storage_retry", json!(["2s", "4s"])));
+        let taken = ["worker.storage_retry", "worker.storage_retry.attempts"].map(str::to_owned).to_vec();
+        assert_eq!(merge(&old, &new, false), (new, taken, vec![]));
     }
 }

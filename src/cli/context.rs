@@ -117,7 +117,7 @@ pub(crate) mod tests {
                 give_up_after: Duration::from_hours(6),
                 drain: Duration::from_secs(25),
                 poll: PollInterval { min: Duration::from_millis(1), max: Duration::from_millis(5) },
-                storage_retry: RetryPolicy { backoff, attempts: 6 },
+                storage_retry: RetryPolicy::growing(backoff, 6),
                 memory: DEFAULT_MEMORY,
             },
             queues,

@@ -235,7 +235,7 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
 
 fn decorated(account: &Account) -> Account {
     let backoff = Backoff { min: Duration::from_millis(1), base: Duration::from_millis(1), max: Duration::from_secs(2) };
-    let policy = RetryPolicy { backoff, attempts: 3 };
+    let policy = RetryPolicy::growing(backoff, 3);
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(1));
     Account {
         tables: Arc::new(Retry::<dyn TableStore>::new(account.tables.clone(), policy, chance.clone())),

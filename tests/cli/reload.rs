@@ -63,3 +63,31 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     daemon.signal("TERM");
     assert_eq!(daemon.code(), Some(0));
 }
+
+#[test]
+fn retries_of_requests_are_taken_over_in_each_of_their_forms() {
+    let place = Place::new();
+    let file = place.folder().join("default.toml");
+    let plain = std::fs::read_to_string(&file).unwrap();
+    let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
+    let address = daemon.address();
+    let shown = || ask_at("1.1", &address, "GET", "/api/v1/config", "", "").json();
+    until("ready", || ask_at("1.1", &address, "GET", "/readyz", "", "").status == 200);
+    for retry in [r#"["2s", "4s"]"#, r#""fixed""#, r#"["1s"]"#] {
+        std::fs::write(&file, plain.replacen("[worker]", &format!("[worker]\nstorage_retry = {retry}"), 1)).unwrap();
+        daemon.signal("HUP");
+        let told = daemon.await_line("audit: the configuration was read again");
+        says(told["taken"].as_str().unwrap(), &["worker.storage_retry"]);
+        assert_eq!(told["needs_a_restart"], "", "{retry}");
+        let values = shown();
+        let in_force: Vec<_> =
+            values["values"].as_array().unwrap().iter().filter(|entry| entry["key"].as_str().unwrap().contains("storage_retry")).collect();
+        assert!(matches!(&in_force[..], [one] if one["value"] == retry), "{retry}: {in_force:?}");
+    }
+    std::fs::write(&file, plain).unwrap();
+    daemon.signal("HUP");
+    let told = daemon.await_line("audit: the configuration was read again");
+    says(told["taken"].as_str().unwrap(), &["worker.storage_retry,", "worker.storage_retry.attempts", "worker.storage_retry.min"]);
+    daemon.signal("TERM");
+    assert_eq!(daemon.code(), Some(0));
+}

@@ -74,14 +74,14 @@ impl Site {
         let request = Request { folder: Folder::Named(folder.path().join("config")), ..Request::default() };
         let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
         let chance: Arc<dyn Chance> = Arc::new(SystemChance::new());
-        let schedule = evenkeel::settings::RetryPolicy {
-            backoff: evenkeel::settings::Backoff {
+        let schedule = evenkeel::settings::RetryPolicy::growing(
+            evenkeel::settings::Backoff {
                 min: std::time::Duration::from_millis(1),
                 base: std::time::Duration::from_millis(1),
                 max: std::time::Duration::from_secs(1),
             },
-            attempts: 3,
-        };
+            3,
+        );
         let decorated = decorate(&AccountName::main(), bare, Grouping::Together, schedule, &clock, &chance);
         let sink = AccountName::new("catalog").unwrap();
         let searched = search.map(|stub| {

@@ -304,7 +304,7 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
     let Some(grouping) = decorators else { return sim.account() };
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
     let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
-    decorate(&AccountName::main(), &sim.account(), grouping, RetryPolicy { backoff, attempts: 6 }, &clock, &chance).account
+    decorate(&AccountName::main(), &sim.account(), grouping, RetryPolicy::growing(backoff, 6), &clock, &chance).account
 }
 
 fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, decorators: Option<Grouping>) -> Arc<Engine> {

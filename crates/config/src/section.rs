@@ -284,6 +284,40 @@ impl<'a> Section<'a> {
         read.into_iter().collect()
     }
 
+    /// Whether a key has a list. In the environment and in flags, which have no types, a text with a comma, or that begins as a list or a
+    /// number does.
+    pub(super) fn lists(&self, key: &'static str) -> bool {
+        self.node(key).is_some_and(|node| match &node.kind {
+            Toml::List(_) => true,
+            Toml::Text(text) => {
+                let begins = |first: char| first == '[' || first.is_ascii_digit();
+                untyped(node) && (text.contains(',') || text.trim_start().starts_with(begins))
+            }
+            Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Table(_) => false,
+        })
+    }
+
+    /// The durations of a list, each within bounds. The error for a bare number names the missing unit.
+    pub(super) fn durations(&self, key: &'static str, bounds: RangeInclusive<Duration>) -> Option<Vec<Duration>> {
+        if let Some(Node { kind: Toml::List(items), .. }) = self.node(key)
+            && let Some((number, at)) = items.iter().find_map(|item| match item.kind {
+                Toml::Integer(number) => Some((number, item.origin.as_ref())),
+                Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
+            })
+        {
+            let problem = format!(
+                "expected durations such as \"60s\" in this list, found the number {number} without a unit; did you mean \"{number}s\"?"
+            );
+            self.cx.error(Finding::new(at, self.path_of(key), problem));
+            return None;
+        }
+        let (least, most) = (duration_text(*bounds.start()), duration_text(*bounds.end()));
+        self.each(key, |text| match parse_duration(&text)? {
+            duration if bounds.contains(&duration) => Ok(duration),
+            duration => Err(format!("expected {least} to {most}, found {}", duration_text(duration))),
+        })
+    }
+
     /// A table, where the key is there.
     pub(super) fn section(&self, key: &'static str) -> Option<Self> {
         let node = self.node(key)?;

@@ -9,8 +9,8 @@ use evenkeel_model::model::limits::LATE_REQUEST;
 use evenkeel_model::model::units::duration_text;
 use evenkeel_model::model::{CatalogOwner, prices};
 use evenkeel_model::settings::{
-    Backoff, LogSettings, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, RetryPolicy, TraceSettings,
-    WorkerSettings,
+    Backoff, LogSettings, MOST_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, RetryPolicy,
+    TraceSettings, WorkerSettings,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,6 +25,10 @@ const MOST_MEMORY: u64 = 1 << 40;
 
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
+const STORAGE_RETRY: &str = "storage_retry";
+/// The longest wait between two attempts of one storage request.
+const LONGEST_RETRY_WAIT: Duration = Duration::from_mins(5);
+
 /// Retry policies by name: the three of the design guide for scalable tables, the exponential one with its numbers.
 const RETRY_POLICIES: [(&str, RetryPolicy); 3] = [
     ("none", retry(Duration::ZERO, Duration::ZERO, Duration::ZERO, 1)),
@@ -33,7 +37,7 @@ const RETRY_POLICIES: [(&str, RetryPolicy); 3] = [
 ];
 
 const fn retry(min: Duration, base: Duration, max: Duration, attempts: u32) -> RetryPolicy {
-    RetryPolicy { backoff: Backoff { min, base, max }, attempts }
+    RetryPolicy::growing(Backoff { min, base, max }, attempts)
 }
 
 /// Reads `[worker]` and `[freshness]`.
@@ -50,6 +54,14 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
     let poll = poll(&section, polled);
     let storage_retry = storage_retry(&section);
+    if let (Some(retry), Some(timeout)) = (storage_retry, job_timeout)
+        && retry.longest_sum() >= timeout
+    {
+        let (sum, timeout) = (duration_text(whole_millis(retry.longest_sum())), duration_text(timeout));
+        let reason =
+            format!("its waits may add up to {sum}, and job_timeout ({timeout}) ends a job before: expected shorter or fewer waits");
+        section.warning(STORAGE_RETRY, reason);
+    }
     let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
     section.finish();
     let freshness = root.section("freshness")?;
@@ -83,15 +95,25 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     })
 }
 
-/// The retry of a storage request: a policy by its name, or the numbers of the formula.
+/// The retry of a storage request: a policy by its name, a list of waits, or the numbers of the formula.
 fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
-    const KEY: &str = "storage_retry";
-    if parent.glance(KEY).is_some() {
-        return parent.word(KEY, &RETRY_POLICIES);
+    if parent.lists(STORAGE_RETRY) {
+        let waits = parent.durations(STORAGE_RETRY, MS..=LONGEST_RETRY_WAIT)?;
+        return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
+            None => {
+                let expected = format!("expected 1 to {MOST_LISTED_WAITS} waits, found {}; \"none\" retries nothing", waits.len());
+                parent.error(STORAGE_RETRY, expected);
+                None
+            }
+            policy => policy,
+        };
     }
-    let backoff = backoff(parent, KEY, MS, Duration::from_mins(5), &["attempts"]);
-    let attempts = parent.section(KEY).and_then(|section| section.integer("attempts", 1..=20));
-    Some(RetryPolicy { backoff: backoff?, attempts: attempts? })
+    if parent.glance(STORAGE_RETRY).is_some() {
+        return parent.word(STORAGE_RETRY, &RETRY_POLICIES);
+    }
+    let backoff = backoff(parent, STORAGE_RETRY, MS, LONGEST_RETRY_WAIT, &["attempts"]);
+    let attempts = parent.section(STORAGE_RETRY).and_then(|section| section.integer("attempts", 1..=20));
+    Some(RetryPolicy::growing(backoff?, attempts?))
 }
 
 fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Duration, beside: &[&'static str]) -> Option<Backoff> {

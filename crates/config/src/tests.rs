@@ -95,7 +95,7 @@ fn the_shipped_numbers_are_the_documented_ones() {
     assert_eq!(worker.give_up_after, Duration::from_hours(6));
     assert_eq!(worker.drain, Duration::from_secs(25));
     assert_eq!((worker.poll.min, worker.poll.max), (Duration::from_millis(100), Duration::from_millis(1_500)));
-    assert_eq!(worker.storage_retry.attempts, 6);
+    assert_eq!(worker.storage_retry.attempts(), 6);
     assert_eq!(worker.retry_delay.max, Duration::from_mins(10));
     assert_eq!(settings.queues[0].name.as_str(), "evenkeel-jobs");
     assert_eq!((settings.queues[0].concurrency, settings.queues[0].shards), (Concurrency::Auto, 1));
@@ -107,17 +107,83 @@ fn the_shipped_numbers_are_the_documented_ones() {
 fn the_waits_named_as_other_choices_are_what_the_formula_gives() {
     let text = "[worker]\nstorage_retry = { min = \"700ms\", base = \"1300ms\", max = \"30s\", attempts = 5 }\nretry_delay = { min = \"3s\", base = \"30s\", max = \"90s\" }";
     let worker = load_text(text).unwrap().settings.worker;
-    let waits = |backoff: &evenkeel_model::settings::Backoff, count: u32| {
-        (1..=count).map(|n| backoff.wait(n, 0.5).as_secs_f64().round()).collect::<Vec<_>>()
-    };
-    assert_eq!(waits(&worker.storage_retry.backoff, worker.storage_retry.attempts - 1), [2.0, 5.0, 10.0, 20.0]);
-    assert_eq!(waits(&worker.retry_delay, 3), [33.0, 90.0, 90.0]);
+    assert_eq!(waits(&worker.storage_retry), [2.0, 5.0, 10.0, 20.0]);
+    assert_eq!([1, 2, 3].map(|n| worker.retry_delay.wait(n, 0.5).as_secs()), [33, 90, 90]);
     for (name, named) in [("none", &[][..]), ("fixed", &[2.0; 3]), ("exponential", &[33.0, 90.0, 90.0])] {
         let retry = load_text(&format!("[worker]\nstorage_retry = {name:?}")).unwrap().settings.worker.storage_retry;
-        assert_eq!(waits(&retry.backoff, retry.attempts - 1), named, "{name}");
+        assert_eq!(waits(&retry), named, "{name}");
     }
     let unknown = load_text("[worker]\nstorage_retry = \"exponentail\"").unwrap_err().to_string();
     assert!(unknown.contains("worker.storage_retry") && unknown.contains("exponential"), "{unknown}");
+}
+
+fn waits(retry: &evenkeel_model::settings::RetryPolicy) -> Vec<f64> {
+    (1..retry.attempts()).map(|n| retry.wait(n, 0.5).as_secs_f64().round()).collect()
+}
+
+#[test]
+fn a_list_of_waits_is_taken_as_it_stands_from_a_file_and_from_the_environment() {
+    let listed = "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]";
+    let loaded = load_text(listed).unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(waits(&loaded.settings.worker.storage_retry), [2.0, 4.0, 10.0, 30.0]);
+    for (text, expected) in
+        [("2s,4s,10s,30s", &[2.0, 4.0, 10.0, 30.0][..]), ("[\"2s\", \"4s\"]", &[2.0, 4.0]), ("2s", &[2.0]), ("none", &[])]
+    {
+        let request = with_environment(without_folder(), &[("EVENKEEL__WORKER__STORAGE_RETRY", text)]);
+        assert_eq!(waits(&load(&request).unwrap().settings.worker.storage_retry), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_list_of_waits_replaces_the_formula_of_a_layer_below_and_is_shown_as_written() {
+    let folder = folder(&[
+        ("default.toml", "[worker]\nstorage_retry = { min = \"1s\", base = \"1s\", max = \"9s\", attempts = 3 }"),
+        ("steady.toml", "[worker]\nstorage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"]"),
+    ]);
+    let steady = Request { profile: Some("steady".to_owned()), ..request(folder.path()) };
+    let loaded = load(&steady).unwrap();
+    assert_eq!(waits(&loaded.settings.worker.storage_retry), [2.0, 4.0, 10.0, 30.0]);
+    let shown = show_text(&loaded);
+    let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with("worker.storage_retry")).collect();
+    assert!(
+        matches!(&lines[..], [one] if one.starts_with("worker.storage_retry = [\"2s\", \"4s\", \"10s\", \"30s\"] ") && one.ends_with("steady.toml:2")),
+        "{lines:?}"
+    );
+    let json = show_json(&loaded);
+    let entry = json["values"].as_array().unwrap().iter().find(|entry| entry["key"] == "worker.storage_retry").unwrap();
+    assert_eq!(entry["value"], r#"["2s", "4s", "10s", "30s"]"#);
+
+    let named = with_environment(steady, &[("EVENKEEL__WORKER__STORAGE_RETRY", "fixed")]);
+    assert_eq!(waits(&load(&named).unwrap().settings.worker.storage_retry), [2.0; 3]);
+    let part = with_environment(request(folder.path()), &[("EVENKEEL__WORKER__STORAGE_RETRY__ATTEMPTS", "2")]);
+    assert_eq!(load(&part).unwrap().settings.worker.storage_retry.attempts(), 2);
+}
+
+#[test]
+fn a_list_of_waits_with_a_mistake_is_told_what_to_write() {
+    for (list, expected) in [
+        ("[]", "expected 1 to 8 waits, found 0; \"none\" retries nothing"),
+        ("[\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\"]", "expected 1 to 8 waits, found 9; \"none\" retries nothing"),
+        ("[\"2s\", \"6m\"]", "expected 1ms to 5m, found 6m"),
+        ("[\"0s\"]", "expected 1ms to 5m, found 0ms"),
+        ("[2, 4, 10, 30]", "expected durations such as \"60s\" in this list, found the number 2 without a unit; did you mean \"2s\"?"),
+    ] {
+        let found = mistakes(&format!("[worker]\nstorage_retry = {list}"));
+        assert_eq!(found, [format!("default.toml:2: worker.storage_retry: {expected}")], "{list}");
+    }
+    let found = mistakes("[worker]\nstorage_retry = [\"2s\", \"soon\"]");
+    assert!(matches!(&found[..], [one] if one.contains("worker.storage_retry") && one.contains("soon")), "{found:?}");
+}
+
+#[test]
+fn waits_that_outlast_a_job_are_warned_of() {
+    let loaded = load_text("[worker]\nstorage_retry = [\"5m\", \"5m\"]").unwrap();
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        matches!(&warnings[..], [one] if one.contains("worker.storage_retry") && one.contains("12m") && one.contains("10m")),
+        "{warnings:?}"
+    );
 }
 
 #[test]

@@ -257,7 +257,7 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
         give_up_after: Duration::from_hours(6),
         drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
         poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(*draw.of(&[1, 5, 20])) },
-        storage_retry: RetryPolicy { backoff: storage, attempts: *draw.of(&[1, 2, 6]) },
+        storage_retry: RetryPolicy::growing(storage, *draw.of(&[1, 2, 6])),
         memory: DEFAULT_MEMORY,
     }
 }

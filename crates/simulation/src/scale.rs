@@ -393,7 +393,7 @@ fn worker(
         give_up_after: Duration::from_hours(6),
         drain: 25 * second,
         poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_millis(1_500) },
-        storage_retry: RetryPolicy { backoff: backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * second), attempts: 6 },
+        storage_retry: RetryPolicy::growing(backoff(Duration::from_millis(50), Duration::from_millis(100), 5 * second), 6),
         memory: DEFAULT_MEMORY,
     };
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);

@@ -25,7 +25,7 @@ fn scripted_account(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static)
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
-    (decorate(&AccountName::main(), &bare, Grouping::Together, RetryPolicy { backoff, attempts: 6 }, &clock, &chance), script)
+    (decorate(&AccountName::main(), &bare, Grouping::Together, RetryPolicy::growing(backoff, 6), &clock, &chance), script)
 }
 
 fn table() -> TableName {

@@ -61,7 +61,7 @@ impl World {
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),
             poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
-            storage_retry: RetryPolicy { backoff, attempts: 6 },
+            storage_retry: RetryPolicy::growing(backoff, 6),
             memory: DEFAULT_MEMORY,
         };
         let queue = QueueSettings { concurrency: 64_usize.into(), ..QueueSettings::plain(QueueName::new(JOBS).unwrap()) };

@@ -110,7 +110,7 @@ impl Daemon {
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),
             poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
-            storage_retry: RetryPolicy { backoff: storage, attempts: 6 },
+            storage_retry: RetryPolicy::growing(storage, 6),
             memory: DEFAULT_MEMORY,
         };
         let account = self.world.seen_by(2, faults).account();

@@ -177,7 +177,7 @@ struct RetryWaits<'a> {
 impl Backoff for RetryWaits<'_> {
     fn next_backoff(&mut self) -> Option<Duration> {
         let last = self.course.last();
-        if self.made >= self.policy.attempts {
+        if self.made >= self.policy.attempts() {
             return None;
         }
         self.made += 1;
@@ -189,11 +189,11 @@ impl Backoff for RetryWaits<'_> {
         }
         self.waited += 1;
         let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
-        let longest = self.policy.backoff.max;
+        let longest = self.policy.longest();
         let patience = if self.course.held() { HELD_PATIENCE.min(longest) } else { longest };
         if asked > patience {
             return None;
         }
-        Some(self.policy.backoff.wait(self.waited, self.chance.unit()).max(asked))
+        Some(self.policy.wait(self.waited, self.chance.unit()).max(asked))
     }
 }

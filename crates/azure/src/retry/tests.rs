@@ -31,7 +31,7 @@ const FINAL: [ErrorClass; 8] = [
 
 fn policy() -> RetryPolicy {
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
-    RetryPolicy { backoff, attempts: 6 }
+    RetryPolicy::growing(backoff, 6)
 }
 
 fn with_retries(bare: &Account, policy: RetryPolicy) -> Account {
@@ -318,6 +318,27 @@ async fn a_refused_connection_is_tried_again_at_once_and_then_with_growing_waits
     let bounds = [(0.0, 0.0), (0.13, 0.17), (0.29, 0.41), (0.61, 0.89), (1.25, 1.85)];
     for (wait, (low, high)) in waits.iter().zip(bounds) {
         assert!((low..=high + 0.002).contains(wait), "{waits:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listed_waits_are_waited_in_their_order_and_then_the_request_ends() {
+    let listed: [u32; 4] = [2, 4, 10, 30];
+    let policy = RetryPolicy::listed(&listed.map(|secs| Duration::from_secs(secs.into()))).unwrap();
+    let (bare, script) = Scripted::listed([TRANSIENT; 6].map(Answer::from));
+    assert!(perform(&with_retries(&bare, policy), GetEntity).await.is_err());
+    let at: Vec<_> = script.arrivals().iter().map(|arrival| arrival.at).collect();
+    assert_eq!(at.len(), 5);
+    for (pair, listed) in at.windows(2).zip(listed.map(f64::from)) {
+        let wait = pair[1].saturating_sub(pair[0]).as_secs_f64();
+        assert!((0.8 * listed..=1.2 * listed + 0.002).contains(&wait), "{listed}: {wait}");
+    }
+
+    let asked = |secs| ErrorClass::Throttled { retry_after: Some(Duration::from_secs(secs)) };
+    for (secs, requests) in [(20, 2), (31, 1)] {
+        let (bare, script) = Scripted::listed([Answer::from(asked(secs))]);
+        assert_eq!(perform(&with_retries(&bare, policy), GetEntity).await.is_ok(), requests == 2);
+        assert_eq!(script.requests(), requests);
     }
 }
 

@@ -20,11 +20,20 @@ pub struct Backoff {
 /// How one storage request is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The waits between attempts.
-    pub backoff: Backoff,
-    /// Most attempts, the first included.
-    pub attempts: u32,
+    waits: RequestWaits,
+    attempts: u32,
 }
+
+/// The waits between the attempts of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestWaits {
+    Growing(Backoff),
+    /// One wait after each attempt but the last; the places beyond are zero.
+    Listed([Duration; MOST_LISTED_WAITS]),
+}
+
+/// Most waits of a listed policy.
+pub const MOST_LISTED_WAITS: usize = 8;
 
 /// A wait that grows by a factor: n-th wait = rand(1 − jitter, 1 + jitter) · min(initial · factor^(n − 1), max).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +62,49 @@ impl Backoff {
         let growth = 2_f64.powi(i32::try_from(n.min(62)).unwrap_or(62)) - 1.0;
         let seconds = self.min.as_secs_f64() + (0.8 + 0.4 * unit) * self.base.as_secs_f64() * growth;
         Duration::from_secs_f64(seconds.min(self.max.as_secs_f64()))
+    }
+}
+
+impl RetryPolicy {
+    /// Waits that grow. `attempts` includes the first.
+    pub const fn growing(backoff: Backoff, attempts: u32) -> Self {
+        Self { waits: RequestWaits::Growing(backoff), attempts }
+    }
+
+    /// One attempt more than there are waits: n-th wait = rand(0.8, 1.2) · listed. `None` for more than [`MOST_LISTED_WAITS`].
+    pub fn listed(waits: &[Duration]) -> Option<Self> {
+        let mut places = [Duration::ZERO; MOST_LISTED_WAITS];
+        places.get_mut(..waits.len())?.copy_from_slice(waits);
+        Some(Self { waits: RequestWaits::Listed(places), attempts: u32::try_from(waits.len()).ok()?.checked_add(1)? })
+    }
+
+    /// Most attempts, the first included.
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    pub fn wait(&self, n: u32, unit: f64) -> Duration {
+        match &self.waits {
+            RequestWaits::Growing(backoff) => backoff.wait(n, unit),
+            RequestWaits::Listed(waits) => {
+                let at = usize::try_from(n.saturating_sub(1)).unwrap_or(usize::MAX);
+                waits.get(at).copied().unwrap_or_default().mul_f64(0.8 + 0.4 * unit)
+            }
+        }
+    }
+
+    /// The longest wait, before the jitter of a listed one. A `Retry-After` beyond it ends the request.
+    pub fn longest(&self) -> Duration {
+        match &self.waits {
+            RequestWaits::Growing(backoff) => backoff.max,
+            RequestWaits::Listed(waits) => waits.iter().copied().max().unwrap_or_default(),
+        }
+    }
+
+    /// The sum of all waits at their longest.
+    pub fn longest_sum(&self) -> Duration {
+        (1..self.attempts).map(|n| self.wait(n, 1.0)).fold(Duration::ZERO, Duration::saturating_add)
     }
 }
 
@@ -132,6 +184,28 @@ mod tests {
             }
         }
         assert_eq!(backoff.wait(1, 0.5), Duration::from_secs(33));
+    }
+
+    #[test]
+    fn listed_waits_are_taken_in_their_order_each_a_fifth_shorter_or_longer() {
+        let listed = [2, 4, 10, 30].map(Duration::from_secs);
+        let policy = RetryPolicy::listed(&listed).unwrap();
+        assert_eq!(policy.attempts(), 5);
+        assert_eq!([1, 2, 3, 4].map(|n| policy.wait(n, 0.5)), listed);
+        assert_eq!([1, 2, 3, 4].map(|n| policy.wait(n, 0.0).as_millis()), [1_600, 3_200, 8_000, 24_000]);
+        assert_eq!(policy.longest(), Duration::from_secs(30));
+        assert_eq!(policy.longest_sum().as_millis(), 55_200);
+        assert_eq!(policy.wait(u32::MAX, 0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_list_has_eight_waits_at_most_and_need_not_grow() {
+        let second = Duration::from_secs(1);
+        assert_eq!(RetryPolicy::listed(&[second; 9]), None);
+        let full = RetryPolicy::listed(&[second; 8]).unwrap();
+        assert_eq!((full.attempts(), full.wait(8, 0.5)), (9, second));
+        let falling = RetryPolicy::listed(&[3 * second, second]).unwrap();
+        assert_eq!((falling.longest(), falling.wait(2, 0.5)), (3 * second, second));
     }
 
     #[test]

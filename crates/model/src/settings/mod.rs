@@ -21,7 +21,7 @@ use crate::model::allowed::JobAllowance;
 use crate::model::event::EventMappings;
 use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
 
-pub use backoff::{Backoff, RetryPolicy, WaitPolicy, WaitSequence};
+pub use backoff::{Backoff, MOST_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
 pub use encryption::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 pub use http::{HttpRole, HttpSettings, HttpToken, OpenReads};
 pub use identity::{Application, EntraCredential, Identity};
