@@ -209,10 +209,11 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever an event holds, its job is of the mapping's operation and table, and its key is a key, or there is none.
+    /// Whatever an event holds, its job is of the mapping's operation and table, and its key is a key, or there is none. (The name of the
+    /// extension means nothing else: with `op` it would be a job.)
     #[test]
     fn no_event_chooses_more_than_values(
-        subject in json_value(), data in json_value(), id in "[ -~]{1,20}", extension in "[a-z]{1,6}", value in json_value(),
+        subject in json_value(), data in json_value(), id in "[ -~]{1,20}", extension in "x[a-z]{0,5}", value in json_value(),
     ) {
         let mut event = cloud_event();
         event["id"] = id.into();
