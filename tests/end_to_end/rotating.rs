@@ -57,9 +57,10 @@ fn assert_whole(site: &Site, jobs: u64, what: &str) {
     let rows = site.rows("EmployeesByEmail").into_values();
     let mut done: Vec<_> = rows.map(|row| row.timestamp.unwrap().timestamp()).collect();
     done.sort_unstable();
-    let pause = done.windows(2).map(|two| two[0].duration_until(two[1])).max().unwrap();
+    let pauses = done.windows(2).map(|two| (two[0].duration_until(two[1]), done[0].duration_until(two[0])));
+    let (pause, begins) = pauses.max().unwrap();
     let all = done[0].duration_until(done[done.len() - 1]);
-    println!("{what}: {jobs} jobs in {all:.1?}, 0 lost, 0 poisoned, longest pause {pause:.3?}");
+    println!("{what}: {jobs} jobs in {all:.1?}, 0 lost, 0 poisoned, longest pause {pause:.3?}, {begins:.1?} after the first");
 }
 
 /// A site that signs by the keys in two files; the account has the first of them.
@@ -158,7 +159,8 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
         }
     });
     wait_for(&site, "all jobs are done", 0, || federate(&authority));
-    federate(&authority);
+    // The checks of many jobs take longer than a federated token is good.
+    authority.federate(&json!({}));
     worker.stop();
     assert_whole(&site, jobs, "tokens and federated tokens");
 }
