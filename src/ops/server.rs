@@ -22,6 +22,7 @@ use super::Routes;
 use super::connections::{ConnectionSlot, Connections};
 use super::guard::{Guard, Peer};
 use super::patience::Patient;
+use crate::model::local::is_loopback;
 use crate::settings::HttpSettings;
 
 /// How long a client may take to send the head of a request. Longer than the usual 15 s between scrapes, so that
@@ -68,7 +69,7 @@ impl Server {
     /// repeat those of [`Routes`].
     pub async fn bind(settings: &HttpSettings, routes: Routes, more: Router) -> Result<Self, ServerError> {
         let wanted = settings.listen;
-        if !wanted.ip().to_canonical().is_loopback() && settings.tokens.is_empty() {
+        if !is_loopback(wanted.ip()) && settings.tokens.is_empty() {
             return Err(ServerError::TokenNeeded(wanted));
         }
         let failed = |cause| ServerError::Bind { address: wanted, cause };

@@ -6,11 +6,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use secrecy::{ExposeSecret as _, SecretString};
-use url::{Host, Url};
+use url::Url;
 
 use crate::cloud::Cloud;
 use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
+use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::ports::Service;
 use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, Identity, SecretPair};
 
@@ -308,12 +309,7 @@ fn is_cosmos(url: &Url) -> bool {
 
 /// Whether an address is one of this machine.
 fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(domain)) => domain == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+    url.host_str().is_some_and(is_local_host)
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret as _;
-use url::{Host, Url};
+use url::Url;
 
 use super::identity;
 use super::request::AccountCheck;
 use super::secret::{PairKeys, SecretKeys};
 use super::section::{Reported, Section};
 use evenkeel_model::model::AccountName;
+use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, Endpoints};
 
 const CONNECTION_STRING: PairKeys = PairKeys {
@@ -184,12 +185,7 @@ fn unencrypted(host: &str) -> String {
 /// The host of a URL without encryption that is not this machine.
 fn plain_elsewhere(url: &str) -> Option<String> {
     let url = Url::parse(url.trim()).ok().filter(|url| url.scheme() == "http")?;
-    let here = match url.host()? {
-        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
-        Host::Ipv4(address) => address.is_loopback(),
-        Host::Ipv6(address) => address.is_loopback(),
-    };
-    (!here).then(|| url.host_str().unwrap_or_default().to_owned())
+    url.host_str().filter(|host| !is_local_host(host)).map(str::to_owned)
 }
 
 /// Checks an endpoint. The message never repeats it, since people paste tokens into it.

@@ -7,6 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::secret::SecretKeys;
 use super::section::{Reported, Section};
 use evenkeel_model::model::ViewName;
+use evenkeel_model::model::local::is_loopback;
 use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken, OpenReads};
 
 const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
@@ -44,7 +45,7 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     }
     section.finish();
     let listen = listen?;
-    if !listen.ip().to_canonical().is_loopback() && tokens.is_empty() {
+    if !is_loopback(listen.ip()) && tokens.is_empty() {
         let hint = match section.text("token_env") {
             Some(name) => format!("set the environment variable {name}"),
             None => "name an environment variable with token_env or a file with token_file".to_owned(),

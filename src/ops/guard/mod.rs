@@ -31,6 +31,7 @@ pub(crate) use actor::Actor;
 pub(super) use actor::Peer;
 pub use tokens::bell_key;
 
+use crate::model::local::is_loopback;
 use crate::ports::Clock;
 use crate::settings::{HttpRole, HttpSettings, OpenReads};
 use crate::telemetry::AUDIT;
@@ -82,7 +83,7 @@ impl Guard {
     pub fn new(address: SocketAddr, settings: &HttpSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
             tokens: Arc::new(Tokens::new(&settings.tokens, clock.monotonic())),
-            loopback: address.ip().to_canonical().is_loopback(),
+            loopback: is_loopback(address.ip()),
             open_reads: settings.open_reads,
             open_contents: settings.open_contents,
             clock,

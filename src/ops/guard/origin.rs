@@ -1,8 +1,8 @@
 //! Where a request comes from, as far as a browser says. Pure.
 
-use std::net::IpAddr;
-
 use axum::http::{HeaderMap, Version, header};
+
+use crate::model::local::is_local_host;
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,7 @@ pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    let name = name.trim_end_matches('.');
-    name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    is_local_host(name)
 }
 
 /// Headers that proxies add.

@@ -12,6 +12,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use super::answer;
 use super::event::{WebhookEvent, WebhookKey, WebhookKeyError};
 use crate::http::{Exchange, Far, HttpFault};
+use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
 use evenkeel_model::settings::{ConfiguredSecret, WebhookSettings};
@@ -49,8 +50,7 @@ pub fn open(sink: &AccountName, settings: WebhookSettings, clock: Arc<dyn Clock>
     for secret in settings.secret.iter() {
         WebhookKey::parse(&secret.text)?;
     }
-    let local = matches!(settings.url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
-    let far = if local { Far::Local } else { Far::Azure };
+    let far = if settings.url.host_str().is_some_and(is_local_host) { Far::Local } else { Far::Azure };
     let exchange = Exchange::new(far, CONNECT, settings.timeout).map_err(WebhookError::Client)?.reading_at_most(ANSWER_BYTES);
     Ok(Arc::new(Webhook { sink: sink.clone(), settings, exchange, clock }))
 }

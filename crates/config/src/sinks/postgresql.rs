@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::secret::SecretKeys;
 use crate::section::Section;
+use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::{PostgresSettings, SinkKind, SqlSettings, SqlTls};
 
 const PASSWORD: SecretKeys = SecretKeys { inline: "password", env: "password_env", file: "password_file" };
@@ -27,7 +28,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let ca_file = section.optional("ca_file", |section| section.text("ca_file").map(PathBuf::from));
     let host = host?;
     let tls = match tls? {
-        Tls::Off if !socket && !matches!(host.as_str(), "localhost" | "127.0.0.1" | "::1") => {
+        Tls::Off if !socket && !is_local_host(&host) => {
             section.error("tls", "without TLS everybody on the way would read the data; expected \"verify\", or a server on this machine");
             return None;
         }

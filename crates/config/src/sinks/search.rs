@@ -6,6 +6,7 @@ use crate::accounts::{KEY, KEY_KEYS};
 use crate::identity;
 use crate::section::Section;
 use evenkeel_model::model::limits;
+use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::{SearchSettings, SinkAuth, SinkKind};
 
 /// The field of an index that is its key, where nothing is said.
@@ -50,8 +51,7 @@ pub(crate) fn endpoint(text: &str, expected: &str) -> Result<Url, String> {
     if !plain || !url.has_host() || !matches!(url.scheme(), "http" | "https") {
         return Err(expected.to_owned());
     }
-    let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
-    if url.scheme() == "http" && !local {
+    if url.scheme() == "http" && !url.host_str().is_some_and(is_local_host) {
         return Err(format!("{expected}: over http everybody on the way would read the credential"));
     }
     Ok(url)

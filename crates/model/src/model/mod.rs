@@ -30,6 +30,7 @@ pub mod key;
 mod key_bytes;
 pub mod large;
 pub mod limits;
+pub mod local;
 pub mod log;
 pub mod names;
 pub mod nearest;
