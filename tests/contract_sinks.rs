@@ -467,10 +467,16 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
     }
 }
 
+/// A key that events are signed with.
+const WEBHOOK_KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 /// A receiver of events on a stub.
 fn receiver(stub: &support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
+    receiver_by(stub, SecretString::from(WEBHOOK_KEY).into(), timeout)
+}
+
+fn receiver_by(stub: &support::stub::Stub, secret: SecretPair, timeout: Duration) -> Arc<dyn Sink> {
     let url = format!("http://127.0.0.1:{}/hook", stub.port()).parse().unwrap();
-    let secret = SecretString::from("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").into();
     let settings = evenkeel::settings::WebhookSettings { url, secret, timeout };
     evenkeel::adapters::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
 }
@@ -505,4 +511,85 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
     assert!(class == ErrorClass::Ambiguous && text.contains("time allowed"), "{text}");
     assert_eq!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+}
+
+#[tokio::test]
+async fn an_event_that_the_receiver_did_not_wait_for_may_be_repeated_and_has_its_id() {
+    use support::stub::{Reply, Stub};
+    let impatient = Stub::start(|request| match request.number {
+        0 => Reply::status(408).into(),
+        1 => Reply::status(425).header("Retry-After", "7").into(),
+        _ => Reply::status(204).into(),
+    });
+    let sink = receiver(&impatient, Duration::from_secs(10));
+    for retry_after in [None, Some(Duration::from_secs(7))] {
+        assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Transient { retry_after });
+    }
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let sent: Vec<_> =
+        impatient.requests().iter().map(|request| (request.header("webhook-id").unwrap().to_owned(), request.body.clone())).collect();
+    assert!(sent.len() == 3 && sent.iter().all(|one| *one == sent[0]), "a receiver drops an id that it has seen: {sent:?}");
+}
+
+/// The signature that a receiver expects, computed from the published scheme alone (HMAC: RFC 2104).
+fn signature(key: &str, request: &support::stub::Request) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use sha2::{Digest as _, Sha256};
+    let mut key = STANDARD.decode(key.strip_prefix("whsec_").unwrap()).unwrap();
+    key.resize(64, 0);
+    let padded = |with: u8| key.iter().map(|byte| byte ^ with).collect::<Vec<u8>>();
+    let head = format!("{}.{}.", request.header("webhook-id").unwrap(), request.header("webhook-timestamp").unwrap());
+    let inner = Sha256::digest([&padded(0x36)[..], head.as_bytes(), &request.body].concat());
+    format!("v1,{}", STANDARD.encode(Sha256::digest([&padded(0x5c)[..], &inner[..]].concat())))
+}
+
+#[tokio::test]
+async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_key_sends_none() {
+    use support::stub::{Reply, Stub};
+    const NEXT: &str = "whsec_bmV4dG5leHRuZXh0bmV4dG5leHRuZXh0";
+    let stub = Stub::start(|_| Reply::status(204).into());
+    let folder = tempfile::tempdir().unwrap();
+    let read: evenkeel::settings::ReadSecret = |path| {
+        std::fs::read_to_string(path)
+            .map(SecretString::from)
+            .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))
+    };
+    let secret = |setting: &'static str| {
+        let path = folder.path().join(setting);
+        std::fs::write(&path, WEBHOOK_KEY).unwrap();
+        let file = Some(evenkeel::settings::SecretFile { path, read });
+        ConfiguredSecret { file, ..ConfiguredSecret::fixed(setting, SecretString::from(WEBHOOK_KEY)) }
+    };
+    let pair = SecretPair { first: secret("secret_file"), second: Some(Box::new(secret("second_secret_file"))) };
+    let replace = |setting: &str, text: &str| std::fs::write(folder.path().join(setting), text).unwrap();
+    let sink = receiver_by(&stub, pair, Duration::from_secs(10));
+    let sent = async |keys: [&str; 2]| {
+        assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+        let requests = stub.requests();
+        let request = requests.last().unwrap();
+        let expected = keys.map(|key| signature(key, request)).join(" ");
+        assert_eq!(request.header("webhook-signature"), Some(expected.as_str()));
+    };
+
+    // The steps of the documentation: the new one beside, then in its place.
+    replace("second_secret_file", NEXT);
+    sent([WEBHOOK_KEY, NEXT]).await;
+    replace("secret_file", NEXT);
+    sent([NEXT, NEXT]).await;
+
+    // What is no key sends nothing, and is no reason to poison a job: an operator mends the file.
+    let before = stub.requests().len();
+    for (text, expected) in [("whsec_topsecret", "expected whsec_ and the Base64"), ("", "expected whsec_ and the Base64")] {
+        replace("secret_file", text);
+        let (class, message) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert!(class == ErrorClass::Unauthorised && message.contains("secret_file: ") && message.contains(expected), "{message}");
+        assert!(!message.contains("topsecret"), "{message}");
+    }
+    std::fs::remove_file(folder.path().join("secret_file")).unwrap();
+    let (class, message) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert!(class == ErrorClass::Unauthorised && message.contains("cannot be read"), "{message}");
+    assert_eq!(stub.requests().len(), before);
+    replace("secret_file", WEBHOOK_KEY);
+    sent([WEBHOOK_KEY, NEXT]).await;
 }

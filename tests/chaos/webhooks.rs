@@ -91,6 +91,7 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     let stub = Stub::start(|request| match request.number % 11 {
         3 => Reply::status(503).header("Retry-After", "0").into(),
         5 => Reply::Reset,
+        7 => Reply::status(408).into(),
         8 => Reply::status(500).body("no").into(),
         _ => Reply::status(204).into(),
     });

@@ -49,3 +49,4 @@ mod submitting;
 mod sweeps;
 mod throttling;
 mod waiting;
+mod webhooks;

@@ -15,6 +15,7 @@ mod events;
 mod identities;
 mod rules;
 mod spread;
+mod webhooks;
 
 /// A folder with some files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -12,6 +12,8 @@ pub(super) fn refused(answer: &HttpAnswer) -> ErrorClass {
     match answer.status {
         401 | 403 => ErrorClass::Unauthorised,
         413 => ErrorClass::TooLarge,
+        // Not executed: the receiver did not wait for the whole event (408), or does not take it yet (425). A proxy
+        // may answer 408 for a receiver that took the event: then it is sent twice, which receivers expect of every event.
         408 | 425 => ErrorClass::Transient { retry_after },
         429 | 503 => ErrorClass::Throttled { retry_after },
         // It may have taken the event before it failed.
@@ -57,6 +59,7 @@ mod tests {
             (401, ErrorClass::Unauthorised),
             (404, ErrorClass::Permanent),
             (408, transient),
+            (425, transient),
             (410, ErrorClass::Permanent),
             (413, ErrorClass::TooLarge),
             (500, ErrorClass::Ambiguous),

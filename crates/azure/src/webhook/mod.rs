@@ -9,5 +9,4 @@ mod answer;
 mod event;
 mod sink;
 
-pub use event::{WebhookKey, WebhookKeyError};
 pub use sink::{WebhookError, open};

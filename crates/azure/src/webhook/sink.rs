@@ -10,12 +10,12 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue};
 
 use super::answer;
-use super::event::{WebhookEvent, WebhookKey, WebhookKeyError};
+use super::event::{WebhookEvent, WebhookKey};
 use crate::http::{Exchange, Far, HttpFault};
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
-use evenkeel_model::settings::{ConfiguredSecret, WebhookSettings};
+use evenkeel_model::settings::{ConfiguredSecret, WebhookKeyError, WebhookSettings};
 
 const SEND: &str = "Send Event";
 const DEFINE: &str = "Define Topic";
@@ -62,7 +62,7 @@ impl Webhook {
 
     /// The keys as their files have them now: a rotated secret needs no restart.
     fn keys(&self) -> Result<Vec<WebhookKey>, String> {
-        let key = |secret: &ConfiguredSecret| WebhookKey::parse(&secret.present()?).map_err(|error| error.to_string());
+        let key = |secret: &ConfiguredSecret| WebhookKey::parse(&secret.present()?).map_err(|error| format!("{}: {error}", secret.setting));
         self.settings.secret.iter().map(key).collect()
     }
 

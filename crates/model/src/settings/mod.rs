@@ -9,6 +9,7 @@ mod http;
 mod identity;
 mod sas;
 mod secret;
+mod webhook;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use http::{HttpRole, HttpSettings, HttpToken, OpenReads};
 pub use identity::{Application, EntraCredential, Identity};
 pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget, sorts_before};
 pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
+pub use webhook::{WebhookKeyError, WebhookSettings, webhook_key};
 
 /// All settings beside the catalog.
 #[derive(Debug, Clone)]
@@ -95,17 +97,6 @@ pub struct SearchSettings {
     pub auth: SinkAuth,
     /// The field that is the key of every index of it.
     pub key_field: String,
-}
-
-/// `kind = "webhook"`
-#[derive(Debug, Clone)]
-pub struct WebhookSettings {
-    /// Where events are sent.
-    pub url: Url,
-    /// The keys that they are signed with: by both, while one takes the place of the other.
-    pub secret: SecretPair,
-    /// How long an answer may take.
-    pub timeout: Duration,
 }
 
 /// A database as a sink.
