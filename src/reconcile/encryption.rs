@@ -14,7 +14,9 @@ use crate::model::large::Pointer;
 use crate::model::template::Template;
 use crate::model::{EdmValue, Entity, EntityKey, TableName, limits};
 use crate::ports::vault::VaultError;
-use crate::sealing::{DataKey, DataKeyError, DataKeys, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity};
+use crate::sealing::{
+    DataKey, DataKeyError, DataKeys, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity, withheld_text, withhold,
+};
 
 /// Why a value is not sealed, or not sealed anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,17 +165,18 @@ impl Engine {
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
-    /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it. `None` where it has
-    /// none, and where it is no job.
+    /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
+    /// to be had for them. `None` where it has none.
     pub(super) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        let Ok(mut object) = decode_object(body) else { return Ok(None) };
+        let Ok(mut object) = decode_object(body) else { return Ok(withheld_text(body, &self.catalog)) };
         let plain = plain_entities(&object, &self.catalog);
         for entity in &plain {
             let key = self.data_keys(&entity.table)?.find_or_draw(&entity.home).await;
             let step = || format!("encrypting the body of a message about {}", entity.home);
             entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
         }
-        Ok((!plain.is_empty()).then(|| Value::Object(object).to_string()))
+        let withheld = withhold(&mut object, &self.catalog);
+        Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
     }
 }
 

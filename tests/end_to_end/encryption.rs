@@ -238,10 +238,15 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
         poison.len() == 3 && poison.iter().any(|one| one["error"].to_string().contains("it is a string of 8 characters")),
         "{poison:#?}"
     );
-    // A body that names no entity cannot be sealed for one.
-    site.put_texts([large.to_string().as_str()]);
-    assert_eq!(site.run_until_idle(&[]).poisoned, 1);
-    assert_eq!(stored(site).matches(CANARY).count(), 1);
+    // What cannot be sealed for an entity is withheld: of one without a key, of a misspelt table, of a text that is no job.
+    let mut misspelt = put("5");
+    misspelt["table"] = json!("Employes");
+    let cut = put("6").to_string().trim_end_matches('}').to_owned();
+    site.put_texts([large.to_string(), misspelt.to_string(), cut].iter().map(String::as_str));
+    let ended = site.command(&["--json", "-vv", "run", "--until-idle=1", "--no-http"]);
+    assert!(ended.out.contains("\"poisoned\":3") && !ended.err.contains(CANARY), "{} {}", ended.out, ended.err);
+    let all = stored(site);
+    assert!(!all.contains(CANARY) && all.contains("a value of an encrypted property") && all.contains("bytes that are no job"), "{all}");
 }
 
 fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &Site) {

@@ -264,6 +264,7 @@ pub(crate) const SHAPE: Shape = Shape {
     last_writer: false,
     targets: false,
     anew: false,
+    encrypted: false,
 };
 /// Fewer of them, where each operation more is many runs more.
 pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false, ..SHAPE };

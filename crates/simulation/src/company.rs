@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use super::fault_plan::Draw;
+use super::sealed::SSN;
 use evenkeel::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, LogTarget, OnConflict, SecondaryIndex,
     TableRef, View, ViewKind,
@@ -74,6 +75,8 @@ pub struct Shape {
     pub last_writer: bool,
     /// Departments come and go.
     pub targets: bool,
+    /// Employees have an encrypted property.
+    pub encrypted: bool,
     /// Two of the views have their second definitions: another key, and one property more.
     pub anew: bool,
 }
@@ -81,8 +84,8 @@ pub struct Shape {
 impl Shape {
     /// Draws what came later than the rest.
     pub(super) fn vary(&mut self, draw: &Draw<'_>) {
-        let [apart, last_writer, targets] = [0.25, 0.15, 0.5].map(|odds| draw.happens(odds));
-        *self = Self { apart, near: self.near && !apart, last_writer, targets: targets && self.sets, ..*self };
+        let [apart, last_writer, targets, encrypted] = [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));
+        *self = Self { apart, near: self.near && !apart, last_writer, targets: targets && self.sets, encrypted, ..*self };
     }
 }
 
@@ -261,6 +264,7 @@ pub fn catalog(shape: Shape) -> Catalog {
         tables: TABLES[..9].iter().map(|name| (table(name), table_ref(name))).collect(),
         views: views.map(Index::view).chain(far).chain(near).chain(sets).chain(groups).map(|view| (view.name.clone(), view)).collect(),
         archives: archives().into_iter().map(|archive| (archive.name.clone(), Arc::new(archive))).collect(),
+        encrypted: shape.encrypted.then(|| (table_ref("Employees"), [SSN.to_owned()].into())).into_iter().collect(),
         ..Catalog::default()
     }
 }

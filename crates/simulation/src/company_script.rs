@@ -8,6 +8,7 @@ use super::batches;
 use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken, chosen, script};
 use super::fault_plan::{Draw, FaultPlan, chance, seconds};
 use super::history::VERSION;
+use super::sealed::{self, SSN};
 use evenkeel::model::{Entity, EntityKey, Key};
 
 const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
@@ -23,6 +24,8 @@ struct Properties {
     email: &'static str,
     last_name: &'static str,
     manager: bool,
+    /// Whether jobs bring the encrypted property.
+    encrypted: bool,
 }
 
 /// The script of a seed, in order of time.
@@ -33,7 +36,9 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
     let emails: &[&'static str] = if Draw(&self::chance(seed, 14)).happens(0.25) { &ODD_EMAILS } else { &EMAILS };
     // Each kind of action is frequent in some seeds and absent in others.
     let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
-    let mut steps = script(fault_plan.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails), &weights));
+    let encrypted = fault_plan.shape.encrypted;
+    let mut steps =
+        script(fault_plan.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails, encrypted), &weights));
     let step_groups = |steps: &[ClientStep]| steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if fault_plan.shape.targets {
         steps.extend(departments(seed, fault_plan, &keys, step_groups(&steps)));
@@ -42,7 +47,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         let email = if known || draw.happens(0.15) { draw.of::<&str>(emails) } else { "" };
         // Whoever may manage a department is synced when that comes or goes.
         let manager = known && draw.happens(0.4);
-        Properties { version, email, last_name: draw.of::<&str>(&NAMES), manager }.json(key)
+        Properties { version, email, last_name: draw.of::<&str>(&NAMES), manager, encrypted }.json(key)
     };
     steps.extend(batches::steps(seed, fault_plan, &keys, step_groups(&steps), said));
     steps.sort_by_key(|step| step.at);
@@ -100,8 +105,9 @@ fn departments(seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_group
     steps
 }
 
-fn action(draw: &Draw<'_>, key: EntityKey, (version, emails): (i64, &[&'static str]), weights: &[f64]) -> ClientAction {
-    let properties = Properties { version, email: draw.of::<&str>(emails), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4) };
+fn action(draw: &Draw<'_>, key: EntityKey, (version, emails, encrypted): (i64, &[&'static str], bool), weights: &[f64]) -> ClientAction {
+    let properties =
+        Properties { version, email: draw.of::<&str>(emails), last_name: draw.of::<&str>(&NAMES), manager: draw.happens(0.4), encrypted };
     let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
     let chosen = chosen(draw, weights);
     let job = |op, condition| ClientAction::Send(ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition });
@@ -141,6 +147,9 @@ impl Properties {
         });
         if !self.email.is_empty() {
             entity["Email"] = self.email.into();
+        }
+        if self.encrypted {
+            entity[SSN] = sealed::plain(self.version).into();
         }
         entity
     }

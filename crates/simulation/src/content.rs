@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::items::Properties;
 use super::patterns::LARGE_PROPERTIES;
+use super::sealed::{self, SSN};
 use evenkeel::model::{EdmValue, Entity};
 
 /// What an entity says, shared by those who remember it.
@@ -23,7 +24,7 @@ const SAID_BY_TEAMS: &str = "Team";
 /// The content among the properties of a row.
 pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmValue)> {
     let own = properties.iter().filter(|(name, _)| !name.starts_with("ek_") && *name != SAID_BY_TEAMS);
-    own.map(|(name, value)| (name.clone(), counted(name, value)))
+    own.map(|(name, value)| (name.clone(), if name == SSN { sealed::compared(value) } else { counted(name, value) }))
 }
 
 /// A value, or the hash of a large one.

@@ -294,7 +294,8 @@ impl WorkerFleet {
 
 /// Accounts with what lies beside them: a search service and shared folders.
 pub(super) fn stores(seen: &SimulatedAccounts, accounts: BTreeMap<AccountName, Account>, sink: Arc<dyn Sink>) -> Stores {
-    Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files())
+    let stores = Stores::new(accounts).with_sinks([(sink_name(), sink)].into()).with_files(seen.main.files());
+    stores.with_vault(Some(Arc::clone(&seen.vault) as _))
 }
 
 #[expect(clippy::expect_used, reason = "a constant, which every run uses")]

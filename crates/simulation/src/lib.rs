@@ -81,6 +81,7 @@ mod releases;
 mod run;
 pub mod scale;
 mod scene;
+mod sealed;
 #[cfg(test)]
 mod sensitivity;
 mod shrink;

@@ -120,6 +120,7 @@ impl SimulatedReaders {
             }
             let found = self.accounts.rows(name).into_iter().find(|row| row.entity.key == *address);
             let found: Option<Properties> = found.map(|row| content::own(&row.entity.properties).collect());
+            let says: Properties = content::own(&says).collect();
             if found.as_ref() != Some(&says) {
                 return Err(format!("a reader was told that {key} is in step, and {place} is {found:?} in the place of {says:?}"));
             }

@@ -28,6 +28,7 @@ use super::oracle::Judgement;
 use super::patterns::{Excused, said};
 use super::readers::{self, SimulatedReaders, Sluggish};
 use super::scene::Scenes;
+use super::sealed;
 use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
 use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
 use super::tally::Together;
@@ -39,6 +40,7 @@ use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, EntityKey};
 use evenkeel::ports::{TableOperation, Ttl};
 use evenkeel::reconcile::{Engine, EngineParts, Recheck};
+use evenkeel::sealing::DataKeys;
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 use evenkeel::worker::{Mode, Rechecks};
@@ -472,7 +474,18 @@ impl Play {
             self.setting.judge(&seen, &excused, &books.history, now)?
         };
         self.losers_know(&judgement)?;
+        self.sealed_values_open(&seen).await?;
         self.plans_are_empty(&judgement).await
+    }
+
+    /// What is encrypted opens, and is told in no poison message.
+    async fn sealed_values_open(&self, seen: &FinalState) -> Result<(), String> {
+        if let Some(poison) = self.poisoned().iter().find(|poison| sealed::is_in_clear(&poison.body) || sealed::is_in_clear(&poison.error))
+        {
+            return Err(format!("a poison message has an encrypted value in clear: {} {}", poison.body, poison.error));
+        }
+        let vault = self.fleet.sim_accounts.vault.as_ref();
+        sealed::judge(&seen.tables, DataKeys { tables: self.operator.account.tables.as_ref(), vault }).await
     }
 
     /// Everybody who is without a key has a poison message that says so.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sealed::SimulatedVault;
 use super::world::Blobs;
 use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
 use evenkeel::model::{AccountName, Row};
@@ -25,6 +26,8 @@ const NUMBERS: u64 = 1 << 40;
 pub(super) struct SimulatedAccounts {
     pub(super) main: SimWorld,
     pub(super) abroad: Option<SimWorld>,
+    /// Key-encryption keys.
+    pub(super) vault: Arc<SimulatedVault>,
 }
 
 /// The fault policy of each account.
@@ -58,13 +61,13 @@ impl SimulatedAccounts {
         if let Some(abroad) = &abroad {
             abroad.number_from(NUMBERS);
         }
-        Self { main, abroad }
+        Self { main, abroad, vault: Arc::default() }
     }
 
     /// The accounts as a caller sees them.
     pub(super) fn seen_by(&self, caller: u32, policies: &FaultPolicies) -> Self {
         let abroad = self.abroad.as_ref().map(|world| world.seen_by(caller, Arc::clone(&policies.abroad)));
-        Self { main: self.main.seen_by(caller, Arc::clone(&policies.main)), abroad }
+        Self { main: self.main.seen_by(caller, Arc::clone(&policies.main)), abroad, vault: Arc::clone(&self.vault) }
     }
 
     /// The accounts, by name.

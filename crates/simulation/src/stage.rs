@@ -394,6 +394,7 @@ impl Books {
         self.ledger.take_in(execution, self.tick, faulty, &self.history)?;
         let sent = self.sent.remove(&operation.number);
         self.history.take_in(execution, self.tick, &mut self.ledger, sent.as_ref())?;
+        super::sealed::check(execution)?;
         self.register.take_in(execution)?;
         self.mirror.take_in(execution)
     }

@@ -1,6 +1,8 @@
-//! Messages with encrypted properties in them: which entities have plain values, and sealing these.
+//! Messages with encrypted properties in them: which entities have plain values, sealing these, and withholding the rest.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
 
 use super::format::{DataKey, PREFIX, SealedPlace};
 use crate::catalog::{Catalog, TableRef};
@@ -24,8 +26,7 @@ pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<Pl
     if catalog.encrypted.is_empty() {
         return Vec::new();
     }
-    let name = message.get("table").and_then(Value::as_str).and_then(|name| TableName::new(name).ok());
-    let Some(table) = name.and_then(|name| catalog.table(&name)) else { return Vec::new() };
+    let Some(table) = table_of(message, catalog) else { return Vec::new() };
     let Some(encrypted) = catalog.encrypted.get(table) else { return Vec::new() };
     let single = message.get("entity").map(|entity| (None, entity));
     let several = message.get("entities").and_then(Value::as_array).into_iter().flatten().enumerate();
@@ -40,6 +41,60 @@ pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<Pl
         (!properties.is_empty()).then(|| PlainEntity { table: table.clone(), home, properties, at })
     });
     plain.collect()
+}
+
+fn table_of<'c>(message: &Map<String, Value>, catalog: &'c Catalog) -> Option<&'c TableRef> {
+    let name = message.get("table").and_then(Value::as_str).and_then(|name| TableName::new(name).ok())?;
+    catalog.table(&name)
+}
+
+/// The member of a withheld value. An object is no value of a table, so that a message with one in it is refused when it is sent again.
+const WITHHELD: &str = "withheld";
+
+/// Replaces plain values under the names of encrypted properties, wherever they are in a message: those of an entity without a usable key, of
+/// a misspelt table or field, of an event. Whether there were any.
+pub fn withhold(message: &mut Map<String, Value>, catalog: &Catalog) -> bool {
+    let names: BTreeSet<&String> = match table_of(message, catalog) {
+        Some(table) => catalog.encrypted.get(table).into_iter().flatten().collect(),
+        None => catalog.encrypted.values().flatten().collect(),
+    };
+    if names.is_empty() {
+        return false;
+    }
+    let mut found = false;
+    // A staged blob is named in "blobs", and no value. A job's own fields may be called like a property in other case.
+    for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
+        found |= if names.contains(name) { withhold_value(value) } else { withhold_within(value, &names) };
+    }
+    found
+}
+
+fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
+    let mut found = false;
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| {
+            let encrypted = names.iter().any(|encrypted| encrypted.eq_ignore_ascii_case(name));
+            found |= if encrypted { withhold_value(value) } else { withhold_within(value, names) };
+        }),
+        Value::Array(values) => values.iter_mut().for_each(|value| found |= withhold_within(value, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    found
+}
+
+fn withhold_value(value: &mut Value) -> bool {
+    let plain = !value.is_null() && !is_sealed(value) && value.get(WITHHELD).is_none();
+    if plain {
+        *value = json!({WITHHELD: "a value of an encrypted property"});
+    }
+    plain
+}
+
+/// What is kept of a text that is no JSON object and names an encrypted property; `None` where it names none.
+pub fn withheld_text(text: &str, catalog: &Catalog) -> Option<String> {
+    let folded = text.to_ascii_lowercase();
+    let named = catalog.encrypted.values().flatten().find(|name| folded.contains(&name.to_ascii_lowercase()))?;
+    Some(json!({WITHHELD: format!("{} bytes that are no job and name the encrypted property {named:?}", text.len())}).to_string())
 }
 
 impl PlainEntity {
@@ -72,14 +127,48 @@ mod tests {
     use crate::model::KeyBytes;
     use serde_json::json;
 
-    #[test]
-    fn plain_values_of_every_entity_are_sealed_in_their_places() {
+    fn catalog() -> Catalog {
         let table = TableRef { account: crate::model::AccountName::main(), table: TableName::new("Employees").unwrap() };
-        let catalog = Catalog {
+        Catalog {
             tables: [(table.table.clone(), table.clone())].into(),
             encrypted: [(table, ["Salary".to_owned(), "Ssn".to_owned()].into())].into(),
             ..Catalog::default()
-        };
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sealed_is_withheld_and_no_value_of_a_table() {
+        let withheld = json!({"withheld": "a value of an encrypted property"});
+        for (message, place) in [
+            (json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "a/b", "Ssn": "1-2"}}), "/entity/Ssn"),
+            (json!({"op": "put", "table": "Employes", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}}), "/entity/Ssn"),
+            (json!({"op": "put", "table": "Employees", "Entity": {"PartitionKey": "Sales", "RowKey": "1", "ssn": 12}}), "/Entity/ssn"),
+            (json!({"specversion": "1.0", "type": "hired", "data": {"people": [{"Salary": 75_000}]}}), "/data/people/0/Salary"),
+        ] {
+            let mut message = message.as_object().unwrap().clone();
+            assert!(withhold(&mut message, &catalog()), "{message:?}");
+            assert_eq!(Value::Object(message.clone()).pointer(place), Some(&withheld));
+            assert!(!withhold(&mut message, &catalog()), "once");
+        }
+        let keeps = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "ek1.abc", "Salary": null},
+            "blobs": {"Ssn": {"blob": "evenkeel-staging/a"}}, "newer_by": "Ssn"});
+        let mut message = keeps.as_object().unwrap().clone();
+        assert!(!withhold(&mut message, &catalog()));
+        assert_eq!(Value::Object(message), keeps);
+        assert!(odata::decode_properties(json!({"Ssn": withheld}).as_object().unwrap().clone()).is_err());
+    }
+
+    #[test]
+    fn of_a_text_that_is_no_job_and_names_an_encrypted_property_its_length_is_kept() {
+        let told = withheld_text(r#"{"op":"put","entity":{"SSN":"1-2","#, &catalog()).unwrap();
+        assert_eq!(told, r#"{"withheld":"34 bytes that are no job and name the encrypted property \"Ssn\""}"#);
+        assert_eq!(withheld_text("hello", &catalog()), None);
+        assert_eq!(withheld_text(r#"{"Ssn":"1-2","#, &Catalog::default()), None);
+    }
+
+    #[test]
+    fn plain_values_of_every_entity_are_sealed_in_their_places() {
+        let catalog = catalog();
         let mut message = json!({"op": "put", "table": "employees", "entities": [
             {"PartitionKey": "Sales", "RowKey": "1", "Salary": "75000", "Salary@odata.type": "Edm.Int64", "Name": "Kim"},
             {"PartitionKey": "Sales", "RowKey": "2", "Ssn": "ek1.abc", "Salary": null},

@@ -16,7 +16,7 @@ mod message;
 
 pub use data_keys::{DataKeyError, DataKeys, KEYS, key_id, table};
 pub use format::{DataKey, HashKey, PREFIX, SealedPlace, UnsealError, is_sealed};
-pub use message::{PlainEntity, plain_entities};
+pub use message::{PlainEntity, plain_entities, withheld_text, withhold};
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,107 @@
+//! An encrypted property, in one company of four: what puts bring is stored sealed, opens where its entity is, and lies nowhere in clear.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use evenkeel::adapters::sim::{Execution, ObservedChange};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{EdmValue, KeyBytes};
+use evenkeel::ports::vault::{Vault, VaultError, WrappedKey};
+use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace};
+use sha2::{Digest as _, Sha256};
+
+use super::client::EMPLOYEES;
+use super::company::table;
+use super::history::{SOURCE, TARGET, VERSION};
+use super::oracle::Tables;
+
+/// The encrypted property of employees. Only jobs bring it.
+pub(super) const SSN: &str = "Ssn";
+/// In every plain value, and nowhere else.
+const CANARY: &str = "canary";
+/// The name of the key-encryption key.
+const KEY_ID: &str = "k1";
+
+/// The plain value that belongs to a version of an entity.
+pub(super) fn plain(version: i64) -> String {
+    format!("{CANARY} {version}")
+}
+
+/// The value by which contents are compared: sealed and plain ones are alike, whether right or not is judged apart.
+pub(super) fn compared(value: &EdmValue) -> EdmValue {
+    let text = value.as_str().unwrap_or_default();
+    if text.starts_with(PREFIX) || text.starts_with(CANARY) { EdmValue::from(CANARY) } else { value.clone() }
+}
+
+/// Whether a text has a value in clear.
+pub(super) fn is_in_clear(text: &str) -> bool {
+    text.contains(CANARY)
+}
+
+/// No change has a value in clear.
+pub(super) fn check(execution: &Execution<'_>) -> Result<(), String> {
+    let told = execution.changes.iter().find(|change| match change {
+        ObservedChange::Row { row: Some(row), .. } => row.entity.properties.values().filter_map(EdmValue::as_str).any(is_in_clear),
+        ObservedChange::Blob { blob: Some(blob), .. } => is_in_clear(&String::from_utf8_lossy(&blob.content)),
+        _ => false,
+    });
+    told.map_or(Ok(()), |change| Err(format!("an encrypted value is stored in clear: {change:?}")))
+}
+
+/// Every sealed value opens where its entity is, to what the job of that version brought.
+pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), String> {
+    let rows = [SOURCE, TARGET].into_iter().filter_map(|name| tables.get(name)).flatten();
+    let primaries = rows.filter(|row| row.entity.text("ek_view").is_none());
+    for (entity, sealed) in primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?))) {
+        let home = Primary { table: table(EMPLOYEES), key: entity.key.clone() };
+        let key = keys.find(&home).await.map_err(|error| format!("{home}: {error}"))?;
+        let key = key.ok_or_else(|| format!("{home} has a sealed value and no data key"))?;
+        let opened = key.open(SealedPlace { home: &home, property: SSN }, sealed).map_err(|error| format!("{home}: {error}"))?;
+        let brought = match entity.get(VERSION) {
+            Some(EdmValue::Int64(version)) => plain(*version),
+            other => return Err(format!("{home} has a sealed value and the version {other:?}")),
+        };
+        if opened.as_str() != Some(&brought) {
+            return Err(format!("{home} opens to {opened:?}, and its job brought {brought:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A vault whose keys follow from the seed's own order: what is drawn is never the same twice.
+#[derive(Debug, Default)]
+pub(super) struct SimulatedVault(AtomicU64);
+
+impl SimulatedVault {
+    /// A pad for an owner's key: who unwraps it for another gets another key.
+    fn pad(owner: &[u8]) -> [u8; 32] {
+        Sha256::digest(owner).into()
+    }
+
+    fn padded(bytes: &[u8], owner: &[u8]) -> Vec<u8> {
+        bytes.iter().zip(Self::pad(owner)).map(|(byte, pad)| byte ^ pad).collect()
+    }
+}
+
+#[async_trait]
+impl Vault for SimulatedVault {
+    fn current(&self) -> &str {
+        KEY_ID
+    }
+
+    async fn generate(&self, owner: &[u8]) -> Result<(KeyBytes, WrappedKey), VaultError> {
+        let drawn = self.0.fetch_add(1, Ordering::Relaxed);
+        let key = KeyBytes(Sha256::digest([owner, &drawn.to_be_bytes()].concat()).into());
+        let wrapped = self.wrap(&key, owner).await?;
+        Ok((key, wrapped))
+    }
+
+    async fn wrap(&self, key: &KeyBytes, owner: &[u8]) -> Result<WrappedKey, VaultError> {
+        Ok(WrappedKey { key_id: KEY_ID.to_owned(), bytes: Self::padded(&key.0, owner) })
+    }
+
+    async fn unwrap(&self, wrapped: &WrappedKey, owner: &[u8]) -> Result<KeyBytes, VaultError> {
+        let bytes = Self::padded(&wrapped.bytes, owner).try_into();
+        bytes.map(KeyBytes).map_err(|_| VaultError::Refused(wrapped.key_id.clone()))
+    }
+}
