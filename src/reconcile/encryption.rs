@@ -1,6 +1,7 @@
 //! Encrypted properties: sealed before a job writes them, sealed anew where an entity gets another key.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use super::engine::Engine;
 use super::execute::{Failure, FailureClass};
 use super::failure::{GONE, permanent, storage};
 use crate::catalog::TableRef;
-use crate::model::job::{Primary, Put, decode_object};
+use crate::model::job::{Primary, Put, PutMode, decode_object};
 use crate::model::large::Pointer;
 use crate::model::template::Template;
 use crate::model::{EdmValue, Entity, EntityKey, TableName, limits};
@@ -59,8 +60,8 @@ impl Engine {
         erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
     }
 
-    /// The job with its encrypted properties sealed; `None` where it has none.
-    pub(super) async fn sealed_put(&self, put: &Put) -> Result<Option<Put>, Failure> {
+    /// The job with its encrypted properties sealed, as far as the entity that it makes of what is `stored` is to be; `None` where it has none.
+    pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<Put>, Failure> {
         let table = self.table(&put.table)?;
         let Some(encrypted) = self.encrypted(table) else { return Ok(None) };
         let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
@@ -77,26 +78,53 @@ impl Engine {
         if let Some(property) = put.condition.newer_by.as_ref().filter(|property| encrypted.contains(*property)) {
             return refused(SealError::Ordered { property: property.clone(), table: home.table.clone() });
         }
-        let Some(entity) = self.with_encrypted(table, &home, &put.entity).await? else { return Ok(None) };
+        let mut entity = Cow::Borrowed(&put.entity);
+        let mut seals = true;
+        if let Some(when) = self.catalog.encrypted_when.get(table) {
+            let kept = stored.filter(|_| put.mode == PutMode::Merge);
+            let merged = kept.map(|stored| stored.clone().merged(&put.entity));
+            seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
+            // The condition may hold by this job: what lay in clear is sealed with it.
+            for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
+                if seals && encrypted.contains(name) && !is_sealed(value) && !put.entity.properties.contains_key(name) {
+                    entity.to_mut().properties.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        let Some(entity) = self.with_encrypted(table, &home, &entity, |_| seals).await? else { return Ok(None) };
         Ok(Some(Put { entity, ..put.clone() }))
     }
 
-    /// An entity with its encrypted properties sealed; `None` where it has none.
-    async fn with_encrypted(&self, table: &TableRef, home: &Primary, entity: &Entity) -> Result<Option<Entity>, Failure> {
-        let marked = self.encrypted(table).into_iter().flatten().filter(|property| entity.properties.contains_key(*property));
-        let marked: Vec<&String> = marked.collect();
+    /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
+    /// sealed already has to open, and stays sealed.
+    async fn with_encrypted(
+        &self,
+        table: &TableRef,
+        home: &Primary,
+        entity: &Entity,
+        seals: impl Fn(&str) -> bool + Send,
+    ) -> Result<Option<Entity>, Failure> {
+        let mut marked: BTreeMap<&String, &EdmValue> = BTreeMap::new();
+        for property in self.encrypted(table).into_iter().flatten() {
+            marked.extend(entity.properties.get_key_value(property));
+        }
         if marked.is_empty() {
             return Ok(None);
         }
         let step = || format!("encrypting properties of {home}");
-        let key = self.data_keys(table)?.find_or_draw(home).await.map_err(|error| failed(step(), error))?;
+        let (sealed, clear): (BTreeMap<_, _>, _) = marked.into_iter().partition(|(name, value)| seals(name) || is_sealed(value));
+        let mut plain = Entity { key: home.key.clone(), properties: clear.into_iter().map(owned).collect() };
         let mut entity = entity.clone();
-        let plain = seal_entity(&key, home, marked.iter().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
+        if !sealed.is_empty() {
+            let key = self.data_keys(table)?.find_or_draw(home).await.map_err(|error| failed(step(), error))?;
+            let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
+            plain.properties.extend(opened.properties);
+        }
         if let Some(hashed) = self.catalog.hashed.get(table) {
             entity.properties.extend(hashes(&self.hash_key(table).await?, hashed, &plain));
         }
         let spacious = self.catalog.large_values_of(table).map(|(_, large)| &large.properties);
-        for property in marked.into_iter().filter(|property| spacious.is_none_or(|large| !large.contains(*property))) {
+        for property in sealed.into_keys().filter(|property| spacious.is_none_or(|large| !large.contains(*property))) {
             let characters = entity.text(property).unwrap_or_default().len();
             if characters > limits::STRING_UTF16_UNITS {
                 return Err(permanent(step(), SealError::TooLong { property: property.clone(), characters }));
@@ -125,13 +153,21 @@ impl Engine {
         (target, to): (&TableRef, &EntityKey),
         entity: Entity,
     ) -> Result<Entity, Failure> {
-        let opened = self.opened((source, from), target, entity).await?;
+        let (opened, were_sealed) = self.opened((source, from), target, entity).await?;
         let home = Primary { table: target.table.clone(), key: to.clone() };
-        Ok(self.with_encrypted(target, &home, &opened).await?.unwrap_or(opened))
+        let all = self.catalog.seals(target, &Entity { key: to.clone(), properties: opened.properties.clone() });
+        let sealed = self.with_encrypted(target, &home, &opened, |name| all || were_sealed.contains(name)).await?;
+        Ok(sealed.unwrap_or(opened))
     }
 
-    async fn opened(&self, (source, from): (&TableRef, &Entity), target: &TableRef, mut entity: Entity) -> Result<Entity, Failure> {
-        let Some((table, home)) = self.catalog.home_of(source, from) else { return Ok(entity) };
+    /// A row with its sealed values opened, and the names of these.
+    async fn opened(
+        &self,
+        (source, from): (&TableRef, &Entity),
+        target: &TableRef,
+        mut entity: Entity,
+    ) -> Result<(Entity, BTreeSet<&str>), Failure> {
+        let Some((table, home)) = self.catalog.home_of(source, from) else { return Ok((entity, BTreeSet::new())) };
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
         let sealed: Vec<&String> =
@@ -147,16 +183,16 @@ impl Engine {
             }
         }
         if sealed.is_empty() {
-            return Ok(entity);
+            return Ok((entity, BTreeSet::new()));
         }
         let key = self.data_key(table, &home).await?;
-        for property in sealed {
+        for &property in &sealed {
             if let Some(value) = entity.properties.get_mut(property) {
                 let opened = key.open(SealedPlace { home: &home, property }, value.as_str().unwrap_or_default());
                 *value = opened.map_err(|error| permanent(format!("moving {home}"), error))?;
             }
         }
-        Ok(entity)
+        Ok((entity, sealed.into_iter().map(String::as_str).collect()))
     }
 
     async fn data_key(&self, table: &TableRef, home: &Primary) -> Result<DataKey, Failure> {
@@ -178,6 +214,10 @@ impl Engine {
         let withheld = withhold(&mut object, &self.catalog);
         Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
     }
+}
+
+fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
+    (name.clone(), value.clone())
 }
 
 /// How a job ends whose data key is not to be had.

@@ -154,7 +154,7 @@ async fn decided(
     {
         return Ok(Err(PutEnd::Skip(reason)));
     }
-    let mut put = match staging.put().await? {
+    let mut put = match staging.put(stored.map(|row| &row.entity)).await? {
         Ok(put) => put,
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
@@ -192,7 +192,7 @@ async fn bring_again(reconciler: &mut Reconciler<'_>, seen: &Observation, row: &
     if closed || reconciler.pass.scope.engine.catalog.large_values_of(reconciler.pass.scope.source).is_none() {
         return Ok(());
     }
-    let change = match staging.put().await? {
+    let change = match staging.put(Some(&row.entity)).await? {
         Ok(put) => {
             let merged = row.entity.clone().merged(&put.entity);
             Change::Merge { changes: put.entity.clone(), merged, etag: row.etag.clone() }

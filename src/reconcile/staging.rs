@@ -15,7 +15,7 @@ use crate::catalog::TableRef;
 use crate::model::job::{self, Put, StagedBlob};
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
-use crate::model::{BlobName, ContainerName, ETag, limits};
+use crate::model::{BlobName, ContainerName, ETag, Entity, limits};
 use crate::ports::{BlobStore, ErrorClass};
 
 /// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
@@ -30,8 +30,10 @@ pub(super) struct Staging<'e> {
     account: &'e TableRef,
     container: ContainerName,
     put: &'e Put,
-    /// The job with its entity, read and sealed.
+    /// The job with its entity, read; and sealed, unless the entity's table encrypts under a condition.
     entity: Option<Put>,
+    /// The job with its entity sealed under the condition of its table.
+    sealed: Option<Put>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
 }
@@ -62,7 +64,18 @@ impl<'e> Staging<'e> {
         let account = engine.table(&put.table)?;
         let container = ContainerName::new(STAGING).map_err(|error: NameError| permanent("finding what was staged", error))?;
         let blobs = engine.account(account)?.blobs.as_ref();
-        Ok(Self { engine, memory: None, blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
+        Ok(Self {
+            engine,
+            memory: None,
+            blobs,
+            account,
+            container,
+            put,
+            entity: None,
+            sealed: None,
+            values: None,
+            versions: BTreeMap::new(),
+        })
     }
 
     /// The job as it was sent: without its entity, where that was staged.
@@ -70,19 +83,25 @@ impl<'e> Staging<'e> {
         self.put
     }
 
-    /// The job with its entity, wherever that is, and encrypted properties sealed.
-    pub(super) async fn put(&mut self) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+    /// The job with its entity, wherever that is, and encrypted properties sealed as it is written over what is `stored`.
+    pub(super) async fn put(&mut self, stored: Option<&Entity>) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
         let sent = self.put;
+        let is_conditional = self.engine.catalog.encrypted_when.contains_key(self.account);
         if self.entity.is_none() {
-            self.entity = match &sent.staged_entity {
-                None => self.engine.sealed_put(sent).await?,
+            let read = match &sent.staged_entity {
+                None => None,
                 Some(staged) => match self.staged_put(staged).await? {
-                    Ok(put) => Some(self.engine.sealed_put(&put).await?.unwrap_or(put)),
+                    Ok(put) => Some(put),
                     Err(gone) => return Ok(Err(gone)),
                 },
             };
+            let sealed = if is_conditional { None } else { self.engine.sealed_put(read.as_ref().unwrap_or(sent), stored).await? };
+            self.entity = sealed.or(read);
         }
-        Ok(Ok(self.entity.as_ref().map_or(Cow::Borrowed(self.put), Cow::Borrowed)))
+        if is_conditional {
+            self.sealed = self.engine.sealed_put(self.entity.as_ref().unwrap_or(sent), stored).await?;
+        }
+        Ok(Ok(self.sealed.as_ref().or(self.entity.as_ref()).map_or(Cow::Borrowed(sent), Cow::Borrowed)))
     }
 
     /// The job with the entity that was staged for it.

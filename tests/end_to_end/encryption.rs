@@ -215,6 +215,94 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash_azurite() {
     an_encrypted_property_is_looked_up_by_its_keyed_hash(&Site::azurite(""));
 }
 
+/// Everything that is stored tells of nobody whom the condition protects, and of the others that they are found like them.
+fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
+    const PROTECTED: &str = "canary-eu";
+    let of = |rk: &str, region: &str, ssn: &str| {
+        let mut job = put(rk);
+        job["entity"]["Region"] = json!(region);
+        job["entity"]["Ssn"] = json!(ssn);
+        job
+    };
+    let merge = |rk: &str, more: Value| {
+        let mut entity = json!({"PartitionKey": "Sales", "RowKey": rk});
+        entity.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"op": "put", "table": "Employees", "mode": "merge", "entity": entity})
+    };
+    declare(site, "first");
+    let text = CATALOG.replace("CURRENT", "first").replace("hash = {", "when = 'not (Region == \"US\")'\nhash = {");
+    site.declare(&text);
+    site.migrate();
+    site.submit(&[of("1", "EU", "canary-eu 1"), of("2", "US", "canary-us 2")]);
+    assert!(!stored(site).contains(PROTECTED) && stored(site).contains("canary-us 2"), "the client asks the condition as well");
+    // An application without the keys sends plain values, and the worker seals them.
+    let sent = [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
+    site.put_texts(sent.iter().map(String::as_str));
+    assert_eq!(site.run_until_idle(&[]).done, 4);
+    let sealed = |rk: &str| {
+        let row = site.row("Employees", "Sales", rk).unwrap();
+        ["Ssn", "Salary"].map(|name| row.entity.get(name).is_some_and(evenkeel::sealing::is_sealed))
+    };
+    let copied = site.row("EmployeesByEmail", "email_Sales", "3@contoso.com").unwrap();
+    assert!(is_sealed(&copied) && sealed("1") == [true; 2] && sealed("3") == [true; 2], "{copied:?}");
+    assert_eq!((sealed("2"), sealed("4")), ([false; 2], [false; 2]));
+    assert!(!stored(site).contains(PROTECTED));
+    let found = |ssn: &str| {
+        let ended = site.command(&["--json", "lookup", "by_ssn", &format!("Ssn={ssn}")]);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let lines: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines[..lines.len() - 1].iter().map(|row| row["Email"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (ssn, rk) in [("canary-eu 1", "1"), ("canary-us 2", "2"), ("canary-eu 3", "3"), ("Canary-US 4", "4")] {
+        assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
+    }
+
+    // The condition begins to hold of what lay in clear, and ends to hold of what was sealed; a message that does not decide it is sealed.
+    site.submit(&[merge("2", json!({"Region": "EU"})), merge("1", json!({"Region": "US"})), merge("4", json!({"Salary": 80_000}))]);
+    assert_eq!(site.run_until_idle(&[]).done, 3);
+    assert_eq!((sealed("2"), sealed("1"), sealed("4")), ([true; 2], [true; 2], [false, true]));
+    assert!(!stored(site).contains("canary-us 2"), "copies follow");
+    site.submit(&[merge("1", json!({"Region": "US", "Ssn": "canary-us 1"}))]);
+    assert_eq!(site.run_until_idle(&[]).done, 1);
+    assert_eq!(sealed("1"), [false, true]);
+    for (rk, ssn, salary) in [("1", "canary-us 1", 75_000), ("2", "canary-us 2", 75_000), ("4", "canary-us 4", 80_000)] {
+        let own = opened(site, &["get", "Employees", "Sales", rk, "--resolve"]);
+        assert_eq!((own["Ssn"].as_str(), own["Salary"].as_i64()), (Some(ssn), Some(salary)));
+        assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
+    }
+
+    // A message that fails for good is kept sealed for those whom the condition protects.
+    let broken = [of("5", "EU", "canary-eu 5"), of("6", "US", "canary-us 6")].map(|mut job| {
+        job["mode"] = json!("replace");
+        job["newer_by"] = json!("Salary");
+        job.to_string()
+    });
+    site.put_texts(broken.iter().map(String::as_str));
+    assert_eq!(site.run_until_idle(&[]).poisoned, 2);
+    assert!(!stored(site).contains(PROTECTED) && stored(site).contains("canary-us 6"));
+
+    // A condition that begins to hold with the configuration: a backfill seals nothing, the next put does.
+    site.declare(&CATALOG.replace("CURRENT", "first"));
+    site.migrate();
+    assert_eq!(site.command(&["backfill", "--table", "Employees"]).code, 0);
+    assert_eq!(sealed("1"), [false, true]);
+    site.submit(&[merge("1", json!({"Ssn": "canary-eu 1"}))]);
+    assert_eq!(site.run_until_idle(&[]).done, 1);
+    assert_eq!(sealed("1"), [true; 2]);
+    let audit = site.command(&["audit"]);
+    assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
+}
+
+#[test]
+fn values_are_sealed_under_the_condition_of_their_table_embedded() {
+    values_are_sealed_under_the_condition_of_their_table(&Site::embedded(""));
+}
+
+#[test]
+fn values_are_sealed_under_the_condition_of_their_table_azurite() {
+    values_are_sealed_under_the_condition_of_their_table(&Site::azurite(""));
+}
+
 fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
     declare(site, "first");
     site.migrate();

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use evenkeel::catalog::Catalog;
+use evenkeel::model::condition::Condition;
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
 use evenkeel::model::{ContainerName, EdmValue, EntityKey, Job, QueueName, Row};
 use evenkeel::ports::{MessageText, Query, TableOperation, all_blobs, all_tables};
 use evenkeel::reconcile::{Execute as _, FailureClass, Outcome};
-use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace, table as keys_table};
+use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace, is_sealed, table as keys_table};
 use evenkeel_simulation::company::{self, BLOB_ARCHIVE, CONTAINER, LOG_ARCHIVE};
 use serde_json::{Value, json};
 
@@ -133,6 +134,133 @@ async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity
         runs += sweep.runs().0;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+}
+
+fn conditional() -> Lab {
+    let mut catalog = catalog();
+    let employees = catalog.tables[&table("Employees")].clone();
+    catalog.encrypted_when.insert(employees, Condition::parse("Region == \"EU\" or PartitionKey == \"Secret\"").unwrap());
+    Lab::with(SMALL, catalog)
+}
+
+/// A `put` in a region, with properties of its own.
+fn of(region: Option<&str>, mode: &str, more: &Value) -> Job {
+    let mut entity = json!({"PartitionKey": "Sales", "RowKey": "1"});
+    entity.as_object_mut().unwrap().extend(region.map(|region| ("Region".to_owned(), json!(region))));
+    entity.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": mode}))
+}
+
+fn moved(pk: &str) -> Job {
+    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": pk, "to_rk": "1"}))
+}
+
+/// Jobs in turn, of which the last is disturbed; the partition at the end; whether `Ssn` and `Salary` are sealed then, and the region.
+type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
+
+const CONDITIONAL: [Conditional; 9] = [
+    ("holds", || vec![of(Some("EU"), "replace", &whole())], "Sales", [true, true]),
+    ("does not hold", || vec![of(Some("US"), "replace", &whole())], "Sales", [false, false]),
+    ("begins to hold", || vec![of(Some("US"), "replace", &whole()), of(Some("EU"), "merge", &json!({}))], "Sales", [true, true]),
+    (
+        "begins to hold, with another value",
+        || {
+            vec![
+                of(Some("US"), "replace", &json!({"Ssn": "canary old", "Salary": 75_000})),
+                of(Some("EU"), "merge", &json!({"Ssn": "canary a"})),
+            ]
+        },
+        "Sales",
+        [true, true],
+    ),
+    ("holds of what is stored", || vec![of(Some("EU"), "replace", &whole()), of(None, "merge", &whole())], "Sales", [true, true]),
+    ("ends to hold", || vec![of(Some("EU"), "replace", &whole()), of(Some("US"), "merge", &json!({}))], "Sales", [true, true]),
+    (
+        "ends to hold, with another value",
+        || vec![of(Some("EU"), "replace", &whole()), of(Some("US"), "merge", &json!({"Ssn": "canary a"}))],
+        "Sales",
+        [false, true],
+    ),
+    ("moves to where it holds", || vec![of(Some("US"), "replace", &whole()), moved("Secret")], "Secret", [true, true]),
+    (
+        "moves to where it does not hold",
+        || vec![of(Some("EU"), "replace", &whole()), of(Some("US"), "merge", &json!({})), moved("Ops")],
+        "Ops",
+        [true, true],
+    ),
+];
+
+fn whole() -> Value {
+    json!({"Email": "1@contoso.com", "Ssn": "canary a", "Salary": 75_000})
+}
+
+#[tokio::test]
+async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs_the_job() {
+    let mut runs = 0;
+    for (name, jobs, pk, sealed) in CONDITIONAL {
+        let mut before = jobs();
+        let last = before.pop().unwrap();
+        let prepared = async || {
+            let lab = conditional();
+            for job in &before {
+                lab.work(job).await.unwrap();
+            }
+            lab
+        };
+        let mut sweep = Sweep::over(prepared().await.operations_of(&last).await);
+        while let Some(case) = sweep.next() {
+            let what = format!("{name}, {case}");
+            let lab = prepared().await;
+            case.arm(&lab.faults);
+            lab.deliver_until_done(&last).await;
+            sweep.seen(&lab);
+            lab.faults.calm();
+            lab.finish().await;
+            oracle::check(&lab, &what).await;
+            let home = primary("Employees", pk, "1");
+            let row = lab.read("Employees", pk, "1").await.expect(&what);
+            for (property, value, sealed) in [("Ssn", EdmValue::from("canary a"), sealed[0]), ("Salary", EdmValue::from(75_000), sealed[1])]
+            {
+                let found = row.entity.get(property).expect(&what);
+                assert_eq!(is_sealed(found), sealed, "{what}: {property}");
+                let found = if sealed { opened(&lab, &row, &home, property).await } else { found.clone() };
+                assert_eq!(found, value, "{what}: {property}");
+            }
+            // One lookup finds both.
+            let vault = vault();
+            let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
+            let hash = keys.of_hashes(&table("Employees")).await.unwrap().hash("SsnHash", "canary a");
+            assert_eq!(row.entity.text("SsnHash"), Some(hash.as_str()), "{what}");
+            assert_eq!(stored(&lab).await.contains(CANARY), !sealed[0], "{what}");
+        }
+        runs += sweep.runs().0;
+    }
+    assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
+}
+
+#[tokio::test]
+async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in_each_round() {
+    let (lab, without) = (conditional(), Lab::with(SMALL, company::catalog(SMALL)));
+    let no_hash = of(Some("US"), "replace", &json!({"Email": "1@contoso.com", "Salary": 75_000}));
+    lab.work(&of(Some("US"), "replace", &whole())).await.unwrap();
+    without.work(&of(Some("US"), "replace", &whole())).await.unwrap();
+    assert_eq!(lab.operations_of(&no_hash).await, without.operations_of(&no_hash).await, "no key is read");
+
+    // Another job writes the region between this one's read and its write, whichever is first.
+    for region_first in [false, true] {
+        let lab = conditional();
+        lab.work(&of(Some("US"), "replace", &whole())).await.unwrap();
+        let mut jobs = [of(None, "merge", &json!({"Salary": 80_000})), of(Some("EU"), "merge", &json!({}))];
+        if region_first {
+            jobs.reverse();
+        }
+        let (one, other) = tokio::join!(lab.work(&jobs[0]), lab.work(&jobs[1]));
+        one.unwrap();
+        other.unwrap();
+        let row = lab.read("Employees", "Sales", "1").await.unwrap();
+        assert_eq!(opened(&lab, &row, &primary("Employees", "Sales", "1"), "Salary").await, EdmValue::from(80_000), "{region_first}");
+        assert!(is_sealed(row.entity.get("Ssn").unwrap()));
+    }
 }
 
 #[tokio::test]

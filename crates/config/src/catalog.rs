@@ -73,11 +73,13 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     let hashed = hashed.map(|table| (tables.place(&table.name), table.hash.clone())).collect();
     let encrypted = declared.iter().filter(|table| !table.encrypt.is_empty());
     let encrypted = encrypted.map(|table| (tables.place(&table.name), table.encrypt.clone())).collect();
+    let encrypted_when = declared.iter().filter_map(|table| Some((tables.place(&table.name), table.when.clone()?))).collect();
     let (one, spread) = tables.all();
     let catalog = Catalog {
         declared: declared.iter().filter(|table| !spread.contains_key(&table.name)).map(|table| tables.place(&table.name)).collect(),
         wide,
         encrypted,
+        encrypted_when,
         hashed,
         tables: one,
         spread,

@@ -154,6 +154,9 @@ pub(super) fn hashes(section: &Section<'_>, encrypted: &BTreeSet<String>) -> BTr
 
 /// Sealed values are carried as they are, or refused: nothing computes with them.
 pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+    for table in tables {
+        condition(table, views);
+    }
     for table in tables.iter().filter(|table| !table.encrypt.is_empty()) {
         if settings.current.is_none() {
             table.section.error("encrypt", "there is no key to encrypt by; expected [encryption] with the name of the current one");
@@ -186,6 +189,30 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>], vi
                 format!("{name} is encrypted in the rows of {}: an archive keeps it, and nothing is computed from it", archive.source),
             );
         }
+    }
+}
+
+/// A condition is judged by `put`, on plain values that stay in their row and that nothing else changes.
+fn condition(table: &TableDraft<'_>, views: &[ViewDraft<'_>]) {
+    let Some(when) = &table.when else { return };
+    let error = |problem: String| table.section.error("when", problem);
+    if table.encrypt.is_empty() {
+        error("says when properties are encrypted, and none is; expected encrypt beside it".to_owned());
+    }
+    for name in when.properties() {
+        if table.encrypt.contains(name) {
+            error(format!("{name} is encrypted itself: sealed values compare with nothing; expected another property"));
+        }
+        if table.hash.contains_key(name) {
+            error(format!("{name} is the keyed hash of an encrypted property; expected another property"));
+        }
+        let sets = |view: &&ViewDraft<'_>| view.target() == Some(&table.name) && view.sets().is_some_and(|set| set.contains_key(name));
+        if let Some(view) = views.iter().find(sets) {
+            error(format!("{name} is kept by the view {}, which seals nothing; expected a property that jobs write", view.name));
+        }
+    }
+    if views.iter().any(|view| view.source == table.name && matches!(view.form(), Form::Values(_))) {
+        error(format!("a large_entity view keeps values of {} in blobs, where none is sealed later; expected one of the two", table.name));
     }
 }
 

@@ -111,6 +111,8 @@ pub(super) struct TableDraft<'a> {
     pub(super) wide: bool,
     /// Its encrypted properties.
     pub(super) encrypt: BTreeSet<String>,
+    /// When they are sealed; always without.
+    pub(super) when: Option<Condition>,
     /// The keyed hashes of these, by the properties that hold them.
     pub(super) hash: BTreeMap<String, Template>,
 }
@@ -173,9 +175,10 @@ pub(super) fn tables<'a>(root: &Section<'a>, accounts: &[AccountName]) -> Vec<Ta
         let wide = section.truth("wide") == Some(true);
         let encrypt = encryption::properties(&section);
         let hash = encryption::hashes(&section, &encrypt);
+        let when = section.optional("when", |section| section.parsed("when", Condition::parse)).ok().flatten();
         section.finish();
         let name = TableName::new(name).map_err(|error| section.error("", error)).ok()?;
-        Some(TableDraft { name, accounts: accounts.ok()?, wide, encrypt, hash, section })
+        Some(TableDraft { name, accounts: accounts.ok()?, wide, encrypt, when, hash, section })
     };
     root.named("tables").into_iter().filter_map(table).collect()
 }

@@ -161,3 +161,25 @@ fn data_keys_are_opened_for_reading_and_for_sealing_and_nothing_else() {
         assert!(mistakes(&grant(permissions))[0].contains("holds data keys"), "{permissions}");
     }
 }
+
+#[test]
+fn a_condition_is_on_plain_properties_that_jobs_write() {
+    let table = |when: &str| format!("[tables.Staff]\nencrypt = [\"Ssn\"]\nhash = {{ SsnHash = \"{{Ssn}}\" }}\nwhen = {when:?}\n");
+    let loaded = with_keys(&table("Region == \"EU\" or startsWith(PartitionKey, \"eu-\")"), &[]).unwrap();
+    let staff = loaded.catalog.table(&TableName::new("Staff").unwrap()).unwrap();
+    assert!(loaded.catalog.encrypted_when.contains_key(staff));
+    let sets = "[views.d]\nkind = \"denormalize\"\nsource = \"Offices\"\ntable = \"Staff\"\npartition_key = \"{PartitionKey}\"\nrow_key = \"{Head}\"\nset = { Region = \"{Land}\" }\n";
+    let large = "[views.l]\nkind = \"large_entity\"\nsource = \"Staff\"\ncontainer = \"values\"\nproperties = [\"Photo\"]\n";
+    for (text, expected) in [
+        (table("Ssn == \"1\""), "Ssn is encrypted itself"),
+        (table("exists(SsnHash)"), "SsnHash is the keyed hash"),
+        (table("Region = \"EU\""), "to compare"),
+        (table("exists(Timestamp)"), "Timestamp changes with every write"),
+        (format!("{}{sets}", table("Region == \"EU\"")), "Region is kept by the view d"),
+        (format!("{}{large}", table("Region == \"EU\"")), "a large_entity view keeps values of Staff in blobs"),
+        ("[tables.Staff]\nwhen = \"Region == 1\"\n".to_owned(), "expected encrypt beside it"),
+    ] {
+        let found = wrong(&text);
+        assert!(found.iter().any(|found| found.contains("tables.Staff.when") && found.contains(expected)), "{expected}: {found:#?}");
+    }
+}

@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::model::condition::Condition;
 use crate::model::item::{Owner, VIEW_PROPERTY};
 use crate::model::job::{JobSubject, Primary};
 use crate::model::template::Template;
@@ -58,6 +59,8 @@ pub struct Catalog {
     pub wide: BTreeSet<TableRef>,
     /// The encrypted properties of tables (`encrypt`).
     pub encrypted: BTreeMap<TableRef, BTreeSet<String>>,
+    /// The conditions under which they are sealed (`when`), of tables that have one.
+    pub encrypted_when: BTreeMap<TableRef, Condition>,
     /// The keyed hashes of encrypted properties (`hash`), by the properties that hold them; each template has one property.
     pub hashed: BTreeMap<TableRef, BTreeMap<String, Template>>,
     /// The views of one table each, by name.
@@ -210,6 +213,11 @@ impl Catalog {
             encrypts(&primary.table).map(|table| (table, Primary { table: table.table.clone(), key: primary.key }))
         };
         if row.get(VIEW_PROPERTY).is_some() { primary() } else { itself().or_else(primary) }
+    }
+
+    /// Whether the encrypted properties of an entity of this table are sealed: its condition holds, or it has none.
+    pub fn seals(&self, table: &TableRef, entity: &Entity) -> bool {
+        self.encrypted_when.get(table).is_none_or(|when| when.holds(entity))
     }
 
     /// The filing whose entities are primaries of this table.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::format::{DataKey, PREFIX, SealedPlace};
 use crate::catalog::{Catalog, TableRef};
+use crate::model::condition::Condition;
 use crate::model::job::Primary;
 use crate::model::{EdmValue, EntityKey, TableName, odata};
 
@@ -21,13 +22,15 @@ pub struct PlainEntity {
     at: Option<usize>,
 }
 
-/// The entities of a message with plain values of encrypted properties.
+/// The entities of a message with plain values of encrypted properties that are to be sealed. A condition that the message does not decide
+/// counts as met.
 pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<PlainEntity> {
     if catalog.encrypted.is_empty() {
         return Vec::new();
     }
     let Some(table) = table_of(message, catalog) else { return Vec::new() };
     let Some(encrypted) = catalog.encrypted.get(table) else { return Vec::new() };
+    let (when, is_whole) = (catalog.encrypted_when.get(table), is_whole(message));
     let single = message.get("entity").map(|entity| (None, entity));
     let several = message.get("entities").and_then(Value::as_array).into_iter().flatten().enumerate();
     let entities = single.into_iter().chain(several.map(|(at, entity)| (Some(at), entity)));
@@ -38,7 +41,8 @@ pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<Pl
         let key = |name: &str| entity.get(name).and_then(Value::as_str);
         let key = EntityKey::new(key("PartitionKey")?, key("RowKey")?).ok()?;
         let home = Primary { table: table.table.clone(), key };
-        (!properties.is_empty()).then(|| PlainEntity { table: table.clone(), home, properties, at })
+        let is_sealed = !properties.is_empty() && !when.is_some_and(|when| is_unmet(when, is_whole, entity));
+        is_sealed.then(|| PlainEntity { table: table.clone(), home, properties, at })
     });
     plain.collect()
 }
@@ -52,9 +56,12 @@ fn table_of<'c>(message: &Map<String, Value>, catalog: &'c Catalog) -> Option<&'
 const WITHHELD: &str = "withheld";
 
 /// Replaces plain values under the names of encrypted properties, wherever they are in a message: those of an entity without a usable key, of
-/// a misspelt table or field, of an event. Whether there were any.
+/// a misspelt table or field, of an event. Not those of an entity that does not meet the condition of its table. Whether there were any.
 pub fn withhold(message: &mut Map<String, Value>, catalog: &Catalog) -> bool {
-    let names: BTreeSet<&String> = match table_of(message, catalog) {
+    let table = table_of(message, catalog);
+    let (when, is_whole) = (table.and_then(|table| catalog.encrypted_when.get(table)), is_whole(message));
+    let is_clear = |entity: &Value| when.zip(entity.as_object()).is_some_and(|(when, entity)| is_unmet(when, is_whole, entity));
+    let names: BTreeSet<&String> = match table {
         Some(table) => catalog.encrypted.get(table).into_iter().flatten().collect(),
         None => catalog.encrypted.values().flatten().collect(),
     };
@@ -64,7 +71,15 @@ pub fn withhold(message: &mut Map<String, Value>, catalog: &Catalog) -> bool {
     let mut found = false;
     // A staged blob is named in "blobs", and no value. A job's own fields may be called like a property in other case.
     for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
-        found |= if names.contains(name) { withhold_value(value) } else { withhold_within(value, &names) };
+        found |= match value {
+            value if names.contains(name) => withhold_value(value),
+            value if name == "entity" && is_clear(value) => false,
+            Value::Array(entities) if name == "entities" => {
+                let protected = entities.iter_mut().filter(|entity| !is_clear(entity));
+                protected.fold(false, |found, entity| withhold_within(entity, &names) | found)
+            }
+            value => withhold_within(value, &names),
+        };
     }
     found
 }
@@ -115,6 +130,17 @@ impl PlainEntity {
             entity.insert(property.clone(), key.seal(SealedPlace { home: &self.home, property }, &value).into());
         }
     }
+}
+
+/// Whether a message has its entities whole.
+fn is_whole(message: &Map<String, Value>) -> bool {
+    message.get("mode").is_none_or(|mode| mode == "replace") && !message.contains_key("blobs")
+}
+
+/// Whether an entity of a message does not meet a condition, whatever is stored of it: a part has to name all that the condition reads.
+fn is_unmet(when: &Condition, is_whole: bool, entity: &Map<String, Value>) -> bool {
+    let is_named = |name: &str| is_whole || entity.get(name).is_some_and(|value| !value.is_null());
+    when.properties().into_iter().all(is_named) && odata::decode_object(entity.clone()).is_ok_and(|entity| !when.holds(&entity))
 }
 
 fn is_sealed(value: &Value) -> bool {
@@ -191,5 +217,40 @@ mod tests {
         assert_eq!(opened(2, "Ssn"), EdmValue::from(r#"{"Ssn":["no","value"]}"#));
         assert_eq!(message["entities"][0]["Name"], "Kim");
         assert!(message["entities"][0].get("Salary@odata.type").is_none());
+    }
+
+    #[test]
+    fn a_value_stays_plain_where_the_message_alone_says_that_the_condition_does_not_hold() {
+        let table = TableRef { account: crate::model::AccountName::main(), table: TableName::new("Employees").unwrap() };
+        let catalog = Catalog {
+            tables: [(table.table.clone(), table.clone())].into(),
+            encrypted: [(table.clone(), ["Ssn".to_owned()].into())].into(),
+            encrypted_when: [(table, Condition::parse("Region == \"EU\" and PartitionKey != \"Ops\"").unwrap())].into(),
+            ..Catalog::default()
+        };
+        let is_sealed = |mode: &str, pk: &str, more: Value| {
+            let mut message =
+                json!({"op": "put", "table": "Employees", "mode": mode, "entity": {"PartitionKey": pk, "RowKey": "1", "Ssn": "7"}});
+            message["entity"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            !plain_entities(message.as_object().unwrap(), &catalog).is_empty()
+        };
+        let region = |name: &str| json!({"Region": name});
+        for mode in ["replace", "merge"] {
+            assert!(
+                is_sealed(mode, "Sales", region("EU")) && !is_sealed(mode, "Sales", region("US")) && !is_sealed(mode, "Ops", region("EU"))
+            );
+        }
+        assert!(!is_sealed("replace", "Sales", json!({})), "a comparison with a missing property is false");
+        for undecided in [json!({}), json!({"Region": null}), json!({"Region": "US", "Age@odata.type": "Edm.Int64", "Age": "x"})] {
+            assert!(is_sealed("merge", "Sales", undecided.clone()), "{undecided}");
+        }
+        assert!(is_sealed("destroy", "Sales", json!({})), "a mode that is none tells nothing");
+        let entity = |region: &str, rk: Value| json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "7", "Region": region});
+        let mut message = json!({"op": "put", "table": "Employees", "entity": entity("US", json!("1")),
+            "entities": [entity("US", json!("1")), entity("EU", json!("1")), entity("US", json!(1)), "none"]});
+        assert!(withhold(message.as_object_mut().unwrap(), &catalog));
+        let kept = |value: &Value| value["Ssn"] == "7";
+        assert!(kept(&message["entity"]));
+        assert_eq!([0, 1, 2].map(|at| kept(&message["entities"][at])), [true, false, false], "{message}");
     }
 }
