@@ -169,7 +169,10 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
             cli::sas::sas(args, context, async |grant, expires| stores::issue(&context.settings, grant, now, expires).await, out).await
         }
         Command::Keys(args) => cli::keys::keys(args, context, async |name, by| Ok(vault::draw(name, by).await?), out).await,
-        Command::Doctor(args) => cli::doctor::doctor(args, context, &parts.opened.direct(), async || fleet::seen(context).await, out).await,
+        Command::Doctor(args) => {
+            let facts = async || stores::facts(&context.settings, context.clock.now()).await;
+            cli::doctor::doctor(args, context, &parts.opened.direct(), facts, async || fleet::seen(context).await, out).await
+        }
         Command::Stress(args) => cli::stress::stress(args, context, &parts.opened.direct(), out).await,
         Command::Certify(args) => {
             let place = parts.opened.places.get(&args.account).map_or("", String::as_str);

@@ -22,7 +22,7 @@ use crate::adapters::webhook::{self, WebhookError};
 use crate::cli::{AbsentStore, DirectAccess, UsageError};
 use crate::config::Folder;
 use crate::model::AccountName;
-use crate::ports::{Account, Chance, Clock, Service, Sink, Stores};
+use crate::ports::{Account, AccountFacts, Chance, Clock, Service, Sink, Stores};
 use crate::settings::{
     AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant, Settings, SinkKind, SinkSettings,
 };
@@ -262,6 +262,16 @@ pub(super) async fn issue(settings: &Settings, grant: &SasGrant, now: Timestamp,
         sas::SasError::Store(error) => anyhow::Error::new(error).context(format!("signing [sas.{}]", grant.name)),
         error => UsageError::new(format!("[sas.{}]: {error}", grant.name)).into(),
     })
+}
+
+/// Kind and replication of the accounts of Azure that tell them.
+pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountName, AccountFacts)> {
+    let asked = settings.accounts.iter().map(async |AccountSettings { name, kind }| {
+        let AccountKind::Azure(auth) = kind else { return None };
+        let account = AzureAccount::of(name.clone(), auth).ok()?;
+        Some((name.clone(), azure::account_facts(&account, now).await?))
+    });
+    futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
 /// Whether an account can be opened, as far as can be said without asking the service.

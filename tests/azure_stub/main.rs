@@ -4,6 +4,7 @@
 
 mod answers;
 mod blobs;
+mod facts;
 mod messages;
 mod networks;
 mod refusals;

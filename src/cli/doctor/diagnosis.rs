@@ -9,7 +9,7 @@ use crate::migrations::{Consent, MigrationStatus};
 use crate::model::{AccountName, QueueName, TableName};
 use crate::ops::board::{SilentWorker, lasting};
 use crate::ops::pages::{Counted as _, Measure as _};
-use crate::ports::{ErrorClass, Missing, Service, StoreError};
+use crate::ports::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use crate::settings::{MigrateSettings, QueueSettings};
 use crate::telemetry::latency::Latencies;
 
@@ -41,7 +41,7 @@ pub(super) enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Diagnosis {
     pub(super) severity: Severity,
-    /// The check: `tables`, `queues`, `blobs`, `search`, `clock`, `latency`, `throttling`, `limits`, `backlog`, `poison`, `catalog`,
+    /// The check: `tables`, `queues`, `blobs`, `search`, `account`, `clock`, `latency`, `throttling`, `limits`, `backlog`, `poison`, `catalog`,
     /// `workers`, `scratch` or `writes`.
     pub(super) check: &'static str,
     /// The account, queue or sink.
@@ -126,6 +126,15 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
             format!("check [accounts.{account}]: the service answers as no service of Azure Storage does"),
         ),
     }
+}
+
+/// Kind and replication of an account. Premium accounts and those for blobs or files alone have no tables and queues.
+pub(super) fn kind(account: &AccountName, AccountFacts { kind, sku }: &AccountFacts) -> Diagnosis {
+    if sku.starts_with("Standard_") && matches!(kind.as_str(), "StorageV2" | "Storage") {
+        return Diagnosis::ok("account", account, format!("{kind}, {sku}"));
+    }
+    let finding = format!("{kind}, {sku}: an account of this kind has no tables and queues");
+    Diagnosis::error("account", account, finding, "use a general-purpose account: kind StorageV2, performance Standard")
 }
 
 /// How far the table service's clock is ahead of this machine's.
@@ -291,6 +300,24 @@ mod tests {
             assert_eq!(finding.severity, severity, "{seconds}: {finding:?}");
         }
         assert!(clock(&AccountName::main(), SignedDuration::from_millis(-1_500)).finding.contains("1.5 s behind"));
+    }
+
+    #[test]
+    fn an_account_without_tables_is_an_error() {
+        for (name, sku, severity) in [
+            ("StorageV2", "Standard_LRS", Severity::Ok),
+            ("StorageV2", "Standard_RAGZRS", Severity::Ok),
+            ("Storage", "Standard_GRS", Severity::Ok),
+            // Page blobs alone.
+            ("StorageV2", "Premium_LRS", Severity::Error),
+            ("BlobStorage", "Standard_LRS", Severity::Error),
+            ("BlockBlobStorage", "Premium_ZRS", Severity::Error),
+            ("FileStorage", "Premium_LRS", Severity::Error),
+        ] {
+            let found = kind(&AccountName::main(), &AccountFacts { kind: name.to_owned(), sku: sku.to_owned() });
+            assert_eq!((found.severity, found.remedy.is_some()), (severity, severity == Severity::Error), "{found:?}");
+            assert!(found.finding.starts_with(&format!("{name}, {sku}")), "{found:?}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::migrations::Migrator;
 use crate::model::AccountName;
 use crate::ops::board::SilentWorker;
 use crate::ops::pages::Counted as _;
+use crate::ports::AccountFacts;
 use crate::settings::QueueSettings;
 use diagnosis::{Diagnosis, Severity};
 
@@ -47,11 +48,12 @@ pub struct WorkersSeen {
     pub silent: Vec<SilentWorker>,
 }
 
-/// Looks at accounts, queues, sinks and catalog. `workers` reads the rows of the workers.
+/// Looks at accounts, queues, sinks and catalog. `facts` asks the accounts for their kind, `workers` reads the rows of the workers.
 pub async fn doctor(
     args: &DoctorArgs,
     context: &Context,
     direct: &DirectAccess,
+    facts: impl AsyncFnOnce() -> Vec<(AccountName, AccountFacts)>,
     workers: impl AsyncFnOnce() -> anyhow::Result<WorkersSeen>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
@@ -64,6 +66,7 @@ pub async fn doctor(
         let queues: Vec<&QueueSettings> = context.settings.queues.iter().filter(|queue| queue.account == *name).collect();
         findings.extend(diagnosis::limits(name, &queues));
     }
+    findings.extend(facts().await.iter().map(|(name, facts)| diagnosis::kind(name, facts)));
     // Where the account does not answer, it is not asked for its records as well.
     let mut well = None;
     if main_answers {

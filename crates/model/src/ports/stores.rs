@@ -19,6 +19,15 @@ pub struct Account {
     pub clocks: Arc<ServiceClocks>,
 }
 
+/// Kind and replication of an account, in the words of Azure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountFacts {
+    /// `StorageV2` for instance.
+    pub kind: String,
+    /// Performance and replication: `Standard_LRS` for instance.
+    pub sku: String,
+}
+
 /// All accounts, by the names that the configuration gives them.
 #[derive(Clone, Default)]
 pub struct Stores {

@@ -13,7 +13,7 @@ pub struct SasGrant {
     pub name: ViewName,
     /// The account whose key signs.
     pub account: AccountName,
-    /// What it opens.
+    /// The target.
     pub target: SasTarget,
     /// Letters of the service, in the order in which it wants them: `raud`.
     pub permissions: String,
@@ -21,7 +21,7 @@ pub struct SasGrant {
     pub valid: Duration,
 }
 
-/// What a signature opens.
+/// The target of a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SasTarget {
     /// A table, or a range of its rows.
@@ -43,7 +43,7 @@ pub struct SasRows {
     pub rk_to: Option<Key>,
 }
 
-/// What a caller wants of a grant.
+/// A request for a part of a grant.
 #[derive(Debug, Clone, Default)]
 pub struct SasRequest {
     /// Rows of the table.
