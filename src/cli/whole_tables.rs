@@ -73,7 +73,8 @@ async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<
 }
 
 fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
-    [Some(&view.source.table), view.range().map(|range| &range.target.table)].into_iter().flatten().cloned()
+    let many = view.range().map(|range| &range.target.table).filter(|many| **many != view.source.table);
+    [Some(&view.source.table), many].into_iter().flatten().cloned()
 }
 
 /// A job, checked.

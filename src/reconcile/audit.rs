@@ -371,7 +371,7 @@ impl AuditRun<'_> {
         }
         self.cursor.failed += 1;
         tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
-        if self.repair { self.walk.engine.queue_sync(primary, self.walk.delivery).await } else { Ok(()) }
+        if self.repair { self.walk.engine.queue_sync(primary, Looks::Everything, self.walk.delivery).await } else { Ok(()) }
     }
 }
 

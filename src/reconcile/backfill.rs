@@ -139,7 +139,7 @@ async fn count(
         Err(failure) if failure.class == FailureClass::Permanent => {
             cursor.failed += 1;
             tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
-            walk.engine.queue_sync(primary, walk.delivery).await?;
+            walk.engine.queue_sync(primary, Looks::Everything, walk.delivery).await?;
         }
         Err(failure) => return Err(failure),
     }

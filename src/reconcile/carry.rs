@@ -10,6 +10,10 @@
 //! entity is written, also one that says the same already: a writer with an older claim then finds another ETag, and
 //! fails. A claim that changes meanwhile queues a carry of its own.
 //!
+//! The one itself may lie in its range, beside the many: its own claim is not about it, so the carry leaves it alone. Views of the many
+//! may lead back to it. They set properties that its claim does not come from (the configuration check sees to that), so its
+//! claim stays as it is, and nothing more is carried.
+//!
 //! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
 //! the others: a `sync` job of it is queued, which says why.
 
@@ -31,7 +35,7 @@ use crate::catalog::{TableRef, View};
 use crate::model::carry::{Carry, CarryCursor};
 use crate::model::claim::Claim;
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::job::Primary;
+use crate::model::job::{Looks, Primary};
 use crate::model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
@@ -151,7 +155,8 @@ impl CarryRun<'_> {
         cursor: &mut CarryCursor,
         summary: &mut Summary,
     ) -> Result<(), Failure> {
-        let rows: Vec<Row> = rows.into_iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none()).collect();
+        let rows: Vec<Row> =
+            rows.into_iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none() && !self.is_the_one(&row.entity.key)).collect();
         if rows.is_empty() {
             return Ok(());
         }
@@ -189,6 +194,11 @@ impl CarryRun<'_> {
         cursor.failed += failed.len() as u64;
         cursor.done += (rows.len() - failed.len()) as u64;
         Ok(())
+    }
+
+    /// Whether this is the entity that the claim is of. Where the view is gone, or over another table now, every row is seen to.
+    fn is_the_one(&self, key: &EntityKey) -> bool {
+        *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
     }
 
     fn decide(&self, row: &Row, claims: &[Claim]) -> Result<Decided, Failure> {
@@ -281,7 +291,8 @@ impl CarryRun<'_> {
         }
         let primary = Primary { table: self.target.table.clone(), key: key.clone() };
         tracing::warn!(%primary, error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
-        self.engine.queue_sync(&primary, self.delivery).await?;
+        // A thorough one would carry the entity's own claim anew: of two in each other's ranges each would queue the other for ever.
+        self.engine.queue_sync(&primary, Looks::Doubtful, self.delivery).await?;
         failed.insert(key);
         Ok(())
     }

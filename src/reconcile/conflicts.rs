@@ -15,7 +15,7 @@ use super::scope::{Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
 use crate::catalog::{TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
-use crate::model::job::Primary;
+use crate::model::job::{Looks, Primary};
 use crate::model::{ItemAddress, ViewName};
 use crate::patterns;
 use crate::ports::{IfMatch, TableOperation};
@@ -129,7 +129,7 @@ pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan:
             }
         }
         if may_want(scope, contender, item) && told.insert(contender) {
-            scope.engine.queue_sync(contender, delivery).await?;
+            scope.engine.queue_sync(contender, Looks::Everything, delivery).await?;
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use super::recheck::Recheck;
 use super::scope::Scope;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
-use crate::model::job::Primary;
+use crate::model::job::{Looks, Primary};
 use crate::model::{ItemAddress, Part, QueueName, body, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
@@ -38,8 +38,9 @@ impl Engine {
 
     /// Queues a sync of a primary that cannot be brought in step for a reason of its own: it ends in the poison queue and
     /// says why, and holds up no other.
-    pub(super) async fn queue_sync(&self, primary: &Primary, delivery: &Delivery) -> Result<(), Failure> {
-        let job = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": true});
+    pub(super) async fn queue_sync(&self, primary: &Primary, looks: Looks, delivery: &Delivery) -> Result<(), Failure> {
+        let thorough = looks == Looks::Everything;
+        let job = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": thorough});
         self.queue_on(&delivery.sync_queue, &job.to_string(), delivery, || format!("queueing a sync of {primary}")).await
     }
 }

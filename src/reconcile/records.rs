@@ -34,7 +34,8 @@ fn table() -> TableName {
 /// Keeps the findings of an audit.
 pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCursor) -> Result<(), Failure> {
     let now = EdmDateTime::from_timestamp(engine.clock.now()).map_err(|error| permanent("reading the clock", error))?;
-    for view in engine.catalog.views_of(source).chain(engine.catalog.ranges_over(source)) {
+    let ranges = engine.catalog.ranges_over(source).filter(|view| view.source != *source);
+    for view in engine.catalog.views_of(source).chain(ranges) {
         let step = || format!("keeping what the audit of {source} found");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
         let drift = cursor.drift.get(view.name.as_str()).copied().unwrap_or(0);

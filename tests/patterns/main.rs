@@ -26,6 +26,7 @@ mod site;
 mod sweeping;
 mod together;
 mod wide;
+mod within;
 
 /// Turns each pattern into a test on the embedded store and one on Azurite.
 macro_rules! patterns {
@@ -134,6 +135,11 @@ patterns! {
     together:
         many_patterns_on_one_table_follow_its_entities_through_their_lives
         a_department_and_its_employees_commit_together;
+    within:
+        a_department_among_its_people_and_they_say_what_the_other_is_through_their_lives
+        a_department_and_its_people_in_two_tables_say_what_the_other_is
+        two_in_each_others_ranges_that_fail_come_to_rest
+        what_it_costs_to_tell_each_other;
     wide:
         a_survey_of_300_answers_is_one_entity
         a_thousand_properties_are_archived_restored_and_moved_as_one

@@ -33,6 +33,9 @@ use uuid::Uuid;
 use crate::support::azurite;
 use crate::support::search::SearchStub;
 
+/// No test has so many jobs queue each other.
+const MOST_QUEUED: u32 = 100;
+
 /// A site. Names in catalogs and jobs may contain `§`, which stands for something that no other test uses.
 pub(crate) struct Site {
     pub(crate) account: Account,
@@ -171,13 +174,15 @@ impl Site {
     /// Does the jobs that jobs have queued, until there are none. What failed for good, in words.
     pub(crate) async fn do_queued(&self) -> Vec<String> {
         let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
-        let mut failed = Vec::new();
+        let (mut failed, mut done) = (Vec::new(), 0);
         loop {
             let messages = self.account.queues.get(&queue, 32, std::time::Duration::from_mins(5)).await.unwrap();
             if messages.is_empty() {
                 return failed;
             }
             for message in messages {
+                done += 1;
+                assert!(done < MOST_QUEUED, "jobs queue jobs without end: {message:?}");
                 let MessageText::Readable(text) = &message.text else { panic!("an unreadable message") };
                 let json = Value::Object(job::decode_object(text).unwrap());
                 match self.attempt(&json).await {
@@ -188,6 +193,12 @@ impl Site {
                 self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
             }
         }
+    }
+
+    /// How many jobs jobs have queued, at most 32.
+    pub(crate) async fn queued(&self) -> usize {
+        let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
+        self.account.queues.peek(&queue, 32).await.unwrap().len()
     }
 
     /// The failure of a job that must fail for good.

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use evenkeel::catalog::{Catalog, DenormalizeRange, ListSizes, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind};
+use evenkeel::catalog::{
+    Catalog, Denormalize, DenormalizeRange, ListSizes, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind,
+};
+use evenkeel::model::condition::Condition;
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, Job, ViewName};
@@ -22,12 +25,63 @@ fn table_ref(name: &str) -> TableRef {
     TableRef { account: AccountName::main(), table: table(name) }
 }
 
+/// Where departments lie, and which views there are beside theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// In a table of their own.
+    Apart,
+    /// The same, and everybody is filed by their department's name.
+    Followed,
+    /// Among their people, in the very range that they mean; and their manager's name is set on them.
+    Together,
+}
+
+impl Layout {
+    const ALL: [Self; 3] = [Self::Apart, Self::Followed, Self::Together];
+
+    fn of(lab: &Lab) -> Self {
+        match lab.engine.catalog().views.len() {
+            1 => Self::Apart,
+            2 => Self::Followed,
+            _ => Self::Together,
+        }
+    }
+
+    /// The table and the row key of a department.
+    fn department(self) -> (&'static str, &'static str) {
+        if self == Self::Together { ("Employees", "e0") } else { ("Departments", "department") }
+    }
+
+    fn sync(self) -> Job {
+        let (table, rk) = self.department();
+        sync(table, rk)
+    }
+
+    fn carry(self) -> Job {
+        let one = ["Sales", self.department().1];
+        job(&json!({"op": "carry", "view": "says", "one": one, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}))
+    }
+}
+
+/// The manager of a department that lies among its people.
+const MANAGER: &str = "e2";
+
 /// Departments say their name to everybody in their partition whose row key begins with their prefix; everybody is filed by it.
-fn catalog(followed: bool) -> Catalog {
+fn catalog(layout: Layout) -> Catalog {
     let view = |name: &str, source: &str, kind| {
         let name = ViewName::new(name).unwrap();
-        (name.clone(), View { name, source: table_ref(source), when: None, kind, on_conflict: OnConflict::Reject }.into())
+        (name.clone(), View { name, source: table_ref(source), when: None, kind, on_conflict: OnConflict::Reject })
     };
+    let manager = (layout == Layout::Together).then(|| {
+        let kind = ViewKind::Denormalize(Denormalize {
+            target: table_ref("Employees").into(),
+            partition_key: Template::parse("{PartitionKey}").unwrap(),
+            row_key: Template::parse(layout.department().1).unwrap(),
+            set: [("Manager".to_owned(), Template::parse_text("{Email}").unwrap())].into(),
+        });
+        let (name, view) = view("manager", "Employees", kind);
+        (name, View { when: Some(Condition::parse(&format!("RowKey == \"{MANAGER}\"")).unwrap()), ..view })
+    });
     let range = DenormalizeRange {
         target: table_ref("Employees").into(),
         partition_key: Template::parse("{PartitionKey}").unwrap(),
@@ -40,10 +94,15 @@ fn catalog(followed: bool) -> Catalog {
         row_key: Template::parse("{PartitionKey}_{RowKey}").unwrap(),
         select: None,
     };
-    let by_department = followed.then(|| view("by_department", "Employees", ViewKind::SecondaryIndex(index)));
+    let by_department = (layout != Layout::Apart).then(|| view("by_department", "Employees", ViewKind::SecondaryIndex(index)));
     Catalog {
         tables: ["Employees", "Departments", "ByEmail"].map(|name| (table(name), table_ref(name))).into(),
-        views: [view("says", "Departments", ViewKind::DenormalizeRange(range))].into_iter().chain(by_department).collect(),
+        views: [view("says", layout.department().0, ViewKind::DenormalizeRange(range))]
+            .into_iter()
+            .chain(by_department)
+            .chain(manager)
+            .map(|(name, view)| (name, view.into()))
+            .collect(),
         ..Catalog::default()
     }
 }
@@ -57,8 +116,15 @@ async fn person(lab: &Lab, rk: &str) {
 }
 
 async fn department(lab: &Lab, name: &str, prefix: &str) {
-    let key = EntityKey::new("Sales", "department").unwrap();
-    write(lab, "Departments", Entity::new(key).with("Name", name).with("Prefix", prefix)).await;
+    let (home, rk) = Layout::of(lab).department();
+    let entity = Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Name", name).with("Prefix", prefix);
+    // What a view has set there stays.
+    lab.account.tables.apply(&table(home), &TableOperation::InsertOrMerge(entity)).await.unwrap();
+}
+
+async fn no_department(lab: &Lab) {
+    let (home, rk) = Layout::of(lab).department();
+    forget(lab, home, rk).await;
 }
 
 async fn forget(lab: &Lab, name: &str, rk: &str) {
@@ -70,19 +136,13 @@ fn sync(table: &str, rk: &str) -> Job {
     job(&json!({"op": "sync", "table": table, "pk": "Sales", "rk": rk}))
 }
 
-fn carry() -> Job {
-    job(
-        &json!({"op": "carry", "view": "says", "one": ["Sales", "department"], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
-    )
-}
-
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
 /// Four people of a department that has said its name; another one whom it does not mean.
 fn settled(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         department(&lab, "Sales", "e").await;
-        lab.work(&sync("Departments", "department")).await.unwrap();
+        lab.work(&Layout::of(&lab).sync()).await.unwrap();
         for rk in ["e1", "e2", "e3", "x"] {
             person(&lab, rk).await;
             lab.work(&sync("Employees", rk)).await.unwrap();
@@ -92,7 +152,8 @@ fn settled(lab: Lab) -> BoxFuture<'static, ()> {
 }
 
 /// A job, and the state that it meets.
-fn stories() -> [(&'static str, Step, Job); 8] {
+fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
+    let (home, rk) = layout.department();
     [
         (
             "a department is renamed",
@@ -102,7 +163,7 @@ fn stories() -> [(&'static str, Step, Job); 8] {
                     department(&lab, "Trade", "e").await;
                 })
             },
-            sync("Departments", "department"),
+            layout.sync(),
         ),
         (
             "a department means others",
@@ -112,17 +173,17 @@ fn stories() -> [(&'static str, Step, Job); 8] {
                     department(&lab, "Sales", "x").await;
                 })
             },
-            sync("Departments", "department"),
+            layout.sync(),
         ),
         (
             "a department goes",
             |lab| {
                 Box::pin(async move {
                     settled(lab.clone()).await;
-                    forget(&lab, "Departments", "department").await;
+                    no_department(&lab).await;
                 })
             },
-            sync("Departments", "department"),
+            layout.sync(),
         ),
         (
             "a department is put",
@@ -134,9 +195,7 @@ fn stories() -> [(&'static str, Step, Job); 8] {
                     }
                 })
             },
-            job(
-                &json!({"op": "put", "table": "Departments", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Name": "New", "Prefix": "e"}}),
-            ),
+            job(&json!({"op": "put", "table": home, "entity": {"PartitionKey": "Sales", "RowKey": rk, "Name": "New", "Prefix": "e"}})),
         ),
         (
             "a name is carried",
@@ -144,21 +203,21 @@ fn stories() -> [(&'static str, Step, Job); 8] {
                 Box::pin(async move {
                     settled(lab.clone()).await;
                     department(&lab, "Trade", "e").await;
-                    lab.work(&sync("Departments", "department")).await.unwrap();
+                    lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 })
             },
-            carry(),
+            layout.carry(),
         ),
         (
             "a silence is carried",
             |lab| {
                 Box::pin(async move {
                     settled(lab.clone()).await;
-                    forget(&lab, "Departments", "department").await;
-                    lab.work(&sync("Departments", "department")).await.unwrap();
+                    no_department(&lab).await;
+                    lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 })
             },
-            carry(),
+            layout.carry(),
         ),
         (
             "somebody new asks",
@@ -169,6 +228,11 @@ fn stories() -> [(&'static str, Step, Job); 8] {
                 })
             },
             sync("Employees", "e9"),
+        ),
+        (
+            "one is put again, whom views may lead on from",
+            settled,
+            job(&json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": MANAGER, "Email": MANAGER}})),
         ),
         (
             "somebody new is put",
@@ -197,27 +261,27 @@ fn meddlers() -> [(&'static str, Step); 6] {
         ("a rename that is not carried yet", |lab| {
             Box::pin(async move {
                 department(&lab, "Meddled", "e").await;
-                lab.work(&sync("Departments", "department")).await.unwrap();
+                lab.work(&Layout::of(&lab).sync()).await.unwrap();
             })
         }),
         ("a rename that is carried", |lab| {
             Box::pin(async move {
                 department(&lab, "Meddled", "e").await;
-                lab.work(&sync("Departments", "department")).await.unwrap();
+                lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 lab.do_queued().await;
             })
         }),
         ("another range", |lab| {
             Box::pin(async move {
                 department(&lab, "Sales", "x").await;
-                lab.work(&sync("Departments", "department")).await.unwrap();
+                lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 lab.do_queued().await;
             })
         }),
         ("no department", |lab| {
             Box::pin(async move {
-                forget(&lab, "Departments", "department").await;
-                lab.work(&sync("Departments", "department")).await.unwrap();
+                no_department(&lab).await;
+                lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 lab.do_queued().await;
             })
         }),
@@ -232,18 +296,25 @@ async fn agrees(lab: &Lab, story: &str) {
         lab.do_queued().await;
         lab.finish().await;
     }
-    let department = lab.read("Departments", "Sales", "department").await.map(|row| row.entity);
+    let layout = Layout::of(lab);
+    let (home, one) = layout.department();
+    let department = lab.read(home, "Sales", one).await.map(|row| row.entity);
     let mut filed = Vec::new();
     for row in lab.rows("Employees").await {
         let rk = row.entity.key.rk.as_str();
+        if (home, one) == ("Employees", rk) {
+            assert_eq!(row.entity.text("Department"), None, "{story}: a department says nothing to itself");
+            let manager = lab.read("Employees", "Sales", MANAGER).await.map(|row| row.entity.key.rk.to_string());
+            assert_eq!(row.entity.text("Manager"), manager.as_deref(), "{story}");
+            continue;
+        }
         let said = department.as_ref().filter(|department| department.text("Prefix").is_some_and(|prefix| rk.starts_with(prefix)));
         let said = said.and_then(|department| department.text("Name"));
         assert_eq!(row.entity.text("Department"), said, "{story}: {rk}");
         assert_eq!(row.entity.text("Email"), Some(rk), "{story}: what others keep there stays");
         filed.extend(said.map(|said| (said.to_owned(), format!("Sales_{rk}"))));
     }
-    let followed = lab.engine.catalog().views.len() > 1;
-    if followed {
+    if layout != Layout::Apart {
         let found: Vec<_> =
             lab.rows("ByEmail").await.iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect();
         assert_eq!(found, filed, "{story}");
@@ -255,8 +326,8 @@ async fn agrees(lab: &Lab, story: &str) {
     }
 }
 
-async fn undisturbed(prepare: Step, job: &Job, followed: bool, story: &str) -> u64 {
-    let lab = Lab::with(SMALL, catalog(followed));
+async fn undisturbed(prepare: Step, job: &Job, layout: Layout, story: &str) -> u64 {
+    let lab = Lab::with(SMALL, catalog(layout));
     prepare(lab.clone()).await;
     lab.faults.arm(u64::MAX, Disturbance::Crash);
     lab.deliver(job, 1).await.expect("not disturbed").unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
@@ -274,9 +345,9 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
     };
     let mut parts = 0;
     for at in 1..12 {
-        let lab = Lab::with(SMALL, catalog(false));
+        let lab = Lab::with(SMALL, catalog(Layout::Apart));
         department(&lab, "Sales", "e").await;
-        lab.work(&sync("Departments", "department")).await.unwrap();
+        lab.work(&Layout::of(&lab).sync()).await.unwrap();
         for n in 0..250 {
             person(&lab, &format!("e{n:03}")).await;
         }
@@ -299,7 +370,7 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
 #[tokio::test]
 async fn claims_that_outgrew_their_row_are_found_in_their_blob() {
     let sizes = ListSizes { row_bytes: 800, ..ListSizes::default() };
-    let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..catalog(true) });
+    let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..catalog(Layout::Followed) });
     lab.account.blobs.create_container(&ContainerName::new(spilled::CONTAINER).unwrap()).await.unwrap();
     let prefixes = ["a", "b", "c", "d"];
     for rk in prefixes {
@@ -331,17 +402,17 @@ async fn claims_that_outgrew_their_row_are_found_in_their_blob() {
 #[tokio::test]
 async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
     let mut runs = 0_u32;
-    for followed in [false, true] {
-        for (story, prepare, job) in stories() {
-            let operations = undisturbed(prepare, &job, followed, story).await;
+    for layout in Layout::ALL {
+        for (story, prepare, job) in stories(layout) {
+            let operations = undisturbed(prepare, &job, layout, story).await;
             let mut sweep = Sweep::over(operations);
             while let Some(case) = sweep.next() {
-                let lab = Lab::with(SMALL, catalog(followed));
+                let lab = Lab::with(SMALL, catalog(layout));
                 prepare(lab.clone()).await;
                 case.arm(&lab.faults);
                 lab.deliver_until_done(&job).await;
                 sweep.seen(&lab);
-                agrees(&lab, &format!("{story}, {case}, followed {followed}")).await;
+                agrees(&lab, &format!("{story}, {case}, {layout:?}")).await;
             }
             runs += sweep.runs().0;
         }
@@ -352,13 +423,13 @@ async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
 #[tokio::test]
 async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation() {
     let mut runs = 0_u32;
-    for followed in [false, true] {
-        for (story, prepare, job) in stories() {
-            let operations = undisturbed(prepare, &job, followed, story).await;
+    for layout in Layout::ALL {
+        for (story, prepare, job) in stories(layout) {
+            let operations = undisturbed(prepare, &job, layout, story).await;
             for (name, meddle) in meddlers() {
                 for at in 1..=operations {
                     for late in [None, Some(at + 1), Some(at + 2)] {
-                        let lab = Lab::with(SMALL, catalog(followed));
+                        let lab = Lab::with(SMALL, catalog(layout));
                         prepare(lab.clone()).await;
                         lab.faults.arm(at, Disturbance::Meddle);
                         // And then a request that is given up and arrives when much else has happened.
@@ -367,7 +438,7 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
                         }
                         lab.faults.meddle(meddle(lab.of_another_worker()));
                         lab.deliver_until_done(&job).await;
-                        agrees(&lab, &format!("{story}, {name} before operation {at}, late {late:?}, followed {followed}")).await;
+                        agrees(&lab, &format!("{story}, {name} before operation {at}, late {late:?}, {layout:?}")).await;
                         runs += 1;
                     }
                 }

@@ -25,6 +25,8 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 pub(crate) const RECHECK_AFTER: Duration = Duration::from_mins(26);
+/// No story has so many jobs queue each other.
+const MOST_QUEUED: u32 = 100;
 
 /// What happens at the chosen operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -543,12 +545,15 @@ impl Lab {
     /// Does the jobs that jobs have queued, until there are none.
     pub(crate) async fn do_queued(&self) {
         let queue = QueueName::new("jobs").unwrap();
+        let mut done = 0;
         loop {
             let messages = self.account.queues.get(&queue, 32, Duration::from_mins(1)).await.unwrap();
             if messages.is_empty() {
                 return;
             }
             for message in messages {
+                done += 1;
+                assert!(done < MOST_QUEUED, "jobs queue jobs without end: {message:?}");
                 let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
                 let queued = job::decode(text).unwrap().job;
                 match self.work(&queued).await {

@@ -1,6 +1,7 @@
 //! Rules between views, archives and tables.
 
 use super::archives::{ArchiveDraft, TargetDraft};
+use super::circles;
 use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
 use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
@@ -41,7 +42,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     large_values(views, archives);
     spilling(tables, views);
     shared_archives(views, archives);
-    circles(views);
+    circles::check(views);
     archive_circles(archives);
     likely_typos(catalog, tables, views, archives);
 }
@@ -277,14 +278,12 @@ fn ranges(views: &[ViewDraft<'_>]) {
     for (at, view) in views.iter().enumerate() {
         let Form::Claims(range) = view.form() else { continue };
         let (target, set) = (&range.target.tables, &range.set);
-        if view.source == *target {
-            view.section.error(
-                "table",
-                format!("{} would be the one and the many at once, and change itself; expected another table than the source", view.source),
-            );
-        }
         for (other_at, other) in views.iter().enumerate().filter(|(_, other)| other.target() == Some(target)) {
             let Some(others) = other.sets() else {
+                // Rows that a view makes beside its primaries are no primaries, and no range has them.
+                if other.source == *target {
+                    continue;
+                }
                 view.section.error(
                     "table",
                     format!("the view {} writes rows of its own into {target}; expected a table of your own entities", other.name),
@@ -377,33 +376,6 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                 _ => continue,
             };
             archive.to.error(key, format!("{what} is the archive {:?} already", other.name.as_str()));
-        }
-    }
-}
-
-/// Copies in another table are primaries of the views there, so views that lead back to where they began would copy
-/// copies for ever. (A copy in its primary's own table is never a primary.)
-fn circles(views: &[ViewDraft<'_>]) {
-    let elsewhere = |view: &ViewDraft<'_>| view.target().is_some_and(|target| *target != view.source);
-    for view in views.iter().filter(|view| elsewhere(view)) {
-        let mut reached: Vec<&TableName> = view.target().into_iter().collect();
-        let mut at = 0;
-        while let Some(table) = reached.get(at).copied() {
-            for next in views.iter().filter(|next| next.source == *table && elsewhere(next)).filter_map(ViewDraft::target) {
-                if !reached.contains(&next) {
-                    reached.push(next);
-                }
-            }
-            at += 1;
-        }
-        if reached.contains(&&view.source) {
-            view.section.error(
-                "table",
-                format!(
-                    "the views go round in a circle: what {} copies into {} is copied back into {}",
-                    view.name, reached[0], view.source
-                ),
-            );
         }
     }
 }

@@ -23,6 +23,7 @@ mod accounts;
 mod archives;
 mod catalog;
 mod catalog_rules;
+mod circles;
 mod dated_rules;
 mod defaults;
 mod duplicate;

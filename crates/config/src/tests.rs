@@ -867,17 +867,6 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
         (RANGE.replace("set =", "row_key_prefix = \"x\"\nrow_key_from = \"a\"\nset ="), "a range by itself"),
         (RANGE.replace("set =", "on_conflict = \"last_writer\"\nset ="), "reject"),
         (RANGE.replace("\"range\"", "\"ranges\""), "range"),
-        (RANGE.replace("\"Employees\"", "\"Departments\""), "the one and the many at once"),
-        (
-            view(
-                "manager",
-                "denormalize",
-                "Employees",
-                "Departments",
-                "row_key = \"department\"\nset = { Manager = \"{Name}\" }\non_conflict = \"reject\"",
-            ),
-            "circle",
-        ),
         (view("copies", "secondary_index", "Others", "Employees", "row_key = \"{RowKey}\""), "writes rows of its own into Employees"),
         (
             view("again", "denormalize", "Others", "Employees", "targets = \"range\"\nset = { DepartmentName = \"{Name}\" }"),
@@ -887,6 +876,55 @@ fn a_range_says_which_rows_and_nobody_else_writes_there() {
         let errors = mistakes(&text);
         assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:?}");
     }
+}
+
+#[test]
+fn views_that_lead_back_are_refused_where_each_reads_what_the_one_before_sets() {
+    let views = |many: &str, range: &str, back: &str, more: &str| {
+        format!(
+            "[views.says]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\nwhen = 'RowKey == \"department\"'\n\
+             table = \"{many}\"\npartition_key = \"{{PartitionKey}}\"\nset = {{ {range} }}\n\
+             [views.manager]\nkind = \"denormalize\"\nsource = \"{many}\"\nwhen = \"IsManager == true\"\ntable = \"Departments\"\n\
+             partition_key = \"{{PartitionKey}}\"\nrow_key = \"department\"\nset = {{ {back} }}\n{more}\n"
+        )
+    };
+    let reject = "on_conflict = \"reject\"";
+    for many in ["Departments", "Employees"] {
+        for (range, back, more) in [
+            ("DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", reject),
+            // Further on, and not back: from the manager to the department, and from there to everybody.
+            ("DepartmentName = \"{Name}\", Head = \"{Manager}\"", "Manager = \"{LastName}\"", reject),
+            ("DepartmentName = \"{Name}\"", "Manager = \"{DepartmentName} {LastName}\"", reject),
+            ("DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", "on_conflict = \"last_writer\""),
+        ] {
+            let text = views(many, range, back, more);
+            assert!(load_text(&text).is_ok(), "{:?}: {text}", load_text(&text).err().map(|error| error.to_string()));
+        }
+        for (range, back, more, said) in [
+            (
+                "Head = \"{Manager}\"",
+                "Manager = \"{Head}!\"",
+                reject,
+                "views.says.set: the views go round in a circle: says sets Head, which manager reads and sets Manager, which says reads; expected a property that none of them reads",
+            ),
+            // Who was written last depends on all of them.
+            ("Head = \"{Manager}\"", "Manager = \"{LastName}\"", "on_conflict = \"last_writer\"", "says sets Head, which manager reads"),
+            ("IsManager = \"{Manager}\"", "Manager = \"{LastName}\"", reject, "says sets IsManager, which manager reads"),
+        ] {
+            let errors = mistakes(&views(many, range, back, more)).join("\n");
+            assert!(errors.contains(said), "{said}: {errors}");
+        }
+    }
+    let itself = mistakes(&views("Departments", "Name = \"{Name}\"", "Manager = \"{LastName}\"", reject)).join("\n");
+    assert!(itself.contains("a circle: says sets Name, which says reads; expected"), "{itself}");
+    let copies = "[views.copies]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"{PartitionKey}\"\n\
+        row_key = \"c_{RowKey}\"\n";
+    let copied = mistakes(&(views("Employees", "DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", reject) + copies)).join("\n");
+    assert!(copied.contains("says sets DepartmentName, which copies reads and sets the rows of Departments, which says reads"), "{copied}");
+    let near = "[views.near]\nkind = \"secondary_index\"\nsource = \"Departments\"\ntable = \"Departments\"\npartition_key = \"{PartitionKey}\"\n\
+        row_key = \"name_{LastName}_{RowKey}\"\n";
+    let text = views("Departments", "DepartmentName = \"{Name}\"", "Manager = \"{LastName}\"", reject) + near;
+    assert!(load_text(&text).is_ok(), "rows beside their primaries: {:?}", load_text(&text).err().map(|error| error.to_string()));
 }
 
 #[test]

@@ -55,6 +55,7 @@ pub const GUIDE_EXAMPLES: &[GuideExample] = examples! {
     "index-entities-in-a-table"
     "department-manager"
     "department-on-employees"
+    "department-among-its-employees"
     "department-page"
     "employee-reviews"
     "expense-claims"

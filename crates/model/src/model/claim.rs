@@ -81,6 +81,12 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
 }
 
 impl Claim {
+    /// Whether it is about an entity of its table. `source` is the account and table of its own entity: no claim is about that one.
+    pub fn is_about(&self, key: &EntityKey, (account, table): (&AccountName, &TableName)) -> bool {
+        let itself = self.one == *key && self.reach.table == *table && self.reach.account == *account;
+        self.reach.covers(key) && !itself
+    }
+
     /// The member that it is.
     pub fn member(&self) -> Member {
         let before = self.reach.before.as_ref().map_or("", Key::as_str);

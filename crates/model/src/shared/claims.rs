@@ -38,7 +38,7 @@ pub fn receive(
     token: &ETag,
 ) -> Result<Received, Nonsense> {
     let had = Owned::read(site, entity, view)?;
-    let mine: Vec<&Claim> = claims.iter().filter(|claim| claim.reach.covers(&entity.key)).collect();
+    let mine: Vec<&Claim> = claims.iter().filter(|claim| claim.is_about(&entity.key, (&source.account, &source.table))).collect();
     let holder = had.as_ref().filter(|had| had.by_claim && had.primary.table == source.table);
     let holds = |claim: &&&Claim| holder.is_some_and(|had| had.primary.key == claim.one);
     let chosen = mine.iter().find(holds).or_else(|| mine.first()).copied();
