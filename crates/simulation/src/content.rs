@@ -18,12 +18,12 @@ use evenkeel::model::{EdmValue, Entity};
 /// What an entity says, shared by those who remember it.
 pub(super) type Content = Arc<Properties>;
 
-/// What a team says to an employee.
-const SAID_BY_TEAMS: &str = "Team";
+/// What a team says to an employee, and the lead of one to the team.
+const SAID_BY_TEAMS: [&str; 2] = ["Team", "Lead"];
 
 /// The content among the properties of a row.
 pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmValue)> {
-    let own = properties.iter().filter(|(name, _)| !name.starts_with("ek_") && *name != SAID_BY_TEAMS);
+    let own = properties.iter().filter(|(name, _)| !name.starts_with("ek_") && !SAID_BY_TEAMS.contains(&name.as_str()));
     own.map(|(name, value)| (name.clone(), if name == SSN { sealed::compared(value) } else { counted(name, value) }))
 }
 

@@ -33,6 +33,8 @@ pub enum Scene {
     Moved,
     /// An entity was given what its team says.
     Carried,
+    /// A team among its people was given what its lead says.
+    Led,
     /// An audit recorded what it found.
     Audited,
     /// A line was appended to a log.
@@ -87,7 +89,7 @@ pub enum Scene {
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::MovedOut,
         Self::CameBack,
         Self::Blocks,
@@ -97,6 +99,7 @@ impl Scene {
         Self::Widened,
         Self::Moved,
         Self::Carried,
+        Self::Led,
         Self::Audited,
         Self::Logged,
         Self::LoggedTogether,
@@ -149,6 +152,7 @@ impl Scene {
             Self::Widened => "a further row of a wide entity was written",
             Self::Moved => "an entity moved to another key",
             Self::Carried => "an entity was told what its team says",
+            Self::Led => "a team among its people was told what its lead says",
             Self::Audited => "an audit recorded what it found",
             Self::Logged => "a line was appended to a log",
             Self::LoggedTogether => "several lines were appended together",
@@ -327,6 +331,8 @@ impl SceneCounter {
                     Some(Scene::Widened)
                 } else if text("ek_owner_team_name").is_some() && execution.caller >= WORKERS {
                     Some(Scene::Carried)
+                } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
+                    Some(Scene::Led)
                 } else {
                     (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
                 };

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{FORMER_LARGE, LARGE, PatternsShape, SKILLED, TABLES};
+use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TABLES, TEAM};
 use crate::company::{ARCHIVE, container, table, table_ref, view_name};
 use evenkeel::catalog::{
-    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows, View,
-    ViewKind,
+    Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows,
+    View, ViewKind,
 };
 use evenkeel::model::blob_path::BlobPath;
+use evenkeel::model::condition::Condition;
 use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, ContainerName};
 
@@ -63,13 +64,26 @@ fn large(container: ContainerName) -> ViewKind {
     ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16, spill: false })
 }
 
-fn team_name() -> ViewKind {
+fn team_name(together: bool) -> ViewKind {
+    let prefix = key("{Prefix}");
     ViewKind::DenormalizeRange(DenormalizeRange {
         target: table_ref("Employees").into(),
         partition_key: key("{PartitionKey}"),
-        rows: RangeRows::Prefix(key("{Prefix}")),
+        rows: if together { RangeRows::Between { from: Some(prefix), before: None } } else { RangeRows::Prefix(prefix) },
         set: BTreeMap::from([("Team".to_owned(), text("{Name}"))]),
     })
+}
+
+#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+fn lead() -> Arc<View> {
+    let kind = ViewKind::Denormalize(Denormalize {
+        target: table_ref("Employees").into(),
+        partition_key: key("{PartitionKey}"),
+        row_key: key(TEAM),
+        set: BTreeMap::from([("Lead".to_owned(), text("{Version}"))]),
+    });
+    let when = Some(Condition::parse(&format!("RowKey == \"{LEAD}\"")).expect("a condition"));
+    Arc::new(View { when, ..View::clone(&view("lead", "Employees", kind)) })
 }
 
 /// The catalog.
@@ -83,7 +97,8 @@ pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
         shape.skilled.then(|| view("by_skill", "Employees", by_skill(shape.anew))),
         shape.large.then(|| view("photos", "Employees", large(container(LARGE)))),
         shape.large.then(|| view("former_photos", "FormerEmployees", large(container(FORMER_LARGE)))),
-        shape.ranges.then(|| view("team_name", "Teams", team_name())),
+        shape.ranges.then(|| view("team_name", shape.teams(), team_name(shape.together))),
+        shape.has_teams_within().then(lead),
     ];
     let archive =
         Archive { name: view_name(ARCHIVE), source: table_ref("Employees"), target: ArchiveTarget::Table(table_ref("FormerEmployees")) };

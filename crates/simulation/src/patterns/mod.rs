@@ -7,7 +7,8 @@
 //! | `headcount` | Employees | Groups | figures of each department, which move out too |
 //! | `by_skill` | Employees | `skilled` | a list in a blob for each skill |
 //! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which a put brings or finds staged |
-//! | `team_name` | Teams | Employees | what a team says to a range of employees |
+//! | `team_name` | Teams, or Employees | Employees | what a team says to a range of employees, which it may lie in |
+//! | `lead` | Employees | Employees | what one of these says to the team beside it |
 //!
 //! Employees and those who left may be wide. They are archived, restored and moved to other keys; whole tables are audited and gone
 //! through again meanwhile.
@@ -29,6 +30,10 @@ pub(super) use shape::PatternsShape;
 
 /// Every table, footprints included.
 pub(super) const TABLES: [&str; 8] = ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
+/// The row key of a team.
+const TEAM: &str = "team";
+/// The row key of the lead of a team.
+const LEAD: &str = "1";
 /// The container of lists of employees by skill.
 const SKILLED: &str = "skilled";
 /// The container of lists that outgrew their rows.

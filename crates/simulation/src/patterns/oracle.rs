@@ -7,10 +7,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::script::{ExpectedValues, LARGE_PROPERTIES};
-use super::{FORMER_LARGE, LARGE, PatternsShape, SKILLED, SPILLED};
+use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPILLED, TEAM};
 use crate::history::{VERSION, is_continuation};
 use crate::items::{
-    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, counted, elsewhere, held, member, members_of,
+    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, counted, elsewhere, held, member, members_of, set_part,
 };
 use crate::oracle::{Judgement, compare, footprints};
 use crate::world::{Blobs, FinalState};
@@ -42,9 +42,9 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
         for entity in primaries(table, rows)? {
             let address = (table.clone(), entity.key.clone());
             let has_views = match table.as_str() {
-                "Employees" => shape.lists || shape.near || shape.groups || shape.skilled || shape.large,
+                "Employees" => shape.lists || shape.near || shape.groups || shape.skilled || shape.large || shape.has_teams_within(),
                 "FormerEmployees" => shape.large,
-                "Teams" => shape.ranges,
+                "Teams" => shape.ranges && !shape.together,
                 _ => false,
             };
             if has_views {
@@ -55,11 +55,12 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
                 items.extend(values(&address, &entity, &seen.blobs, excused)?);
             }
             wanted.extend(items.into_iter().map(|item| (item, (address.clone(), Properties::new()))));
+            wanted.extend(led(seen, &address, &entity, shape).map(|(item, says)| (item, (address.clone(), says))));
         }
     }
     found.extend(in_blobs(&seen.blobs)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
     nobodys_blobs(seen, excused)?;
-    ranges(seen, shape.ranges)?;
+    ranges(seen, shape)?;
     compare("derived data is not what the primaries say", &found, &wanted)?;
     footprints(&seen.tables, &judgement.primaries, (&found.keys().cloned().collect(), &BTreeSet::new()), &found)?;
     Ok(judgement)
@@ -152,11 +153,12 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
         let place = row("Groups", "group", &pk).filter(|_| shape.groups);
         items.extend(place.map(|place| (place, member(&[pk.clone(), rk.clone()].into_iter().chain(version).collect::<Texts>()))));
     }
-    if table == "Teams"
+    if table == shape.teams()
         && shape.ranges
         && let (Some(name), Some(prefix)) = (text("Name"), text("Prefix"))
     {
-        let before = char::from(prefix.bytes().next().unwrap_or_default() + 1).to_string();
+        let behind = |prefix: &str| char::from(prefix.bytes().next().unwrap_or_default() + 1).to_string();
+        let before = if shape.together { String::new() } else { behind(&prefix) };
         let says = format!("{{\"Team\":\"{name}\"}}");
         let claim = [pk.as_str(), rk.as_str(), "main", "Employees", pk.as_str(), prefix.as_str(), before.as_str(), says.as_str()];
         let place = row("EvenkeelClaims", &format!("team_name~Employees~{pk}"), "claims");
@@ -235,18 +237,28 @@ fn nobodys_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String>
     Ok(())
 }
 
-/// Every employee says what the team says that it belongs to, where teams say something.
-fn ranges(seen: &FinalState, say: bool) -> Result<(), String> {
+/// What the lead of a team has set on it.
+fn led(seen: &FinalState, (table, key): &Address, entity: &Entity, shape: PatternsShape) -> Option<(Item, Properties)> {
+    let team = EntityKey::new(key.pk.as_str(), TEAM).ok()?;
+    let is_lead = shape.has_teams_within() && table == shape.teams() && key.rk.as_str() == LEAD;
+    seen.tables.get(table)?.iter().find(|row| is_lead && row.entity.key == team)?;
+    let says = Properties::from([("Lead".to_owned(), entity.get(VERSION)?.clone())]);
+    Some(((ItemPlace::Row(table.clone(), team), set_part()), says))
+}
+
+/// Every employee says what the team says that it belongs to, where teams say something; no team says it to itself.
+fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
-    let teams = rows("Teams");
+    let teams = rows(shape.teams());
     for row in rows("Employees").iter().filter(|row| row.entity.text("ek_view").is_none() && !is_continuation(&row.entity.key.rk)) {
         let key = &row.entity.key;
         let belongs = |team: &&Row| {
-            let prefix = team.entity.text("Prefix").unwrap_or_default();
-            team.entity.key.pk == key.pk && key.rk.as_str().starts_with(prefix)
+            let Some(prefix) = team.entity.text("Prefix") else { return false };
+            let (rk, apart) = (key.rk.as_str(), team.entity.key != *key);
+            team.entity.key.pk == key.pk && if shape.together { apart && rk >= prefix } else { rk.starts_with(prefix) }
         };
-        let team = teams.iter().filter(|_| say).find(belongs);
+        let team = teams.iter().filter(|_| shape.ranges).find(belongs);
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),

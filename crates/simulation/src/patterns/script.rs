@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::PatternsShape;
+use super::{LEAD, PatternsShape, TEAM};
 use crate::batches;
 use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
-use crate::fault_plan::{Draw, FaultPlan, chance};
+use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
 use evenkeel::model::{BlobName, Entity, EntityKey, odata};
 
@@ -77,6 +77,19 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         let client = Employer { draw, shape: PatternsShape { large: false, wide: false, ..shape }, ..client };
         Value::Object(odata::encode(&client.entity(key.clone(), version)))
     };
+    if shape.has_teams_within() {
+        // A client that replaces a team, or deletes one, takes away what its lead has set there.
+        let told = steps.iter().filter_map(|step| match &step.action {
+            ClientAction::Write(EMPLOYEES, Entity { key, .. }) | ClientAction::Remove(EMPLOYEES, key) if key.rk.as_str() == TEAM => {
+                let lead = EntityKey::new(key.pk.as_str(), LEAD).ok()?;
+                let at = step.at + seconds(draw.magnitude(0.02, 20.0));
+                Some(ClientStep::new(at, step.step_group, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, lead))))
+            }
+            _ => None,
+        });
+        let told: Vec<ClientStep> = told.collect();
+        steps.extend(told);
+    }
     steps.extend(batches::steps(seed, fault_plan, &keys, step_groups, said));
     steps.sort_by_key(|step| step.at);
     steps
@@ -113,7 +126,7 @@ impl Employer<'_> {
                     ClientAction::Send(ClientMessage::Job { op: "move", table: EMPLOYEES, key, to: Some(to), condition: None })
                 }
             }
-            Some(10) => self.team(&key),
+            Some(10) => self.team(&key, version),
             Some(11) => self.whole(),
             _ if self.shape.wide => self.put(key, version, None),
             _ => ClientAction::Write(EMPLOYEES, self.entity(key, version)),
@@ -163,14 +176,18 @@ impl Employer<'_> {
     }
 
     /// A team that says its name to some of the employees of its department, or goes.
-    fn team(&self, near: &EntityKey) -> ClientAction {
+    fn team(&self, near: &EntityKey, version: i64) -> ClientAction {
         let key = EntityKey { rk: near.rk.clone(), ..near.clone() };
-        let team = EntityKey::new(key.pk.as_str(), "team").unwrap_or(key);
+        let team = EntityKey::new(key.pk.as_str(), TEAM).unwrap_or(key);
         if self.draw.happens(0.25) {
-            return ClientAction::Remove("Teams", team);
+            return ClientAction::Remove(self.shape.teams(), team);
         }
         let (name, prefix) = (*self.draw.of(&["Blue", "Red"]), *self.draw.of(&["0", "1", "2", "1"]));
-        ClientAction::Write("Teams", Entity::new(team).with("Name", name).with("Prefix", prefix))
+        let mut team = Entity::new(team).with("Name", name).with("Prefix", prefix);
+        if self.shape.together {
+            team = team.with(VERSION, version);
+        }
+        ClientAction::Write(self.shape.teams(), team)
     }
 
     /// A job about a whole table.

@@ -1,5 +1,6 @@
 //! What one seed has of the second world.
 
+use crate::client::EMPLOYEES;
 use crate::fault_plan::{Draw, chance};
 use evenkeel::catalog::ListSizes;
 
@@ -21,6 +22,9 @@ pub(crate) struct PatternsShape {
     pub(super) wide: bool,
     /// Teams say their names to their employees.
     pub(super) ranges: bool,
+    /// Teams lie among their employees, from one of whom on they mean everybody, themselves too by their keys; and their leads say their
+    /// versions to them.
+    pub(super) together: bool,
     /// The lists by skill have their second definition: other blobs.
     pub(super) anew: bool,
     /// How large lists become before they move.
@@ -39,8 +43,9 @@ impl PatternsShape {
         let draw = Draw(&chance);
         let sizes = ListSizes { row_bytes: *draw.of(&[800, 1_000, 1_200]), block_bytes: *draw.of(&[120, 250, 400, 100_000]) };
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
+        let together = draw.happens(0.5);
         // Views set nothing on entities that may take several rows.
-        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, anew: false, sizes }
+        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, together, anew: false, sizes }
     }
 
     /// The views that come and go in the world of the releases.
@@ -61,5 +66,15 @@ impl PatternsShape {
 
     pub(crate) const fn has_ranges(&self) -> bool {
         self.ranges
+    }
+
+    /// Whether there are teams among the employees.
+    pub(super) const fn has_teams_within(&self) -> bool {
+        self.ranges && self.together
+    }
+
+    /// The table of the teams.
+    pub(super) const fn teams(&self) -> &'static str {
+        if self.together { EMPLOYEES } else { "Teams" }
     }
 }
