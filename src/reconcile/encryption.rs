@@ -91,16 +91,16 @@ impl Engine {
                 }
             }
         }
-        let Some(entity) = self.with_encrypted(table, &home, &entity, |_| seals).await? else { return Ok(None) };
+        let Some(entity) = self.with_encrypted(table, (&home, stored.is_some()), &entity, |_| seals).await? else { return Ok(None) };
         Ok(Some(Put { entity, ..put.clone() }))
     }
 
     /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
-    /// sealed already has to open, and stays sealed.
+    /// sealed already has to open, and stays sealed. One that is not there yet has no data key most likely.
     async fn with_encrypted(
         &self,
         table: &TableRef,
-        home: &Primary,
+        (home, is_there): (&Primary, bool),
         entity: &Entity,
         seals: impl Fn(&str) -> bool + Send,
     ) -> Result<Option<Entity>, Failure> {
@@ -116,7 +116,9 @@ impl Engine {
         let mut plain = Entity { key: home.key.clone(), properties: clear.into_iter().map(owned).collect() };
         let mut entity = entity.clone();
         if !sealed.is_empty() {
-            let key = self.data_keys(table)?.find_or_draw(home).await.map_err(|error| failed(step(), error))?;
+            let keys = self.data_keys(table)?;
+            let key = if is_there { keys.find_or_draw(home).await } else { keys.draw_or_find(home).await };
+            let key = key.map_err(|error| failed(step(), error))?;
             let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
             plain.properties.extend(opened.properties);
         }
@@ -156,7 +158,7 @@ impl Engine {
         let (opened, were_sealed) = self.opened((source, from), target, entity).await?;
         let home = Primary { table: target.table.clone(), key: to.clone() };
         let all = self.catalog.seals(target, &Entity { key: to.clone(), properties: opened.properties.clone() });
-        let sealed = self.with_encrypted(target, &home, &opened, |name| all || were_sealed.contains(name)).await?;
+        let sealed = self.with_encrypted(target, (&home, false), &opened, |name| all || were_sealed.contains(name)).await?;
         Ok(sealed.unwrap_or(opened))
     }
 

@@ -80,6 +80,11 @@ impl DataKeys<'_> {
         self.find_or_draw_at(footprint_key(&folded(home)), owner(home)).await
     }
 
+    /// The same of an entity that has none most likely, since it is not there. One request, two where it has one.
+    pub async fn draw_or_find(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
+        self.draw_or_find_at(footprint_key(&folded(home)), owner(home)).await
+    }
+
     /// The key of a table's hashes, drawn where it has none. One request, two for a new one.
     pub async fn of_hashes(&self, of: &TableName) -> Result<HashKey, DataKeyError> {
         let folded = of.as_str().to_ascii_lowercase();
@@ -102,9 +107,13 @@ impl DataKeys<'_> {
     }
 
     async fn find_or_draw_at(&self, key: EntityKey, owner: String) -> Result<DataKey, DataKeyError> {
-        if let Some(found) = self.find_at(&key, owner.clone()).await? {
-            return Ok(found);
+        match self.find_at(&key, owner.clone()).await? {
+            Some(found) => Ok(found),
+            None => self.draw_or_find_at(key, owner).await,
         }
+    }
+
+    async fn draw_or_find_at(&self, key: EntityKey, owner: String) -> Result<DataKey, DataKeyError> {
         let drawn = self.vault.generate(owner.as_bytes()).await;
         let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.clone(), source })?;
         let insert = TableOperation::Insert(written(Entity::new(key.clone()), &wrapped).with(OWNER, owner.as_str()));
