@@ -59,6 +59,13 @@ pub enum MigrationError {
         listed(.0)
     )]
     NeedsConsent(Vec<ViewChange>),
+    /// Items of views would be left in accounts that are not configured.
+    #[error(
+        "items of views lie in accounts that are not configured any more, and jobs that meet one there fail for good:{}\n\
+         Nothing was recorded. Where a storage account itself is gone, configure an empty one under its name",
+        listed(.0)
+    )]
+    LeftBehind(Vec<ViewChange>),
     /// Another catalog was recorded while a worker ran.
     #[error(
         "generation {recorded} of the catalog was recorded meanwhile, and the configuration of this worker is another one: give it the newer \
@@ -132,6 +139,7 @@ impl MigrationError {
             | Self::Record { .. }
             | Self::SourceChanged(_)
             | Self::NeedsConsent(_)
+            | Self::LeftBehind(_)
             | Self::Outdated { .. }
             | Self::NewerMessages { .. }
             | Self::SourceRespelled(_) => None,
@@ -156,7 +164,8 @@ impl MigrationError {
             | Self::SourceRespelled(_)
             | Self::Outdated { .. }
             | Self::NewerMessages { .. }
-            | Self::NeedsConsent(_) => false,
+            | Self::NeedsConsent(_)
+            | Self::LeftBehind(_) => false,
         }
     }
 }

@@ -85,7 +85,7 @@ impl Migrator {
     /// The pending changes that may be made with this consent; an error where views would be retired or replaced
     /// without it. Reads only.
     pub async fn pending(&self, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
-        consented(self.status().await?.pending, consent)
+        self.reached(consented(self.status().await?.pending, consent)?)
     }
 
     /// Whether this is the record of the catalog.
@@ -108,6 +108,7 @@ impl Migrator {
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
+            let pending = self.reached(pending)?;
             if pending.is_empty() {
                 return Ok(());
             }
@@ -128,6 +129,17 @@ impl Migrator {
             }
         }
         Err(MigrationError::Contended(ROUNDS))
+    }
+
+    /// The changes, after which every account with items of their views is still configured.
+    fn reached(&self, pending: Vec<Planned>) -> Result<Vec<Planned>, MigrationError> {
+        let is_away = |account: &AccountName| self.stores.account(account).is_err();
+        let behind = pending.iter().filter_map(|change| match change {
+            Planned::RecordView(view) if view.left.iter().any(is_away) => Some(view.clone()),
+            _ => None,
+        });
+        let behind: Vec<ViewChange> = behind.collect();
+        if behind.is_empty() { Ok(pending) } else { Err(MigrationError::LeftBehind(behind)) }
     }
 
     /// The catalog's record, for a worker that starts or looks whether it is still the newest.

@@ -130,6 +130,11 @@ impl Spread {
 
     /// From now on the items lie in these accounts. All are configured.
     fn declare(&self, names: &[&str]) {
+        self.declare_with(names, &FURTHER);
+    }
+
+    /// From now on the items lie in these accounts, and others are configured as well.
+    fn declare_with(&self, names: &[&str], configured: &[&str]) {
         let settings = |name: &str| match (&self.site.place, &self.apart) {
             (Place::Embedded, _) => format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"),
             (Place::Azurite(_), Some(apart)) if name == APART => {
@@ -137,7 +142,7 @@ impl Spread {
             }
             (Place::Azurite(azurite), _) => on_azurite(name, azurite.ports),
         };
-        let further: String = FURTHER.map(settings).concat();
+        let further: String = configured.iter().copied().map(settings).collect();
         self.site.declare(&format!("{further}{}", catalog(names)));
     }
 
@@ -318,6 +323,39 @@ fn an_account_is_added_while_jobs_run_and_another_removed_on_the_embedded_store(
 #[test]
 fn an_account_is_added_while_jobs_run_and_another_removed_on_azurite() {
     an_account_is_added_while_jobs_run_and_another_removed(&Spread::azurite());
+}
+
+#[test]
+fn an_account_that_still_has_items_is_missed_before_anything_is_recorded() {
+    let spread = Spread::embedded();
+    let (site, all, rest) = (&spread.site, &FURTHER, &FURTHER[1..]);
+    spread.declare(all);
+    site.migrate();
+    site.submit(&(0..12).map(|number| put(number, 1)).collect::<Vec<_>>());
+    site.run_until_idle(&[]);
+    spread.declare_with(rest, rest);
+    let before = site.command(&["migrate", "status"]).out;
+    let refused = site.command(&["migrate", "up", "--retire"]);
+    assert_ne!(refused.code, 0, "{}", refused.out);
+    for line in
+        ["record view by_email", "keep [accounts.east] until `evenkeel backfill --view by_email` has ended", "configure an empty one"]
+    {
+        assert!(refused.err.contains(line), "{line}: {}", refused.err);
+    }
+    let run = site.command(&["run", "--until-idle=1", "--no-http"]);
+    assert!(run.code != 0 && run.err.contains("keep [accounts.east]"), "{}", run.err);
+    assert_eq!(site.command(&["migrate", "status"]).out, before, "nothing was recorded");
+
+    spread.declare(rest);
+    site.migrate();
+    assert_eq!(site.command(&["backfill"]).code, 0);
+    // Now it may go.
+    spread.declare_with(rest, rest);
+    site.submit(&(0..12).map(|number| put(number, 2)).collect::<Vec<_>>());
+    site.run_until_idle(&[]);
+    let present: BTreeMap<usize, usize> = (0..12).map(|number| (number, 2)).collect();
+    spread.assert_spread(rest, &present);
+    spread.assert_audited();
 }
 
 #[test]
