@@ -93,45 +93,53 @@ const STORIES: [Story; 6] = [
     ("restore", || vec![job(&put("1", "a", "replace")), on("former", "archive"), on("former", "restore")]),
 ];
 
+/// Disturbs the last of these jobs at every operation, and looks at each laboratory in the end. How many runs that were.
+async fn swept(name: &str, new: impl Fn() -> Lab, jobs: &[Job], look: impl AsyncFn(&Lab, &str)) -> u32 {
+    let (last, before) = jobs.split_last().unwrap();
+    let prepared = async || {
+        let lab = new();
+        for job in before {
+            lab.work(job).await.unwrap();
+        }
+        lab
+    };
+    let mut sweep = Sweep::over(prepared().await.operations_of(last).await);
+    while let Some(case) = sweep.next() {
+        let what = format!("{name}, {case}");
+        let lab = prepared().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(last).await;
+        sweep.seen(&lab);
+        lab.faults.calm();
+        lab.finish().await;
+        oracle::check(&lab, &what).await;
+        look(&lab, &what).await;
+    }
+    sweep.runs().0
+}
+
 #[tokio::test]
 async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity_is() {
     let mut runs = 0;
     for (name, jobs) in STORIES {
-        let mut before = jobs();
-        let last = before.pop().unwrap();
-        let prepared = async || {
-            let lab = lab();
-            for job in &before {
-                lab.work(job).await.unwrap();
-            }
-            lab
-        };
-        let mut sweep = Sweep::over(prepared().await.operations_of(&last).await);
-        while let Some(case) = sweep.next() {
-            let what = format!("{name}, {case}");
-            let lab = prepared().await;
-            case.arm(&lab.faults);
-            lab.deliver_until_done(&last).await;
-            sweep.seen(&lab);
-            lab.faults.calm();
-            lab.finish().await;
-            oracle::check(&lab, &what).await;
+        let jobs = jobs();
+        runs += swept(name, lab, &jobs, async |lab, what| {
             let (at, home) = match name {
                 "move" => (primary("Employees", "Ops", "7"), primary("Employees", "Ops", "7")),
                 "archive" => (primary("FormerEmployees", "Sales", "1"), primary("Employees", "Sales", "1")),
                 _ => (primary("Employees", "Sales", "1"), primary("Employees", "Sales", "1")),
             };
-            let row = lab.read(at.table.as_str(), at.key.pk.as_str(), at.key.rk.as_str()).await.expect(&what);
-            let ssn = if before.len() == 1 && ["put again", "merge"].contains(&name) { "b" } else { "a" };
-            assert_eq!(opened(&lab, &row, &home, "Ssn").await, EdmValue::from(format!("{CANARY} {ssn}").as_str()), "{what}");
-            assert_eq!(opened(&lab, &row, &home, "Salary").await, EdmValue::from(75_000), "{what}");
+            let row = lab.read(at.table.as_str(), at.key.pk.as_str(), at.key.rk.as_str()).await.expect(what);
+            let ssn = if jobs.len() == 2 && ["put again", "merge"].contains(&name) { "b" } else { "a" };
+            assert_eq!(opened(lab, &row, &home, "Ssn").await, EdmValue::from(format!("{CANARY} {ssn}").as_str()), "{what}");
+            assert_eq!(opened(lab, &row, &home, "Salary").await, EdmValue::from(75_000), "{what}");
             let vault = vault();
             let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
             let hash = keys.of_hashes(&table("EMPLOYEES")).await.unwrap().hash("SsnHash", &format!("{CANARY} {ssn}"));
             assert_eq!(row.entity.text("SsnHash"), Some(hash.as_str()), "{what}");
-            assert!(!stored(&lab).await.contains(CANARY), "{what}");
-        }
-        runs += sweep.runs().0;
+            assert!(!stored(lab).await.contains(CANARY), "{what}");
+        })
+        .await;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
 }
@@ -198,32 +206,14 @@ fn whole() -> Value {
 async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs_the_job() {
     let mut runs = 0;
     for (name, jobs, pk, sealed) in CONDITIONAL {
-        let mut before = jobs();
-        let last = before.pop().unwrap();
-        let prepared = async || {
-            let lab = conditional();
-            for job in &before {
-                lab.work(job).await.unwrap();
-            }
-            lab
-        };
-        let mut sweep = Sweep::over(prepared().await.operations_of(&last).await);
-        while let Some(case) = sweep.next() {
-            let what = format!("{name}, {case}");
-            let lab = prepared().await;
-            case.arm(&lab.faults);
-            lab.deliver_until_done(&last).await;
-            sweep.seen(&lab);
-            lab.faults.calm();
-            lab.finish().await;
-            oracle::check(&lab, &what).await;
+        runs += swept(name, conditional, &jobs(), async |lab, what| {
             let home = primary("Employees", pk, "1");
-            let row = lab.read("Employees", pk, "1").await.expect(&what);
+            let row = lab.read("Employees", pk, "1").await.expect(what);
             for (property, value, sealed) in [("Ssn", EdmValue::from("canary a"), sealed[0]), ("Salary", EdmValue::from(75_000), sealed[1])]
             {
-                let found = row.entity.get(property).expect(&what);
+                let found = row.entity.get(property).expect(what);
                 assert_eq!(is_sealed(found), sealed, "{what}: {property}");
-                let found = if sealed { opened(&lab, &row, &home, property).await } else { found.clone() };
+                let found = if sealed { opened(lab, &row, &home, property).await } else { found.clone() };
                 assert_eq!(found, value, "{what}: {property}");
             }
             // One lookup finds both.
@@ -231,9 +221,9 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
             let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
             let hash = keys.of_hashes(&table("Employees")).await.unwrap().hash("SsnHash", "canary a");
             assert_eq!(row.entity.text("SsnHash"), Some(hash.as_str()), "{what}");
-            assert_eq!(stored(&lab).await.contains(CANARY), !sealed[0], "{what}");
-        }
-        runs += sweep.runs().0;
+            assert_eq!(stored(lab).await.contains(CANARY), !sealed[0], "{what}");
+        })
+        .await;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its stories");
 }

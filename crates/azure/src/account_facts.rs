@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 use reqwest::Method;
-use reqwest::header::{HeaderMap, HeaderValue};
 
-use crate::http::{Authentication, Exchange, Far, HttpAnswer};
-use crate::sas::VERSION;
+use crate::blob_service;
+use crate::http::{Authentication, HttpAnswer};
 use crate::settings::AzureAccount;
 use evenkeel_model::ports::{AccountFacts, Service};
 
@@ -14,14 +13,8 @@ use evenkeel_model::ports::{AccountFacts, Service};
 /// is no part of a worker's roles.
 pub async fn account_facts(account: &AzureAccount, now: Timestamp) -> Option<AccountFacts> {
     let secrets = Authentication::Secrets(account.keyring()?, Service::Blob);
-    let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
-    let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request).ok()?.with(secrets);
-    let mut url = account.endpoints.blob.clone();
-    url.set_query(Some("restype=account&comp=properties"));
-    let mut headers = HeaderMap::new();
-    headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
-    let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    headers.insert("x-ms-date", HeaderValue::from_str(&date).ok()?);
+    let exchange = account.exchange(secrets).ok()?;
+    let (url, headers) = blob_service::request(account, "restype=account&comp=properties", now);
     let answer = exchange.send(Method::GET, url, headers, Bytes::new()).await.ok();
     let answer = answer.filter(HttpAnswer::is_success)?;
     let [kind, sku] = ["x-ms-account-kind", "x-ms-sku-name"].map(|name| answer.header(name).map(str::to_owned));

@@ -5,14 +5,14 @@
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use secrecy::SecretString;
 
+use super::blob_service;
 use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
-use super::http::{Authentication, Exchange, Far, HttpFault};
+use super::http::{Authentication, HttpFault};
 use super::refusal::Refusal;
-use super::sas::VERSION;
 use super::settings::AzureAccount;
 use super::xml;
 use crate::identity::TokenCache;
@@ -43,18 +43,11 @@ impl DelegationKey {
     ) -> Result<Self, StoreError> {
         let caller = Caller::new(account);
         let what = || What::Service(Service::Blob);
-        let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
         let unsent =
             |error: &dyn std::fmt::Display| NotOk::Fault(HttpFault::Unsent(format!("the HTTP client could not be set up: {error}")));
-        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request);
-        let exchange = exchange.map_err(|error| caller.failed(GET, what(), unsent(&error)))?.with(Authentication::Tokens(tokens));
-        let mut url = account.endpoints.blob.clone();
-        url.set_query(Some("restype=service&comp=userdelegationkey"));
-        let mut headers = HeaderMap::new();
-        headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
-        if let Ok(date) = HeaderValue::from_str(&now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
-            headers.insert("x-ms-date", date);
-        }
+        let exchange = account.exchange(Authentication::Tokens(tokens));
+        let exchange = exchange.map_err(|error| caller.failed(GET, what(), unsent(&error)))?;
+        let (url, mut headers) = blob_service::request(account, "restype=service&comp=userdelegationkey", now);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         let start = now.saturating_sub(EARLIER).unwrap_or(now);
         let body = format!(

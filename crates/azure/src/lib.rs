@@ -20,7 +20,7 @@
 //! - `refusal`, `classify`, `call`: from an answer or a fault to a [`StoreError`](evenkeel_model::ports::StoreError).
 //! - `tables`, `batch`; `queues`, `messages`; `blobs`, `blob_copy`, `listing`: the ports.
 //!
-//! Beside them: `account_facts`, kind and replication of an account; [`sas`], signatures for applications, and `delegation`, the keys by which an identity signs them; [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`webhook`], events to receivers; [`layer`], what every decorator of a port is made of;
+//! Beside them: `account_facts`, kind and replication of an account, by a request of `blob_service`; [`sas`], signatures for applications, and `delegation`, the keys by which an identity signs them; [`identity`], tokens of Entra ID; [`files`], folders that are mounted; [`search`], Azure AI Search; [`webhook`], events to receivers; [`layer`], what every decorator of a port is made of;
 //! [`retry`], the one that repeats requests; [`vault`], key-encryption keys, `key_vault`, Azure Key Vault behind them; [`check`], limits, for every adapter that has none of its own; [`system`], clock and chance.
 //!
 //! Invariants: nothing is sent twice (retries are a decorator's task), but for a request whose token or secret the service refused (401, 403); nothing that breaks a limit is
@@ -34,6 +34,7 @@ mod ascii;
 mod batch;
 mod blob_copy;
 mod blob_headers;
+mod blob_service;
 mod blobs;
 mod block_list;
 mod call;

@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::cloud::Cloud;
+use crate::http::{Authentication, Exchange, Far};
 use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
@@ -176,6 +177,12 @@ impl AzureAccount {
         }
         let keyring = Keyring::new(format!("[accounts.{}]", account.account), slots);
         Ok(Self { credential: Credential::Secrets(keyring), ..account })
+    }
+
+    /// A client for its endpoints.
+    pub(crate) fn exchange(&self, authentication: Authentication) -> Result<Exchange, reqwest::Error> {
+        let far = if self.endpoints.are_azure() { Far::Azure } else { Far::Local };
+        Ok(Exchange::new(far, self.timeouts.connect, self.timeouts.request)?.with(authentication))
     }
 
     /// The secrets that its requests are signed with. `None` where an identity signs in.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::http_date;
 use super::settings::AzureAccount;
-use crate::http::{Authentication, Exchange, Far};
+use crate::http::{Authentication, Exchange};
 pub(super) use crate::http::{HttpAnswer, HttpFault};
 use crate::identity::TokenCache;
 use crate::keyring::Keyring;
@@ -86,9 +86,7 @@ pub(super) struct ServiceTransport {
 impl Transport {
     /// A client for the endpoints of `account`. Its requests carry `tokens` where there are any, else the account's secrets.
     pub(super) fn new(account: &AzureAccount, tokens: Option<Arc<TokenCache>>) -> Result<Self, reqwest::Error> {
-        let far = if account.endpoints.are_azure() { Far::Azure } else { Far::Local };
-        let exchange = Exchange::new(far, account.timeouts.connect, account.timeouts.request)?;
-        let exchange = exchange.with(tokens.map_or(Authentication::Anonymous, Authentication::Tokens));
+        let exchange = account.exchange(tokens.map_or(Authentication::Anonymous, Authentication::Tokens))?;
         Ok(Self { exchange, keyring: account.keyring(), clocks: Arc::new(ServiceClocks::timed_by(monotonic)) })
     }
 

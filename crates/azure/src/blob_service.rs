@@ -1,0 +1,20 @@
+//! Requests about the blob service as a whole, which the libraries below do not have.
+
+use jiff::Timestamp;
+use reqwest::header::{HeaderMap, HeaderValue};
+use url::Url;
+
+use crate::sas::VERSION;
+use crate::settings::AzureAccount;
+
+/// The address of a request with this query, and its headers: version and date.
+pub(crate) fn request(account: &AzureAccount, query: &str, now: Timestamp) -> (Url, HeaderMap) {
+    let mut url = account.endpoints.blob.clone();
+    url.set_query(Some(query));
+    let mut headers = HeaderMap::new();
+    headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
+    if let Ok(date) = HeaderValue::from_str(&now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+        headers.insert("x-ms-date", date);
+    }
+    (url, headers)
+}
