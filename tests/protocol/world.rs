@@ -18,6 +18,7 @@ use evenkeel::ports::vault::Vault;
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, Work, footprint};
 use evenkeel::settings::{Backoff, RetryPolicy};
+use evenkeel_simulation::Placement;
 use evenkeel_simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -25,6 +26,8 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 pub(crate) const RECHECK_AFTER: Duration = Duration::from_mins(26);
+/// The numbers of another account's operations begin beyond all others.
+const BESIDE: u64 = 1 << 40;
 /// No story has so many jobs queue each other.
 const MOST_QUEUED: u32 = 100;
 
@@ -267,6 +270,7 @@ pub(crate) const SHAPE: Shape = Shape {
     targets: false,
     anew: false,
     encrypted: false,
+    placement: Placement::Main,
 };
 /// Fewer of them, where each operation more is many runs more.
 pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false, ..SHAPE };
@@ -276,6 +280,8 @@ pub(crate) const SMALL: Shape = Shape { lists: false, sets: false, groups: false
 pub(crate) struct Lab {
     pub(crate) shape: Shape,
     pub(crate) sim: SimWorld,
+    /// Another account beside the one that everything else lies in, where a test has several.
+    pub(crate) beside: Option<SimWorld>,
     pub(crate) account: Account,
     pub(crate) engine: Arc<Engine>,
     /// The engine of another worker.
@@ -310,9 +316,21 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
     decorate(&AccountName::main(), &sim.account(), grouping, RetryPolicy::growing(backoff, 6), &clock, &chance).account
 }
 
-fn engine(sim: &SimWorld, clock: &Arc<Hands>, catalog: &Arc<Catalog>, decorators: Option<Grouping>) -> Arc<Engine> {
+/// The other account of a laboratory that has two.
+pub(crate) fn other() -> AccountName {
+    AccountName::new("other").unwrap()
+}
+
+fn engine(
+    (sim, beside): (&SimWorld, Option<&SimWorld>),
+    clock: &Arc<Hands>,
+    catalog: &Arc<Catalog>,
+    decorators: Option<Grouping>,
+) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
-    let stores = Stores::new([(AccountName::main(), account(sim, clock, decorators))].into()).with_files(sim.files()).with_sinks(sinks);
+    let beside = beside.map(|sim| (other(), sim.account()));
+    let accounts = [(AccountName::main(), account(sim, clock, decorators))].into_iter().chain(beside);
+    let stores = Stores::new(accounts.collect()).with_files(sim.files()).with_sinks(sinks);
     let stores = stores.with_vault(Some(vault()));
     let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
     Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
@@ -329,12 +347,17 @@ impl Lab {
 
     /// Whose account has the decorators that it has in the program.
     pub(crate) fn decorated(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
-        Self::build(shape, catalog, Some(grouping))
+        Self::build(shape, catalog, Some(grouping), false)
+    }
+
+    /// With a catalog over two accounts.
+    pub(crate) fn over_two(catalog: Catalog) -> Self {
+        Self::build(SMALL, catalog, None, true)
     }
 
     /// With a catalog of its own.
     pub(crate) fn with(shape: Shape, catalog: Catalog) -> Self {
-        Self::build(shape, catalog, None)
+        Self::build(shape, catalog, None, false)
     }
 
     /// The same, within this budget of memory.
@@ -344,17 +367,22 @@ impl Lab {
         self
     }
 
-    fn build(shape: Shape, catalog: Catalog, decorators: Option<Grouping>) -> Self {
+    fn build(shape: Shape, catalog: Catalog, decorators: Option<Grouping>, two: bool) -> Self {
         let (clock, faults) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
         faults.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), faults.clone());
+        let beside = two.then(|| SimWorld::new(other(), clock.clone(), faults.clone()));
+        if let Some(beside) = &beside {
+            beside.number_from(BESIDE);
+        }
         let account = sim.account();
         let declared = Arc::new(catalog);
         let lab = Self {
             shape,
-            engine: engine(&sim, &clock, &declared, decorators),
-            meddler: engine(&sim, &clock, &declared, None),
+            engine: engine((&sim, beside.as_ref()), &clock, &declared, decorators),
+            meddler: engine((&sim, beside.as_ref()), &clock, &declared, None),
             sim,
+            beside,
             account,
             faults,
             clock,
@@ -380,7 +408,7 @@ impl Lab {
     /// The same laboratory under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
-        let engine = || engine(&self.sim, &self.clock, &catalog, None);
+        let engine = || engine((&self.sim, self.beside.as_ref()), &self.clock, &catalog, None);
         Self { engine: engine(), meddler: engine(), ..self.clone() }
     }
 
@@ -392,8 +420,9 @@ impl Lab {
     /// The same laboratory as a worker sees it that has heard no answer.
     pub(crate) fn of_a_new_worker(&self) -> Self {
         let sim = self.sim.seen_by(1, self.faults.clone());
-        let engine = || engine(&sim, &self.clock, self.engine.catalog(), None);
-        Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), ..self.clone() }
+        let beside = self.beside.as_ref().map(|beside| beside.seen_by(1, self.faults.clone()));
+        let engine = || engine((&sim, beside.as_ref()), &self.clock, self.engine.catalog(), None);
+        Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), beside: beside.clone(), ..self.clone() }
     }
 
     pub(crate) fn wait(&self, duration: Duration) {
@@ -568,6 +597,7 @@ impl Lab {
     /// Lets late requests arrive, time pass, and rechecks run, until none is queued.
     pub(crate) async fn finish(&self) {
         self.sim.settle();
+        self.beside.iter().for_each(SimWorld::settle);
         let later = std::mem::take(&mut *self.sync_later.lock().unwrap());
         for job in later {
             drop(self.work(&job).await);

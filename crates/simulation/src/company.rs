@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use super::fault_plan::Draw;
+use super::placement::Placement;
 use super::sealed::SSN;
 use evenkeel::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobTarget, Catalog, Denormalize, FileTarget, IndexEntity, LogTarget, OnConflict, SecondaryIndex,
@@ -79,6 +80,8 @@ pub struct Shape {
     pub encrypted: bool,
     /// Two of the views have their second definitions: another key, and one property more.
     pub anew: bool,
+    /// Where derived rows lie.
+    pub placement: Placement,
 }
 
 impl Shape {

@@ -75,11 +75,13 @@ pub enum FaultKind {
     Backlog,
     /// The clock of the queues is ahead of that of the tables.
     QueuesAhead,
+    /// One of several accounts refuses everything for long.
+    Away,
 }
 
 impl FaultKind {
     /// Every kind.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::ErrorBefore,
         Self::RequestLost,
         Self::AnswerLost,
@@ -114,6 +116,7 @@ impl FaultKind {
         Self::TargetGone,
         Self::Backlog,
         Self::QueuesAhead,
+        Self::Away,
     ];
 
     /// Whether it can strike in a world.
@@ -122,6 +125,8 @@ impl FaultKind {
             // Rows and targets that only the company has.
             Self::RefusedRow => matches!(world, World::Company),
             Self::TargetGone => matches!(world, World::Company | World::Releases),
+            // Where there are several accounts.
+            Self::Away => matches!(world, World::Releases),
             // It is employees that are created anew.
             Self::Recreated => !matches!(world, World::Archives),
             _ => true,
@@ -165,6 +170,7 @@ impl FaultKind {
             Self::TargetGone => "target removed",
             Self::Backlog => "backlog of hours",
             Self::QueuesAhead => "clock of the queues ahead",
+            Self::Away => "account away for long",
         }
     }
 }

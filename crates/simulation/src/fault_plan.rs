@@ -20,6 +20,11 @@ const SKEW_SECONDS: f64 = 15.0 * 60.0;
 /// The longest burst of throttling and the longest outage.
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
+/// One account of several is away for as long as this, in seconds.
+const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
+/// In this share of the seeds.
+const AWAY_SHARE: f64 = 0.25;
+
 /// Tells the other account's seeds from the first one's.
 const ABROAD: u64 = 0x00ab_20ad << 32;
 
@@ -46,6 +51,8 @@ pub(super) struct FaultPlan {
     pub(super) outages: Vec<Outage>,
     /// When which worker is told to shut down.
     pub(super) terms: Vec<(Duration, usize)>,
+    /// When an account refuses everything for long, where it is one of several.
+    pub(super) away: Option<Outage>,
     /// When a message is shown while somebody works on it.
     pub(super) shows: Vec<Duration>,
     /// When which worker's clock is set how many seconds off.
@@ -207,6 +214,7 @@ impl FaultPlan {
             rates,
             bursts,
             outages,
+            away: None,
             terms,
             shows,
             clocks,
@@ -224,11 +232,26 @@ impl FaultPlan {
         abroad
     }
 
+    /// Has one of two accounts refuse everything for long, in a part of the seeds or in each. The storm lasts until it is back.
+    pub(super) fn draw_away(&mut self, abroad: &mut Self, seed: u64, always: bool) {
+        let chance = chance(seed, 18);
+        let draw = Draw(&chance);
+        if !draw.happens(AWAY_SHARE) && !always {
+            return;
+        }
+        let start = draw.moment(self.storm);
+        let during = start..start + seconds(draw.magnitude(AWAY.start, AWAY.end));
+        let refusal = *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]);
+        self.storm = self.storm.max(during.end);
+        let which = if draw.happens(0.75) { abroad } else { self };
+        which.away = Some(Outage { during, service: None, refusal });
+    }
+
     /// Lets everything but the beginning happen so much later, with no worker until then.
     pub(super) fn begin_after(&mut self, wait: Duration) {
         self.storm += wait;
         let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
-        let spells = spells.chain(self.outages.iter_mut().map(|outage| &mut outage.during));
+        let spells = spells.chain(self.outages.iter_mut().chain(&mut self.away).map(|outage| &mut outage.during));
         let spells = spells.chain(self.hazards.unheard.iter_mut().map(|unheard| &mut unheard.during));
         let spells = spells.chain(&mut self.hazards.gateways);
         for during in spells.chain(self.hazards.refused_row.iter_mut().map(|row| &mut row.during)) {

@@ -89,14 +89,15 @@ impl FaultInjector {
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.stage.elapsed();
         let service = operation.what.service();
-        let outage =
-            self.fault_plan.outages.iter().find(|outage| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
-        if let Some(outage) = outage {
+        let away = self.fault_plan.away.iter().map(|outage| (FaultKind::Away, outage));
+        let mut outages = away.chain(self.fault_plan.outages.iter().map(|outage| (FaultKind::Outage, outage)));
+        let outage = outages.find(|(_, outage)| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
+        if let Some((kind, outage)) = outage {
             let (fault, verdict) = match outage.refusal {
-                OutageKind::Refused => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Refused)),
-                OutageKind::Failing => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
-                OutageKind::Busy => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
-                OutageKind::Silent => (FaultKind::Outage, FaultDecision::Fail(ErrorClass::Ambiguous)),
+                OutageKind::Refused => (kind, FaultDecision::Fail(ErrorClass::Refused)),
+                OutageKind::Failing => (kind, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
+                OutageKind::Busy => (kind, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
+                OutageKind::Silent => (kind, FaultDecision::Fail(ErrorClass::Ambiguous)),
                 OutageKind::Reset => (FaultKind::DeafOutage, FaultDecision::LoseAnswer),
                 OutageKind::Deaf => (FaultKind::DeafOutage, TOO_LATE),
             };

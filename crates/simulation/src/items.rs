@@ -8,7 +8,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::archives;
-use evenkeel::model::{EdmValue, Entity, EntityKey};
+use super::placement::{base, located};
+use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey};
 use evenkeel::ports::Blob;
 
 /// A row: its table and key.
@@ -17,9 +18,9 @@ pub(super) type Address = (String, EntityKey);
 /// Where an item lies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ItemPlace {
-    /// In a row: its table and key.
+    /// In a row: its table, by the name that [`located`] gives it, and its key.
     Row(String, EntityKey),
-    /// In a blob: container and name.
+    /// In a blob: its container, likewise, and its name.
     Blob(String, String),
     /// In a file: folder and path below it.
     File(String, String),
@@ -82,12 +83,13 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
         serde_json::from_str(&text).map_err(|_| unreadable())?
     };
     let mut listed = BTreeMap::new();
-    for (_, _, _, site, part, _, changing) in items {
+    for (_, _, account, site, part, _, changing) in items {
+        let account = AccountName::new(account).map_err(|_| unreadable())?;
         let part = part.map(|part| part.to_string()).unwrap_or_default();
         let site: Vec<&str> = site.iter().map(String::as_str).collect();
         let place = match site.as_slice() {
-            ["row", table, pk, rk] => ItemPlace::Row((*table).to_owned(), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
-            ["blob", container, name] => ItemPlace::Blob((*container).to_owned(), (*name).to_owned()),
+            ["row", table, pk, rk] => ItemPlace::Row(located(&account, table), EntityKey::new(*pk, *rk).map_err(|_| unreadable())?),
+            ["blob", container, name] => ItemPlace::Blob(located(&account, container), (*name).to_owned()),
             ["file", dir, name] => ItemPlace::File((*dir).to_owned(), (*name).to_owned()),
             ["document", collection, key] => ItemPlace::Document((*collection).to_owned(), (*key).to_owned()),
             _ => return Err(unreadable()),
@@ -171,7 +173,7 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, Str
 pub(super) fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
-    if table == "Groups" {
+    if base(table) == "Groups" {
         let versions = members.iter().flatten().filter_map(|text| text.strip_prefix("Version=i")?.parse::<i64>().ok()).sum();
         wanted.extend([("Headcount", EdmValue::Int64(count)), ("Versions", EdmValue::Int64(versions))]);
     }

@@ -19,7 +19,7 @@
 //! [`World`] says what the catalog is, what the client does and who judges in the end; everything else is the same. The company
 //! has what lies in rows; the patterns have what lies in blobs, over several rows or with many; the archives have what leaves: lines
 //! of logs, documents in containers and folders, tables by date. They have a search index, too. The releases have the company's
-//! or the patterns' entities in two accounts, and catalogs that follow each other while workers run.
+//! or the patterns' entities in two accounts, some spread over both, and catalogs that follow each other while workers run.
 //!
 //! # What is real
 //!
@@ -39,7 +39,7 @@
 //! | | |
 //! |---|---|
 //! | one request | refused or lost before it is executed; executed, and its answer lost; late, slow; refused for good in the middle of its attempts (401, 403, 409 of a name that is being deleted, 400, 413) |
-//! | for a while | a throttled partition or queue; a service that refuses everything, or executes everything and answers nothing; a gateway that answers 503 for what it has forwarded; no answer of Get Messages; one row that is always refused, alone or in a transaction |
+//! | for a while | a throttled partition or queue; a service that refuses everything, or executes everything and answers nothing; one of two accounts that refuses everything for up to three hours; a gateway that answers 503 for what it has forwarded; no answer of Get Messages; one row that is always refused, alone or in a transaction |
 //! | pages | short or empty, with a continuation |
 //! | workers | crashes, SIGTERM, panics of one run or of every run of a message; no worker for hours |
 //! | clocks | wrong and jumping clocks of workers; services whose clocks differ |
@@ -76,6 +76,7 @@ mod listed;
 mod mirror;
 pub mod oracle;
 mod patterns;
+mod placement;
 mod readers;
 mod releases;
 mod run;
@@ -93,6 +94,7 @@ mod warrant;
 mod world;
 
 pub use fault::{FaultCounts, FaultKind};
+pub use placement::Placement;
 pub use run::{RunRequest, SimulationReport, run};
 pub use scene::{Scene, Scenes};
 pub use shrink::shrink;

@@ -12,6 +12,7 @@ use super::items::{
     value_owner,
 };
 use super::ledger::poison;
+use super::placement::located;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row, Site};
 use evenkeel::ports::{Blob, FilePlace};
@@ -56,10 +57,10 @@ impl Mirror {
                     };
                 }
                 ObservedChange::Row { table, key, row } => {
-                    self.row(table.as_str(), key, row.as_ref(), &mut suspects)?;
+                    self.row(&located(execution.account, table.as_str()), key, row.as_ref(), &mut suspects)?;
                 }
                 ObservedChange::Blob { container, name, blob } => {
-                    let place = ItemPlace::Blob(container.to_string(), name.to_string());
+                    let place = ItemPlace::Blob(located(execution.account, container.as_str()), name.to_string());
                     self.blob(&place, blob.as_ref(), &mut suspects)?;
                 }
                 ObservedChange::Put { queue, id, text } if queue.as_str().ends_with("-recheck") => self.queue(queue.as_str(), id, text),
@@ -166,8 +167,8 @@ impl Mirror {
             let items = recheck.items.into_iter().map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
                 let place = match item.site {
-                    Site::Row { table, key } => ItemPlace::Row(table.to_string(), key),
-                    Site::Blob { container, name } => ItemPlace::Blob(container.to_string(), name.to_string()),
+                    Site::Row { table, key } => ItemPlace::Row(located(&item.account, table.as_str()), key),
+                    Site::Blob { container, name } => ItemPlace::Blob(located(&item.account, container.as_str()), name.to_string()),
                     Site::File { dir, name } => ItemPlace::File(dir, name.to_string()),
                     Site::Document { collection, key } => ItemPlace::Document(collection.to_string(), key.to_string()),
                 };

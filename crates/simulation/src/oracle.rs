@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::company::Shape;
 use super::items::{Address, HeldItem, Item, ItemPlace, Properties, held, listed, member, primary_of, set_part};
+use super::placement::base;
 use evenkeel::model::{EdmValue, EntityKey, Row};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -117,8 +118,9 @@ pub(super) fn expected(table: &str, row: &Row, shape: Shape, departments: &BTree
     }
     let rows = items.into_iter().map(|(row, says)| (row, String::new(), says));
     let keyed = rows.chain(parts).filter_map(|((table, pk, rk), part, says)| {
+        let place = shape.placement.name_of(table, &pk);
         let key = EntityKey::new(pk, rk).ok()?;
-        Some(((ItemPlace::Row(table.to_owned(), key), part), says))
+        Some(((ItemPlace::Row(place, key), part), says))
     });
     keyed.collect()
 }
@@ -152,7 +154,7 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
         let owner = found.remove(&item).map(|(owner, _)| owner);
         match owner {
             Some(owner) if wanting.contains(&owner) => {
-                let silent = shape.last_writer && matches!(&item.0, ItemPlace::Row(table, _) if table == "ByEmail");
+                let silent = shape.last_writer && matches!(&item.0, ItemPlace::Row(table, _) if base(table) == "ByEmail");
                 let others = wanting.into_iter().filter(|primary| *primary != owner);
                 if silent { judgement.overwritten.extend(others) } else { judgement.losers.extend(others) }
             }

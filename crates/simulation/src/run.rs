@@ -69,6 +69,8 @@ pub struct RunRequest {
     pub seed: u64,
     /// What may happen.
     pub allowed: Allowed,
+    /// Whether one of several accounts is away for long in this seed, whatever it draws.
+    pub away: bool,
     /// Whether the story is kept.
     pub tells: bool,
 }
@@ -205,6 +207,9 @@ impl Play {
         let mut abroad = FaultPlan::abroad(seed, request.world);
         abroad.begin_after(wait);
         let releases = setting.releases(seed, &fault_plan, &steps);
+        if releases.is_some() {
+            fault_plan.draw_away(&mut abroad, seed, request.away);
+        }
         if let Some(done) = &request.allowed.step_groups {
             steps.retain(|step| done.contains(&step.step_group));
         }
@@ -462,7 +467,7 @@ impl Play {
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
         }
-        let tables = self.setting.tables().iter().map(|name| ((*name).to_owned(), self.fleet.sim_accounts.rows(name))).collect();
+        let tables = self.fleet.sim_accounts.tables(self.setting.tables());
         let blobs = self.setting.containers().iter().flat_map(|name| self.fleet.sim_accounts.blobs(name));
         let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
         let seen = FinalState { tables, blobs: blobs.collect(), files: self.world.places(), documents };

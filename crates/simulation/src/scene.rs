@@ -6,6 +6,8 @@ use std::fmt;
 use super::archives::FOLDER;
 use super::history::is_continuation;
 use super::items::{Address, elsewhere};
+use super::placement::SPREADABLE;
+use super::sim_accounts::account_of;
 use super::stage::WORKERS;
 use super::world::World;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
@@ -85,11 +87,15 @@ pub enum Scene {
     GoesOn,
     /// A worker was refused to start with its catalog.
     StartRefused,
+    /// An item was written into an account that a release gave to its view.
+    WrittenElsewhere,
+    /// One was dropped there.
+    DroppedElsewhere,
 }
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::MovedOut,
         Self::CameBack,
         Self::Blocks,
@@ -125,6 +131,8 @@ impl Scene {
         Self::Outdated,
         Self::GoesOn,
         Self::StartRefused,
+        Self::WrittenElsewhere,
+        Self::DroppedElsewhere,
     ];
 
     /// Whether it is to be seen in a world.
@@ -178,6 +186,8 @@ impl Scene {
             Self::Outdated => "a worker found another catalog recorded and drained",
             Self::GoesOn => "the record fitted again and the worker went on",
             Self::StartRefused => "a worker was refused to start with its catalog",
+            Self::WrittenElsewhere => "an item was written into an account that a release gave to its view",
+            Self::DroppedElsewhere => "an item was dropped from an account that a release gave to its view",
         }
     }
 }
@@ -235,12 +245,26 @@ impl SceneCounter {
     pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
         match self.world {
             World::Archives => return self.archives(execution),
-            World::Releases => return,
+            World::Releases => return self.releases(execution),
             World::Company | World::Patterns => {}
         }
         for change in execution.changes {
             for scene in self.seen(execution, change).into_iter().flatten() {
                 self.scenes.0[scene as usize] += 1;
+            }
+        }
+    }
+
+    /// Items in accounts that they have in no seed whose items lie in one.
+    fn releases(&mut self, execution: &Execution<'_>) {
+        for change in execution.changes {
+            let (name, exists) = match change {
+                ObservedChange::Row { table, row, .. } => (table.as_str(), row.is_some()),
+                ObservedChange::Blob { container, blob, .. } => (container.as_str(), blob.is_some()),
+                _ => continue,
+            };
+            if SPREADABLE.contains(&name) && account_of(name) != *execution.account {
+                self.scenes.add(if exists { Scene::WrittenElsewhere } else { Scene::DroppedElsewhere });
             }
         }
     }

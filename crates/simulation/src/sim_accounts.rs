@@ -1,12 +1,14 @@
 //! The accounts of a run: `main`, and in the world of the releases another one, with its own faults and its own clock.
 //!
-//! No table and no container has the same name in both but evenkeel's own, whose keys tell whose rows they are: one mirror, one
-//! history and one judge see both.
+//! No table and no container has the same name in both but evenkeel's own, whose keys tell whose rows they are, and those that views
+//! may spread, which [`placement`](super::placement) tells apart: one mirror, one history and one judge see both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::oracle::Tables;
+use super::placement::located;
 use super::sealed::SimulatedVault;
 use super::world::Blobs;
 use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
@@ -15,8 +17,8 @@ use evenkeel::ports::Account;
 
 use super::company::{container, table};
 
-/// The tables that lie in the other account, where there is one.
-const ABROAD: [&str; 5] = ["Lists", "Managers", "FormerEmployees", "Departments", "Teams"];
+/// What lies in the other account, where there is one.
+const ABROAD: [&str; 6] = ["Lists", "Managers", "FormerEmployees", "Departments", "Teams", "skilled"];
 
 /// The numbers of the other account's operations begin beyond all others.
 const NUMBERS: u64 = 1 << 40;
@@ -80,15 +82,31 @@ impl SimulatedAccounts {
         [&self.main].into_iter().chain(&self.abroad)
     }
 
+    fn named(&self) -> impl Iterator<Item = (AccountName, &SimWorld)> {
+        [(AccountName::main(), &self.main)].into_iter().chain(self.abroad.iter().map(|world| (abroad(), world)))
+    }
+
     /// The rows of a table, in whichever account it lies.
     pub(super) fn rows(&self, name: &str) -> Vec<Row> {
         self.each().flat_map(|world| world.rows(&table(name))).collect()
     }
 
-    /// The blobs of a container.
+    /// The rows of every table of these, each table of an account by the name that it goes by.
+    pub(super) fn tables(&self, names: &[&str]) -> Tables {
+        let mut tables = Tables::new();
+        for (name, (account, world)) in names.iter().flat_map(|name| self.named().map(move |of| (*name, of))) {
+            tables.entry(located(&account, name)).or_default().extend(world.rows(&table(name)));
+        }
+        tables
+    }
+
+    /// The blobs of a container, likewise.
     pub(super) fn blobs(&self, name: &str) -> Blobs {
-        let blobs = self.each().flat_map(|world| world.blobs(&container(name)));
-        blobs.map(|(blob, content)| ((name.to_owned(), blob.to_string()), content)).collect()
+        let of = |(account, world): (AccountName, &SimWorld)| {
+            let place = located(&account, name);
+            world.blobs(&container(name)).into_iter().map(move |(blob, content)| ((place.clone(), blob.to_string()), content))
+        };
+        self.named().flat_map(of).collect()
     }
 
     /// When the last request that is still on its way arrives.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::OperationInfo;
-use crate::model::{BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName, Row, SinkDocument, TableName};
+use crate::model::{AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, QueueName, Row, SinkDocument, TableName};
 use crate::ports::{Blob, ErrorClass, FilePlace};
 
 /// Sees every operation that is executed, also one that arrives long after its sender gave up. Called before
@@ -17,6 +17,9 @@ pub trait Witness: Send + Sync {
 /// An operation that was executed.
 #[derive(Debug)]
 pub struct Execution<'a> {
+    /// The account that executed it.
+    pub account: &'a AccountName,
+    /// Who sent it.
     /// Who sent it.
     pub caller: u32,
     /// The operation.

@@ -177,7 +177,8 @@ impl Inner {
         if let Some(witness) = &self.witness {
             let changes = state.changes.take().unwrap_or_default();
             let outcome = result.as_ref().map(|_| ()).map_err(|error| error.class);
-            witness.executed(&Execution { caller, operation: info, at: state.now, late, result: outcome, changes: &changes });
+            let account = &self.account;
+            witness.executed(&Execution { account, caller, operation: info, at: state.now, late, result: outcome, changes: &changes });
             state.changes = Some(Vec::new());
         }
         result

@@ -93,6 +93,9 @@ struct Args {
     /// Threads; every core where absent.
     #[arg(long)]
     threads: Option<NonZero<usize>>,
+    /// Of the releases: one of the accounts is away for long in every seed, and not in a quarter of them.
+    #[arg(long)]
+    away: bool,
     /// Every so many seeds one is run twice and must give the same hash.
     #[arg(long, default_value_t = 100)]
     twice: u64,
@@ -115,8 +118,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
-        Some(seed) if args.shrink => shortest(args.world, seed, args.trace),
-        Some(seed) => one(&RunRequest { world: args.world, seed, tells: args.trace, ..RunRequest::default() }),
+        Some(seed) if args.shrink => shortest(args.world, seed, args.away, args.trace),
+        Some(seed) => one(&RunRequest { world: args.world, seed, away: args.away, tells: args.trace, ..RunRequest::default() }),
         None if args.scale => scales(&args),
         None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
@@ -146,8 +149,8 @@ fn one(request: &RunRequest) -> bool {
 }
 
 /// Finds what a failing seed cannot do without, and runs that.
-fn shortest(world: World, seed: u64, tells: bool) -> bool {
-    let Some(allowed) = shrink(world, seed) else {
+fn shortest(world: World, seed: u64, away: bool, tells: bool) -> bool {
+    let Some(allowed) = shrink(world, seed, away) else {
         println!("seed {seed} does not fail");
         return true;
     };
@@ -157,7 +160,7 @@ fn shortest(world: World, seed: u64, tells: bool) -> bool {
     for fault in without {
         println!("  {fault}");
     }
-    one(&RunRequest { world, seed, allowed, tells })
+    one(&RunRequest { world, seed, allowed, away, tells })
 }
 
 /// What is measured where nothing is said: workers, shards, primaries of a message, primaries.
@@ -303,7 +306,7 @@ fn many(args: &Args) -> bool {
                         }
                         eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
                     }
-                    let request = RunRequest { world: args.world, seed, ..RunRequest::default() };
+                    let request = RunRequest { world: args.world, seed, away: args.away, ..RunRequest::default() };
                     let report = run(&request);
                     if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
                         unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
@@ -321,7 +324,11 @@ fn many(args: &Args) -> bool {
         println!("NOT REPEATABLE: seed {seed} gave two hashes");
     }
     for (seed, violation) in &all.failed {
-        println!("FAILED: seed {seed}: {violation:.300}\n  simulate --world {} --seed {seed} --shrink --trace", args.world);
+        println!(
+            "FAILED: seed {seed}: {violation:.300}\n  simulate --world {}{} --seed {seed} --shrink --trace",
+            args.world,
+            if args.away { " --away" } else { "" }
+        );
     }
     let unseen = all.never_seen(args.world);
     for scene in &unseen {

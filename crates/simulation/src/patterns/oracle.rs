@@ -136,7 +136,8 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     let mut items = Vec::new();
     let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
     let text = |name: &str| entity.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let row = |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| ItemPlace::Row(table.to_owned(), key));
+    let row =
+        |table: &str, pk: &str, rk: &str| EntityKey::new(pk, rk).ok().map(|key| ItemPlace::Row(shape.placement.name_of(table, pk), key));
     if table == "Employees" {
         let noted = |note: String| member(&[pk.clone(), rk.clone(), note]);
         if let Some(name) = text("LastName") {
@@ -146,7 +147,8 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
             items.extend(place.zip(text("Note").map(noted)));
         }
         if let Some(skill) = text("Skill").filter(|_| shape.skilled) {
-            let place = ItemPlace::Blob(SKILLED.to_owned(), format!("{}{skill}.jsonl", if shape.anew { "anew/" } else { "" }));
+            let name = format!("{}{skill}.jsonl", if shape.anew { "anew/" } else { "" });
+            let place = ItemPlace::Blob(shape.placement.name_of(SKILLED, &name), name);
             items.extend(text("Note").map(noted).map(|member| (place, member)));
         }
         let version = if let Some(EdmValue::Int64(version)) = entity.get(VERSION) { Some(format!("Version=i{version}")) } else { None };

@@ -2,6 +2,7 @@
 
 use crate::client::EMPLOYEES;
 use crate::fault_plan::{Draw, chance};
+use crate::placement::Placement;
 use evenkeel::catalog::ListSizes;
 
 /// Which of the views there are, and how they are.
@@ -29,6 +30,8 @@ pub(crate) struct PatternsShape {
     pub(super) anew: bool,
     /// How large lists become before they move.
     pub(super) sizes: ListSizes,
+    /// Where lists and groups lie.
+    pub(crate) placement: Placement,
 }
 
 impl PatternsShape {
@@ -45,7 +48,19 @@ impl PatternsShape {
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
         // Views set nothing on entities that may take several rows.
-        Self { lists, near, groups, skilled, large, wide, ranges: ranges && !wide, together, anew: false, sizes }
+        Self {
+            lists,
+            near,
+            groups,
+            skilled,
+            large,
+            wide,
+            ranges: ranges && !wide,
+            together,
+            anew: false,
+            sizes,
+            placement: Placement::Main,
+        }
     }
 
     /// The views that come and go in the world of the releases.

@@ -8,7 +8,9 @@
 //!
 //! A *release* is a catalog: views are added, retired, brought back, or mean something else from then on. Each host gets it at its own
 //! time, before the operator migrates or after it, and its worker learns of it by SIGHUP, by a restart, or not at all. Sources,
-//! targets, archives and footprints lie in two accounts, each with its own faults and its own clock.
+//! targets, archives and footprints lie in two accounts, each with its own faults and its own clock; in some seeds one of them refuses
+//! everything for long. In half of the seeds the items of some views are spread over both accounts, and releases add an account to them
+//! and take one away.
 //!
 //! Judged in addition to what is judged there: in the end everything is as the last catalog derives it, whoever wrote it under
 //! whichever; the record is the last catalog; and workers only ever add to the record.

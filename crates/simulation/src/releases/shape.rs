@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::fault_plan::{Draw, chance};
+use crate::placement::Placement;
 use crate::sim_accounts::{self, abroad};
 use crate::world::Setting;
 use crate::{company, patterns};
@@ -46,6 +47,21 @@ impl Release {
         }
     }
 
+    /// Where what views may spread lies.
+    const fn placement(&self) -> Placement {
+        match self {
+            Self::Company(shape) => shape.placement,
+            Self::Patterns(shape) => shape.placement,
+        }
+    }
+
+    const fn placed(&mut self) -> &mut Placement {
+        match self {
+            Self::Company(shape) => &mut shape.placement,
+            Self::Patterns(shape) => &mut shape.placement,
+        }
+    }
+
     const fn setting(self) -> Setting {
         match self {
             Self::Company(shape) => Setting::Company(shape),
@@ -81,6 +97,7 @@ impl ReleasesShape {
         for n in 1..MOST {
             releases[n] = releases[n - 1].changed(&draw);
         }
+        place(&mut releases, seed);
         Self { releases, count }
     }
 
@@ -111,20 +128,43 @@ impl ReleasesShape {
 
     /// The last catalog.
     pub(crate) fn last_catalog(&self) -> Catalog {
-        spread(self.last().catalog())
+        spread(self.last().catalog(), self.releases[self.count - 1].placement())
     }
 
     /// Each of the catalogs.
     pub(crate) fn catalogs(&self) -> Vec<Arc<Catalog>> {
-        self.each().map(|release| Arc::new(spread(release.setting().catalog()))).collect()
+        self.each().map(|release| Arc::new(spread(release.setting().catalog(), release.placement()))).collect()
+    }
+}
+
+/// In half of the seeds items are spread over both accounts, from the first release on or from a later one, and accounts are added and taken
+/// away.
+fn place(releases: &mut [Release; MOST], seed: u64) {
+    let chance = chance(seed, 55);
+    let draw = Draw(&chance);
+    let spreads = draw.happens(0.5);
+    let mut placement = if spreads { *draw.of(&[Placement::Both, Placement::Usual, Placement::Main]) } else { Placement::Usual };
+    for release in releases {
+        *release.placed() = placement;
+        if spreads && draw.happens(0.7) {
+            placement = *draw.of(&placement.others());
+        }
     }
 }
 
 /// The catalog, over two accounts.
-fn spread(mut catalog: Catalog) -> Catalog {
+fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
     let home = |table: &mut TableRef| table.account = sim_accounts::account_of(table.table.as_str());
-    let target = |target: &mut TargetRef| target.accounts = sim_accounts::account_of(target.table.as_str()).into();
-    catalog.tables.values_mut().for_each(home);
+    let target = |target: &mut TargetRef| target.accounts = placement.accounts(target.table.as_str());
+    for (name, table) in std::mem::take(&mut catalog.tables) {
+        let mut table = TargetRef::from(table);
+        target(&mut table);
+        if table.accounts.is_spread() {
+            catalog.spread.insert(name, table);
+        } else {
+            catalog.tables.insert(name, table.first());
+        }
+    }
     catalog.wide = std::mem::take(&mut catalog.wide).into_iter().map(|mut table| (home(&mut table), table).1).collect();
     for view in catalog.views.values_mut() {
         let mut moved = View::clone(view);
@@ -135,7 +175,7 @@ fn spread(mut catalog: Catalog) -> Catalog {
             ViewKind::Denormalize(kind) => target(&mut kind.target),
             ViewKind::DenormalizeRange(kind) => target(&mut kind.target),
             ViewKind::Aggregate(kind) => target(&mut kind.target),
-            ViewKind::BlobLists(kind) => kind.accounts = abroad().into(),
+            ViewKind::BlobLists(kind) => kind.accounts = placement.accounts(kind.container.as_str()),
             ViewKind::LargeEntity(kind) => kind.account = abroad(),
             ViewKind::SearchIndex(_) | ViewKind::SqlTable(_) | ViewKind::WebhookEvents(_) => {}
         }
