@@ -8,6 +8,7 @@ pub mod embedded;
 pub mod gather;
 pub mod group;
 pub mod heat;
+pub mod namespace;
 pub mod observe;
 pub mod pace;
 mod range;
@@ -16,5 +17,6 @@ pub mod sim;
 pub mod spend;
 pub mod sql;
 pub mod stack;
+pub mod unreliable;
 
 pub use evenkeel_azure::{self as azure, files, layer, retry, search, system, webhook};
