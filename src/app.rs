@@ -34,6 +34,7 @@ use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
 
 mod budget;
+mod chaos;
 mod condition;
 mod connect;
 mod demo;
@@ -43,6 +44,7 @@ mod meter;
 mod provision;
 mod reload;
 mod run;
+mod scratch;
 mod signals;
 mod stores;
 mod trace;
@@ -80,10 +82,10 @@ pub fn main() -> ExitCode {
     ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
 }
 
-/// The log level. A demonstration prints its own progress: the worker's log lines are for `-v`.
+/// The log level. A demonstration prints its own progress, and chaos is full of failures: the workers' log lines are for `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
-    let told = matches!(cli.command, Command::Demo(_)) && verbose == 0;
+    let told = matches!(cli.command, Command::Demo(_) | Command::Certify(_)) && verbose == 0;
     Verbosity { verbose, quiet: if told { quiet.max(2) } else { quiet } }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::chaos::Chaos;
 use crate::adapters::spend::Spend;
 use crate::adapters::stack::layered;
 use crate::cli::DirectAccess;
-use crate::cli::certify::BudgetedAccount;
+use crate::cli::certify::{BudgetedAccount, ChaosStage};
 use crate::model::AccountName;
 use crate::ports::{Account, Service};
 use crate::telemetry::trail::Billed;
@@ -39,5 +40,9 @@ impl BudgetedAccount for Budgeted {
 
     fn created(&self) -> Vec<(Service, String)> {
         self.spend.spent().created.into_iter().map(|(op, name)| (op.service(), name)).collect()
+    }
+
+    fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>> {
+        Ok(Box::new(Chaos::within(&self.account)?))
     }
 }

@@ -2,7 +2,7 @@
 //! guide an empty folder.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -10,6 +10,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::condition::ProgramState;
+use super::scratch::ScratchFolder;
 use super::{AppParts, signals};
 use crate::adapters::system::SystemClock;
 use crate::cli::demo::{self, DemoArgs, DemoStage};
@@ -34,13 +35,13 @@ pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, ou
         Some(None) => return demo::list_examples(out),
         Some(Some(example)) => {
             let day = SystemClock::new().now().strftime("%Y%m%d").to_string();
-            return demo::run_example(example, &DemoFolder::fresh()?.path, &day, out);
+            return demo::run_example(example, ScratchFolder::fresh()?.path(), &day, out);
         }
         None => {}
     }
-    let folder = DemoFolder::fresh()?;
+    let folder = ScratchFolder::fresh()?;
     let metrics = if args.once { None } else { Some(ops::install()?) };
-    let mut loaded = folder.configuration(request)?;
+    let mut loaded = configuration(&folder, request)?;
     if !args.once {
         loaded.settings.http = config::http(request)?;
     }
@@ -82,7 +83,7 @@ struct Serving {
 async fn perform(
     parts: &AppParts,
     serving: Option<Serving>,
-    folder: &DemoFolder,
+    folder: &ScratchFolder,
     shutdown: &CancellationToken,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
@@ -137,8 +138,8 @@ async fn perform(
 }
 
 /// Prints suggestions to try now, and serves until told to stop.
-async fn run_on(server: Server, folder: &DemoFolder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
-    let config = folder.path.display();
+async fn run_on(server: Server, folder: &ScratchFolder, shutdown: &CancellationToken, out: &mut Output) -> anyhow::Result<()> {
+    let config = folder.path().display();
     out.say(format_args!("\nRunning on at http://{}/ until Ctrl-C. In another terminal, for example:", server.address()))?;
     for command in [
         "lookup employees_by_email Email=jun.cao@contoso.com",
@@ -152,41 +153,23 @@ async fn run_on(server: Server, folder: &DemoFolder, shutdown: &CancellationToke
     Ok(())
 }
 
-/// The demonstration's folder; removed at the end.
-struct DemoFolder {
-    path: PathBuf,
-}
-
-impl DemoFolder {
-    fn fresh() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("evenkeel-demo-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir_all(&path).with_context(|| format!("creating the folder {}", path.display()))?;
-        Ok(Self { path })
+/// Writes the configuration, so that other commands find it as well, and loads it as they would. Flags are about this run.
+fn configuration(folder: &ScratchFolder, request: &Request) -> anyhow::Result<config::Loaded> {
+    if let Some(other) = request.overrides.iter().find(|flag| !SETTABLE.iter().any(|section| flag.trim_start().starts_with(section))) {
+        return Err(UsageError::new(format!(
+            "the demonstration brings its own configuration; --set {other} is none of http.… and worker.…"
+        ))
+        .into());
     }
-
-    /// Writes the configuration, so that other commands find it as well, and loads it as they would. The process's
-    /// environment is left out: it may name real stores. Flags are about this run.
-    fn configuration(&self, request: &Request) -> anyhow::Result<config::Loaded> {
-        if let Some(other) = request.overrides.iter().find(|flag| !SETTABLE.iter().any(|section| flag.trim_start().starts_with(section))) {
-            return Err(UsageError::new(format!(
-                "the demonstration brings its own configuration; --set {other} is none of http.… and worker.…"
-            ))
-            .into());
-        }
-
-        let share = self.path.join("share");
-        std::fs::create_dir(&share).with_context(|| format!("creating the folder {}", share.display()))?;
-        let text = format!(
-            "{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n\n[archives.papers_on_the_share]\nsource = \"Papers\"\nto = {{ kind = \"file\", dir = {} }}\n",
-            demo::CONFIGURATION,
-            quoted(&self.path.join("contoso.db"))?,
-            quoted(&share)?
-        );
-        let file = self.path.join("default.toml");
-        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
-        let own = config::Folder::Named(self.path.clone());
-        Ok(config::load(&Request { folder: own, overrides: request.overrides.clone(), ..Request::default() })?)
-    }
+    let share = folder.path().join("share");
+    std::fs::create_dir(&share).with_context(|| format!("creating the folder {}", share.display()))?;
+    let text = format!(
+        "{}\n[accounts.main]\nkind = \"embedded\"\npath = {}\n\n[archives.papers_on_the_share]\nsource = \"Papers\"\nto = {{ kind = \"file\", dir = {} }}\n",
+        demo::CONFIGURATION,
+        quoted(&folder.path().join("contoso.db"))?,
+        quoted(&share)?
+    );
+    folder.load(&text, &request.overrides)
 }
 
 /// A path as a TOML string.
@@ -194,11 +177,4 @@ fn quoted(path: &Path) -> anyhow::Result<String> {
     let text = path.to_str().with_context(|| format!("the path {} is not Unicode", path.display()))?;
     // JSON's strings are TOML's basic strings.
     Ok(serde_json::to_string(text)?)
-}
-
-impl Drop for DemoFolder {
-    fn drop(&mut self) {
-        // The remainder lies in the folder for temporary files, which the system empties.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
 }

@@ -43,6 +43,7 @@ pub mod schema;
 pub mod stress;
 pub mod submit;
 pub mod sweep;
+mod verify;
 pub mod wait;
 mod whole_tables;
 

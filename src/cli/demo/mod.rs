@@ -12,7 +12,6 @@ mod people;
 mod stage;
 mod steps;
 mod story;
-mod verify;
 
 pub use args::DemoArgs;
 pub use guide::{GUIDE_EXAMPLES, GuideExample, list_examples, run_example};

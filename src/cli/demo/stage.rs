@@ -87,7 +87,7 @@ impl DemoStage {
     /// The rows of a table, in order.
     pub(super) async fn rows(&self, table: &str) -> anyhow::Result<Vec<Row>> {
         let table = TableRef { account: AccountName::main(), table: TableName::new(table)? };
-        super::verify::scan(&self.stores, &table).await
+        crate::cli::verify::scan(&self.stores, &table).await
     }
 
     /// The names of the blobs of a container, in order.

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::stage::{DemoStage, employees};
-use super::verify::verify;
 use crate::cli::output::printable;
+use crate::cli::verify::verify;
 use crate::cli::{Exit, Format, Output, Tone};
 use crate::model::job::Primary;
 use crate::model::{EdmValue, EntityKey, body};

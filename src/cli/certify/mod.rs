@@ -1,9 +1,12 @@
-//! `evenkeel certify`: the contract of the storage ports on a user's own account, within a budget.
+//! `evenkeel certify`: the contract of the storage ports and some minutes of chaos on a user's own account, within a budget.
 //!
 //! ```text
 //!   rules of crates/conformance ─▶ budget (counts, refuses, remembers new names) ─▶ the account
-//!                                     └─▶ everything created is deleted again
+//!   chaos ─▶ names with a prefix ─┘   └─▶ everything created is deleted again
 //! ```
+
+mod chaos;
+mod company;
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -17,15 +20,20 @@ use futures::FutureExt as _;
 use futures::stream::{StreamExt as _, iter};
 use serde::Serialize;
 
+use chaos::ChaosReport;
+
 use super::consent::{consents, somebody_to_ask};
 use super::output::printable;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use crate::model::units::{duration_text, parse_duration};
 use crate::model::{AccountName, ContainerName, QueueName, TableName};
 use crate::ops::board::grouped;
 use crate::ops::pages::{Counted as _, Measure as _};
 use crate::ports::{Account, Service};
 use crate::telemetry::trail::Billed;
+
+pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, Weather};
 
 /// Rules at once: most wait for the service's time to pass.
 const PARALLEL: usize = 8;
@@ -39,7 +47,8 @@ const USUAL: Billed = Billed { table: 1_800, queue: 300, blob_writes: 370, blob_
 /// Arguments of `certify`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel certify --budget 0.05", "every rule of the contract on the account main; says the cost and asks before it begins"),
+    ("evenkeel certify --budget 0.05", "every rule of the contract and ten minutes of chaos on the account main; says the cost and asks before it begins"),
+    ("evenkeel certify --budget 0.05 --chaos 0s", "the rules alone: a minute or two"),
     ("evenkeel certify --budget 0.05 --account second --report second.json --yes", "on another account, without asking"),
 ]))]
 pub struct CertifyArgs {
@@ -49,6 +58,10 @@ pub struct CertifyArgs {
     /// The account
     #[arg(long, value_name = "ACCOUNT", default_value = "main", value_parser = |text: &str| AccountName::new(text))]
     pub account: AccountName,
+    /// How long the chaos goes on after the rules, 1h at most: an application's changes, workers that are killed, requests that fail.
+    /// 0s leaves it out
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = chaos_duration)]
+    pub chaos: Duration,
     /// Where the report is written, as JSON
     #[arg(long, value_name = "FILE", default_value = "evenkeel-certificate.json")]
     pub report: PathBuf,
@@ -64,6 +77,11 @@ fn dollars(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("0.0001 to 1000 are expected, found {text:?}"))
 }
 
+fn chaos_duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text)
+        .and_then(|duration| if duration <= Duration::from_hours(1) { Ok(duration) } else { Err("0s to 1h are expected".to_owned()) })
+}
+
 /// An account within a budget.
 pub trait BudgetedAccount {
     /// The account. Its requests are refused once the budget is spent.
@@ -74,9 +92,11 @@ pub trait BudgetedAccount {
     fn is_spent(&self) -> bool;
     /// Services and names of the tables, queues and containers that were created.
     fn created(&self) -> Vec<(Service, String)>;
+    /// A place for chaos inside the account.
+    fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>>;
 }
 
-/// How a rule ended.
+/// How a rule ended, or the chaos.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 enum RuleOutcome {
@@ -122,6 +142,8 @@ struct Certificate<'a> {
     /// The counts in words.
     summary: String,
     rules: &'a [CertifiedRule],
+    /// Absent where it was left out.
+    chaos: Option<ChaosReport>,
 }
 
 /// Runs the contract. `within` puts the budget around the account; `place` says where that lies.
@@ -134,11 +156,16 @@ pub async fn certify(
 ) -> anyhow::Result<Exit> {
     let patient = context.stores.account(&args.account).map_err(|error| UsageError::new(error.to_string()))?.clone();
     let rules = rules();
+    let (storm, usual) = if args.chaos.is_zero() {
+        (String::new(), USUAL)
+    } else {
+        (format!(" and {} of chaos", duration_text(args.chaos)), USUAL.plus(chaos::cost(args.chaos)))
+    };
     let cost = format!(
-        "{} rules take about {} requests, {} at list prices; the budget is {}",
+        "{} rules{storm} take about {} requests, {} at list prices; the budget is {}",
         rules.len(),
-        grouped(USUAL.requests()),
-        USUAL.dollars().dollars(),
+        grouped(usual.requests()),
+        usual.dollars().dollars(),
         args.budget.dollars()
     );
     if !args.yes {
@@ -151,13 +178,17 @@ pub async fn certify(
     out.say(format_args!("On {place}: {cost}. Everything is created under new names and deleted again."))?;
     let began = context.clock.monotonic();
     let budgeted = within(args.budget)?;
-    // A broken rule panics, and is reported below.
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let run = context.stop.run_until_cancelled(all(&rules, budgeted.as_ref(), context, out)).await;
-    panic::set_hook(hook);
+    let run = async {
+        let results = all(&rules, budgeted.as_ref(), context, out).await?;
+        if args.chaos.is_zero() {
+            return anyhow::Ok((results, None));
+        }
+        let chaos = chaos::chaos(args.chaos, budgeted.as_ref(), context, out).await?;
+        Ok((results, Some(chaos)))
+    };
+    let run = context.stop.run_until_cancelled(run).await;
     let left = clean(&patient, budgeted.created()).await;
-    let Some(mut results) = run.transpose()? else {
+    let Some((mut results, chaos)) = run.transpose()? else {
         left.iter().try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
         out.complain("Interrupted: nothing is certified. What was created is deleted.")?;
         return Ok(Exit::Interrupted);
@@ -180,15 +211,21 @@ pub async fn certify(
         holds,
         broken,
         not_run,
-        summary: format!("{} hold, {broken} broken, {not_run} not run", holds.of("rule")),
+        summary: format!(
+            "{} hold, {broken} broken, {not_run} not run{}",
+            holds.of("rule"),
+            chaos.as_ref().map(|chaos| format!("; {}", chaos.summary())).unwrap_or_default()
+        ),
         left,
         rules: &results,
+        chaos,
     };
     report(args, &certificate, out)
 }
 
 /// Runs every rule.
 async fn all(rules: &[Rule], budgeted: &dyn BudgetedAccount, context: &Context, out: &mut Output) -> anyhow::Result<Vec<CertifiedRule>> {
+    let _silence = Silence::begin();
     let mut progress = Progress::begin("certify", "rules", Some(rules.len() as u64), out, &context.clock);
     let mut running = iter(rules).map(|rule| one(rule, budgeted, context)).buffer_unordered(PARALLEL);
     let mut results = Vec::new();
@@ -198,6 +235,28 @@ async fn all(rules: &[Rule], budgeted: &dyn BudgetedAccount, context: &Context, 
     }
     progress.end();
     Ok(results)
+}
+
+/// The hook of this process's panics.
+type PanicHook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
+
+/// No panic is printed until it ends: a broken rule panics, and is reported by itself.
+struct Silence(Option<PanicHook>);
+
+impl Silence {
+    fn begin() -> Self {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(|_| {}));
+        Self(Some(hook))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        if let Some(hook) = self.0.take() {
+            panic::set_hook(hook);
+        }
+    }
 }
 
 /// Runs a rule, again where it fails.
@@ -254,25 +313,30 @@ async fn clean(account: &Account, created: Vec<(Service, String)>) -> Vec<String
 }
 
 fn report(args: &CertifyArgs, certificate: &Certificate<'_>, out: &mut Output) -> anyhow::Result<Exit> {
-    let Certificate { broken, not_run, dollars, requests, left, summary, rules, .. } = certificate;
+    let Certificate { dollars, requests, left, summary, rules, chaos, .. } = certificate;
     let file = args.report.display();
     std::fs::write(&args.report, serde_json::to_string_pretty(certificate)?).with_context(|| format!("writing {file}"))?;
+    let outcomes = || rules.iter().map(|rule| &rule.outcome).chain(chaos.iter().map(|chaos| &chaos.outcome));
+    let [is_broken, is_open] = [
+        outcomes().any(|outcome| matches!(outcome, RuleOutcome::Broken { .. })),
+        outcomes().any(|outcome| *outcome == RuleOutcome::NotRun),
+    ];
     if out.format() == Format::Json {
         out.value(certificate)?;
     } else {
-        for result in *rules {
-            if let RuleOutcome::Broken { found } = &result.outcome {
+        let chaotic = chaos.iter().map(|chaos| ("chaos".to_owned(), &chaos.outcome));
+        let names = rules.iter().map(|rule| (format!("{}: {}", rule.group, rule.rule.replace('_', " ")), &rule.outcome));
+        for (name, outcome) in names.chain(chaotic) {
+            if let RuleOutcome::Broken { found } = outcome {
                 let word = out.tone(Tone::Bad, "broken");
-                out.line(format_args!("{word}  {}: {}", result.group, result.rule.replace('_', " ")))?;
+                out.line(format_args!("{word}  {name}"))?;
                 out.line(format_args!("        {found}"))?;
             }
         }
-        let tone = if *broken > 0 {
-            Tone::Bad
-        } else if *not_run > 0 {
-            Tone::Warning
-        } else {
-            Tone::Good
+        let tone = match (is_broken, is_open) {
+            (true, _) => Tone::Bad,
+            (false, true) => Tone::Warning,
+            (false, false) => Tone::Good,
         };
         let text = out.tone(tone, summary);
         out.line(text)?;
@@ -280,13 +344,13 @@ fn report(args: &CertifyArgs, certificate: &Certificate<'_>, out: &mut Output) -
     for name in left {
         out.complain(format_args!("not deleted: {name}"))?;
     }
-    if *not_run > 0 {
-        out.say("The budget was spent before all rules were run.")?;
+    if is_open {
+        out.say("The budget was spent before all was run.")?;
     }
     out.say(format_args!(
         "{} requests, {} at list prices. The report is in {file}: send it to the project with a word about the account.",
         grouped(*requests),
         dollars.dollars()
     ))?;
-    Ok(if *broken + *not_run > 0 || !left.is_empty() { Exit::Failed } else { Exit::Done })
+    Ok(if is_broken || is_open || !left.is_empty() { Exit::Failed } else { Exit::Done })
 }

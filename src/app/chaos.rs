@@ -1,0 +1,136 @@
+//! Workers of `certify`'s chaos: as `run` composes them, on an account of their own inside another, whose requests fail now and then.
+//!
+//! ```text
+//!   application ─▶ retry … ──────────────▶ namespace ─▶ budget ─▶ the account
+//!   worker ──────▶ retry … ─▶ unreliable ─▶
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use super::run::worker_name;
+use super::scratch::ScratchFolder;
+use crate::adapters::circuit::Circuits;
+use crate::adapters::namespace::Namespace;
+use crate::adapters::stack::{DecoratedAccount, Grouping, decorate_within, layered};
+use crate::adapters::system::{SystemChance, SystemClock};
+use crate::adapters::unreliable::Unreliable;
+use crate::catalog::Catalog;
+use crate::cli::certify::{CHAOS_CONFIGURATION, ChaosStage, Weather};
+use crate::migrations::{Consent, Migrator};
+use crate::model::{AccountName, QueueName};
+use crate::ports::{Account, Chance, Clock, Stores};
+use crate::reconcile::{Engine, EngineParts};
+use crate::settings::{PaceCeilings, Settings};
+use crate::worker::{Mode, Worker, WorkerParts};
+
+/// The longest run of a job: a few requests, each late by a second at most.
+const JOB_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest that the table service works on a request whose sender is gone (Azure: query timeout and pagination).
+const LATE_REQUEST: Duration = Duration::from_secs(30);
+/// Workers are killed so often that a job may be delivered many times: none is given up.
+const DELIVERIES: u32 = 1_000;
+
+/// A place for chaos.
+pub(super) struct Chaos {
+    settings: Settings,
+    catalog: Arc<Catalog>,
+    queue: QueueName,
+    clock: Arc<dyn Clock>,
+    chance: Arc<dyn Chance>,
+    /// Inside the namespace.
+    account: Account,
+    unreliable: Arc<Unreliable>,
+    /// As an application sees it.
+    stores: Stores,
+}
+
+impl Chaos {
+    /// Inside this account.
+    pub(super) fn within(account: &Account) -> anyhow::Result<Self> {
+        let loaded = ScratchFolder::fresh()?.load(CHAOS_CONFIGURATION, &[])?;
+        let mut settings = loaded.settings;
+        settings.worker.job_timeout = JOB_TIMEOUT;
+        settings.worker.recheck_after = JOB_TIMEOUT + LATE_REQUEST;
+        settings.worker.max_dequeue_count = DELIVERIES;
+        let queue = settings.queues.first().map(|queue| queue.name.clone()).ok_or_else(|| anyhow::anyhow!("no queue is configured"))?;
+        let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (Arc::new(SystemClock::new()), Arc::new(SystemChance::new()));
+        // Tables of this name that a killed run has left are found by `doctor`.
+        let id = format!("{:08x}", chance.next_u64() >> 32);
+        let namespace = Namespace::new(AccountName::main(), &format!("EvenkeelScratch{id}"), &format!("evenkeel-scratch-{id}-"));
+        let account = namespace.within(account);
+        let unreliable = Arc::new(Unreliable::new(AccountName::main(), Arc::clone(&chance)));
+        let stores = stores(decorated(&account, &settings, &clock, &chance).account);
+        Ok(Self { settings, catalog: Arc::new(loaded.catalog), queue, clock, chance, account, unreliable, stores })
+    }
+}
+
+fn decorated(bare: &Account, settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn Chance>) -> DecoratedAccount {
+    let way = (Grouping::Together, Some(PaceCeilings::AZURE));
+    decorate_within(&AccountName::main(), bare, way, settings.worker.storage_retry, clock, chance)
+}
+
+fn stores(account: Account) -> Stores {
+    Stores::new([(AccountName::main(), account)].into())
+}
+
+#[async_trait]
+impl ChaosStage for Chaos {
+    fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    fn chance(&self) -> &dyn Chance {
+        self.chance.as_ref()
+    }
+
+    async fn prepare(&self) -> anyhow::Result<()> {
+        let migrator = Migrator::new(self.stores.clone(), &self.settings, Arc::clone(&self.catalog), Arc::clone(&self.clock))?;
+        Ok(migrator.up(Consent::Additions, |_| {}).await?)
+    }
+
+    async fn work(&self, weather: Weather, mode: Mode) -> anyhow::Result<()> {
+        let bare = match weather {
+            Weather::Storm => layered(&self.account, &self.unreliable),
+            Weather::Calm => self.account.clone(),
+        };
+        let decorated = decorated(&bare, &self.settings, &self.clock, &self.chance);
+        let stores = stores(decorated.account);
+        let engine = Arc::new(Engine::new(EngineParts {
+            stores: stores.clone(),
+            catalog: Arc::clone(&self.catalog),
+            clock: Arc::clone(&self.clock),
+            chance: Arc::clone(&self.chance),
+            recheck_after: self.settings.worker.recheck_after,
+        }));
+        let keys = Arc::clone(&engine);
+        let worker = Worker::new(WorkerParts {
+            stores,
+            health: Arc::new(Circuits::new(vec![decorated.circuit])),
+            execute: engine,
+            clock: Arc::clone(&self.clock),
+            chance: Arc::clone(&self.chance),
+            settings: self.settings.worker.clone(),
+            queues: self.settings.queues.clone(),
+            name: worker_name(),
+            key_of: Arc::new(move |job| keys.primary_of(job)),
+        })?;
+        worker.run(mode, CancellationToken::new()).await?;
+        Ok(())
+    }
+
+    fn faults(&self) -> u64 {
+        self.unreliable.met()
+    }
+}

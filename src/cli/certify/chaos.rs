@@ -1,0 +1,425 @@
+//! The chaos of `certify`: an application, killed workers, failing requests; then calm, and a look at everything.
+//!
+//! ```text
+//!   application ──▶ primaries, jobs ◀── two workers, each dropped after some seconds and started anew
+//!                        │                  └ one request of ten fails, is late, or loses its answer
+//!                        ▼ time is over: a worker without faults, until nothing is left to do
+//!   no message is poisoned · primaries are as the application left them · all derived data agrees with them
+//! ```
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use async_trait::async_trait;
+use serde::Serialize;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::company::{Company, CompanyChange, EMPLOYEES, FORMER, compare};
+use super::{BudgetedAccount, RuleOutcome};
+use crate::catalog::{Catalog, TableRef};
+use crate::cli::output::printable;
+use crate::cli::progress::Progress;
+use crate::cli::verify::{scan, verify};
+use crate::cli::{Context, Output};
+use crate::model::{AccountName, ItemAddress, QueueName, TableName, body};
+use crate::ops::pages::Counted as _;
+use crate::ports::{Account, Chance, MessageText, Stores, TableOperation, Ttl};
+use crate::telemetry::trail::Billed;
+use crate::worker::{Mode, Rechecks};
+
+/// Configuration of the workers, the account apart.
+pub const CHAOS_CONFIGURATION: &str = include_str!("chaos.toml");
+
+/// Workers at once.
+const WORKERS: usize = 2;
+/// How long a worker lives, in seconds.
+const LIFE: (f64, f64) = (0.5, 4.0);
+/// Between two changes of the application, some more or less.
+const PACE: Duration = Duration::from_millis(300);
+/// How long every queue must have stayed empty in the end.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long the last worker may take: leases and rechecks run for less than a minute.
+const CALM: Duration = Duration::from_mins(10);
+/// Findings that are told.
+const TOLD: usize = 10;
+/// Requests of the beginning and the end, and of each minute: somewhat more than were counted (`tests/end_to_end/certifying.rs`).
+const AROUND: Billed = Billed { table: 1_500, queue: 700, blob_writes: 60, blob_reads: 60 };
+const MINUTE: Billed = Billed { table: 4_000, queue: 2_500, blob_writes: 60, blob_reads: 60 };
+
+/// Whether requests fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// They do, now and then.
+    Storm,
+    /// They do not, by this program's doing.
+    Calm,
+}
+
+/// An account of its own inside the budgeted one, with the catalog of [`CHAOS_CONFIGURATION`].
+#[async_trait]
+pub trait ChaosStage: Send + Sync {
+    /// The account as an application sees it.
+    fn stores(&self) -> &Stores;
+    /// The catalog.
+    fn catalog(&self) -> &Catalog;
+    /// The queue of the jobs.
+    fn queue(&self) -> &QueueName;
+    /// Chance.
+    fn chance(&self) -> &dyn Chance;
+    /// Creates what the catalog needs.
+    async fn prepare(&self) -> anyhow::Result<()>;
+    /// A worker from start to end. Dropped, it is killed.
+    async fn work(&self, weather: Weather, mode: Mode) -> anyhow::Result<()>;
+    /// Requests that have failed by [`Weather::Storm`], or were late.
+    fn faults(&self) -> u64;
+}
+
+/// Counts and outcome.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ChaosReport {
+    #[serde(flatten)]
+    pub(super) outcome: RuleOutcome,
+    seconds: f64,
+    /// Jobs that were sent.
+    pub(super) jobs: u64,
+    /// Workers that were dropped at work.
+    pub(super) kills: u64,
+    /// Requests that failed or were late on purpose.
+    pub(super) faults: u64,
+    /// Primaries that were there in the end.
+    pub(super) primaries: u64,
+    /// Derived items that were as they should be.
+    pub(super) items: u64,
+}
+
+impl ChaosReport {
+    /// In words.
+    pub(super) fn summary(&self) -> String {
+        let Self { jobs, kills, faults, primaries, items, .. } = self;
+        let storm = format!("{} under {} of workers and {}", jobs.of("job"), kills.of("kill"), faults.of("fault"));
+        match &self.outcome {
+            RuleOutcome::Holds => {
+                format!(
+                    "{storm}: none lost, {} and {} as they should be",
+                    primaries.of("entity").replace("entitys", "entities"),
+                    items.of("derived item")
+                )
+            }
+            RuleOutcome::Broken { .. } => format!("{storm}: broken"),
+            RuleOutcome::NotRun => format!("{storm}: not run to the end"),
+        }
+    }
+}
+
+/// Requests of so much of it, about.
+pub(super) fn cost(duration: Duration) -> Billed {
+    let minutes = duration.as_secs().div_ceil(60);
+    let Billed { table, queue, blob_writes, blob_reads } = MINUTE;
+    let [table, queue, blob_writes, blob_reads] = [table, queue, blob_writes, blob_reads].map(|requests| requests * minutes);
+    AROUND.plus(Billed { table, queue, blob_writes, blob_reads })
+}
+
+/// Runs it for so long, and looks at everything. The budget may end it before.
+pub(super) async fn chaos(
+    duration: Duration,
+    budgeted: &dyn BudgetedAccount,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<ChaosReport> {
+    let began = context.clock.monotonic();
+    let stage = budgeted.chaos()?;
+    let mut storm = Storm { stage: stage.as_ref(), company: Company::default(), jobs: 0, kills: 0 };
+    let mut seen = ChaosFindings::default();
+    let ended = async {
+        storm.blow(duration, budgeted, context, out).await?;
+        storm.look().await
+    };
+    let outcome = match ended.await {
+        _ if budgeted.is_spent() => RuleOutcome::NotRun,
+        Err(error) => RuleOutcome::Broken { found: printable(&format!("{error:#}")) },
+        Ok(found) => {
+            seen = found;
+            seen.outcome()
+        }
+    };
+    Ok(ChaosReport {
+        outcome,
+        seconds: context.clock.monotonic().saturating_sub(began).as_secs_f64(),
+        jobs: storm.jobs,
+        kills: storm.kills,
+        faults: stage.faults(),
+        primaries: seen.primaries,
+        items: seen.items,
+    })
+}
+
+/// The storm, from its beginning to the calm after it.
+struct Storm<'a> {
+    stage: &'a dyn ChaosStage,
+    company: Company,
+    jobs: u64,
+    kills: u64,
+}
+
+/// The state in the end.
+#[derive(Debug, Default)]
+struct ChaosFindings {
+    primaries: u64,
+    items: u64,
+    findings: Vec<String>,
+}
+
+impl ChaosFindings {
+    fn outcome(&self) -> RuleOutcome {
+        if self.findings.is_empty() {
+            return RuleOutcome::Holds;
+        }
+        let mut found: Vec<String> = self.findings.iter().take(TOLD).map(|finding| printable(finding)).collect();
+        if self.findings.len() > TOLD {
+            found.push(format!("and {} more", self.findings.len() - TOLD));
+        }
+        RuleOutcome::Broken { found: found.join("; ") }
+    }
+}
+
+impl Storm<'_> {
+    fn account(&self) -> anyhow::Result<&Account> {
+        Ok(self.stage.stores().account(&AccountName::main())?)
+    }
+
+    /// Changes and kills for so long, then calm until nothing is left to do.
+    async fn blow(
+        &mut self,
+        duration: Duration,
+        budgeted: &dyn BudgetedAccount,
+        context: &Context,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
+        let stage = self.stage;
+        stage.prepare().await.context("creating tables, queues and containers")?;
+        let end = CancellationToken::new();
+        let workers = futures::future::try_join_all((0..WORKERS).map(|_| killed(stage, &end)));
+        let application = async {
+            let ended = self.changes(duration, budgeted, context, out).await;
+            end.cancel();
+            ended
+        };
+        let (kills, ()) = futures::future::try_join(workers, application).await?;
+        self.kills = kills.into_iter().sum();
+        let idle = Mode::UntilIdle { quiet: QUIET, rechecks: Rechecks::Awaited };
+        let calm = timeout(CALM, stage.work(Weather::Calm, idle)).await;
+        calm.map_err(|_| anyhow!("there was work left {} s after the last change", CALM.as_secs()))?
+    }
+
+    /// The application.
+    async fn changes(
+        &mut self,
+        duration: Duration,
+        budgeted: &dyn BudgetedAccount,
+        context: &Context,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
+        let mut progress = Progress::begin("chaos", "seconds", Some(duration.as_secs()), out, &context.clock);
+        let began = context.clock.monotonic();
+        loop {
+            let passed = context.clock.monotonic().saturating_sub(began);
+            progress.set(passed.as_secs(), out)?;
+            if passed >= duration || budgeted.is_spent() {
+                progress.end();
+                return Ok(());
+            }
+            let change = self.company.change(self.stage.chance(), passed)?;
+            self.make(change).await.context("the application's own request")?;
+            sleep(self.stage.chance().jittered(PACE)).await;
+        }
+    }
+
+    /// Makes a change as applications do: first the primary, then the message.
+    async fn make(&mut self, CompanyChange { write, job }: CompanyChange) -> anyhow::Result<()> {
+        let account = self.account()?;
+        if let Some((table, entity)) = write {
+            account.tables.apply(&TableName::new(table)?, &TableOperation::InsertOrMerge(entity)).await?;
+        }
+        account.queues.put(self.stage.queue(), &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await?;
+        self.jobs += 1;
+        Ok(())
+    }
+
+    /// Looks at everything.
+    async fn look(&self) -> anyhow::Result<ChaosFindings> {
+        let (stores, catalog) = (self.stage.stores(), self.stage.catalog());
+        let derived = verify(stores, catalog).await?;
+        let mut findings = self.poisoned().await?;
+        let places = |all: &[ItemAddress], how| all.iter().map(|item| format!("{item}: {how}")).collect::<Vec<_>>();
+        findings.extend(places(&derived.missing, "is missing"));
+        findings.extend(places(&derived.different, "has other content than its primary"));
+        findings.extend(derived.stale.iter().map(|(_, site)| format!("{site}: nothing derives it")));
+        findings.extend(derived.taken.iter().map(|(primary, item)| format!("{item}: is not that of {primary}")));
+        let (here, archived) = self.company.staff()?;
+        for (table, wanted) in [(EMPLOYEES, here), (FORMER, archived)] {
+            let rows = scan(stores, &TableRef { account: AccountName::main(), table: TableName::new(table)? }).await?;
+            findings.extend(compare(table, wanted, rows.into_iter().map(|row| row.entity).collect()));
+        }
+        Ok(ChaosFindings { primaries: derived.primaries as u64, items: derived.right as u64, findings })
+    }
+
+    /// Messages on the poison queue: there must be none.
+    async fn poisoned(&self) -> anyhow::Result<Vec<String>> {
+        let poison = self.stage.queue().with_suffix("-poison")?;
+        let messages = self.account()?.queues.peek(&poison, 32).await?;
+        let told = messages.into_iter().map(|message| match message.text {
+            MessageText::Readable(text) => format!("poisoned: {}", body::decode(&text).map_or(text, |body| body.text)),
+            MessageText::Unreadable { reason, .. } => format!("poisoned: {reason}"),
+        });
+        Ok(told.collect())
+    }
+}
+
+/// A worker that is killed after some seconds and started anew, until the end; how often it was.
+async fn killed(stage: &dyn ChaosStage, end: &CancellationToken) -> anyhow::Result<u64> {
+    let mut kills = 0;
+    loop {
+        let life = Duration::from_secs_f64(stage.chance().between(LIFE.0, LIFE.1));
+        tokio::select! {
+            biased;
+            () = end.cancelled() => return Ok(kills),
+            ended = stage.work(Weather::Storm, Mode::Forever) => {
+                ended.context("a worker ended by itself")?;
+                bail!("a worker ended by itself");
+            }
+            () = sleep(life) => kills += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::adapters::sim::{NoFaults, SimWorld};
+    use crate::adapters::system::{SeededChance, SystemClock};
+    use crate::cli::Format;
+    use crate::cli::context::tests::settings;
+    use crate::cli::output::tests::Paper;
+    use crate::config::{self, Folder, Request};
+    use crate::migrations::{Consent, Migrator};
+    use crate::ports::{Clock, Service};
+    use crate::settings::Settings;
+
+    /// Workers that take no message.
+    struct Idle {
+        stores: Stores,
+        settings: Settings,
+        catalog: Arc<Catalog>,
+        chance: SeededChance,
+        spent: AtomicBool,
+    }
+
+    impl Idle {
+        fn new() -> Arc<Self> {
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            let world = SimWorld::new(AccountName::main(), clock, Arc::new(NoFaults));
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("default.toml"), CHAOS_CONFIGURATION).unwrap();
+            let named = Folder::Named(folder.path().to_owned());
+            let loaded = config::load(&Request { folder: named, ..Request::default() }).unwrap();
+            Arc::new(Self {
+                stores: Stores::new([(AccountName::main(), world.account())].into()),
+                settings: loaded.settings,
+                catalog: Arc::new(loaded.catalog),
+                chance: SeededChance::new(1),
+                spent: AtomicBool::new(false),
+            })
+        }
+
+        async fn seen(self: &Arc<Self>) -> ChaosReport {
+            let clock = Arc::new(SystemClock::new());
+            let (stores, stop) = (self.stores.clone(), CancellationToken::new());
+            let context = Context { settings: Arc::new(settings(Vec::new())), catalog: Arc::clone(&self.catalog), stores, clock, stop };
+            let mut out = Output::to(Box::new(Paper::default()), Box::new(Paper::default()), Format::Text);
+            chaos(Duration::from_secs(1), self, &context, &mut out).await.unwrap()
+        }
+    }
+
+    impl BudgetedAccount for Arc<Idle> {
+        fn account(&self) -> Account {
+            self.stores.account(&AccountName::main()).unwrap().clone()
+        }
+
+        fn billed(&self) -> Billed {
+            Billed::default()
+        }
+
+        fn is_spent(&self) -> bool {
+            self.spent.load(Ordering::Relaxed)
+        }
+
+        fn created(&self) -> Vec<(Service, String)> {
+            Vec::new()
+        }
+
+        fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>> {
+            Ok(Box::new(Self::clone(self)))
+        }
+    }
+
+    #[async_trait]
+    impl ChaosStage for Arc<Idle> {
+        fn stores(&self) -> &Stores {
+            &self.stores
+        }
+
+        fn catalog(&self) -> &Catalog {
+            &self.catalog
+        }
+
+        fn queue(&self) -> &QueueName {
+            &self.settings.queues[0].name
+        }
+
+        fn chance(&self) -> &dyn Chance {
+            &self.chance
+        }
+
+        async fn prepare(&self) -> anyhow::Result<()> {
+            let migrator = Migrator::new(self.stores.clone(), &self.settings, Arc::clone(&self.catalog), Arc::new(SystemClock::new()))?;
+            let poison = self.settings.queues[0].name.with_suffix("-poison")?;
+            migrator.up(Consent::Additions, |_| {}).await?;
+            self.account().queues.put(&poison, r#"{"reason":"exhausted"}"#, Duration::ZERO, Ttl::Never).await?;
+            Ok(())
+        }
+
+        async fn work(&self, weather: Weather, _: Mode) -> anyhow::Result<()> {
+            if weather == Weather::Storm { std::future::pending().await } else { Ok(()) }
+        }
+
+        fn faults(&self) -> u64 {
+            0
+        }
+    }
+
+    #[tokio::test]
+    async fn workers_that_do_nothing_and_what_is_poisoned_are_found() {
+        let idle = Idle::new();
+        let ChaosReport { outcome, jobs, primaries, .. } = idle.seen().await;
+        let RuleOutcome::Broken { found } = outcome else { panic!("{outcome:?}") };
+        assert!(found.contains("is missing") && found.contains("poisoned: {\"reason\":\"exhausted\"}"), "{found}");
+        assert!(jobs > 1 && primaries > 0, "{jobs} {primaries}");
+    }
+
+    #[tokio::test]
+    async fn a_spent_budget_ends_it_and_judges_nothing() {
+        let idle = Idle::new();
+        idle.spent.store(true, Ordering::Relaxed);
+        assert_eq!(idle.seen().await.outcome, RuleOutcome::NotRun);
+    }
+
+    #[test]
+    fn its_cost_grows_with_its_minutes() {
+        assert!(cost(Duration::from_secs(5)).dollars() < 0.01);
+        assert!((0.01..0.045).contains(&cost(Duration::from_mins(10)).dollars()), "{}", cost(Duration::from_mins(10)).dollars());
+    }
+}

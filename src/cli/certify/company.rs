@@ -1,0 +1,257 @@
+//! The application of the chaos: its next change, and the right end. Pure.
+//!
+//! An employee hired by a write of the application is renamed by further writes, and leaves by a job; no write follows it. So
+//! there is one right end, in whatever order jobs are delivered, and however often. (No view sets properties on employees: that is a
+//! write as well, after which a redelivered job leaves the entity alone.)
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::model::key::KeyError;
+use crate::model::{Entity, EntityKey};
+use crate::ports::Chance;
+
+/// The table of the primaries.
+pub(super) const EMPLOYEES: &str = "Employees";
+/// Where departments are.
+const BUILDINGS: &str = "Buildings";
+/// The rooms of departments.
+const ROOMS: &str = "Rooms";
+/// Where archived employees are.
+pub(super) const FORMER: &str = "FormerEmployees";
+
+/// Departments, each a partition.
+const DEPARTMENTS: u32 = 5;
+/// One employee of so many is a manager.
+const MANAGERS: u32 = 12;
+/// Between the last write of an employee and the last job about them. A redelivered job leaves later writes alone, and queues tell
+/// whole seconds.
+const REST: Duration = Duration::from_secs(5);
+
+const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];
+const LAST: [&str; 12] = ["Ahn", "Berg", "Costa", "Dias", "Eder", "Fox", "Holm", "Ito", "Kaya", "Okafor", "Sato", "Toth"];
+
+/// A change: writes of the application, then a job.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CompanyChange {
+    /// Table and entity that the application merges itself.
+    pub(super) write: Option<(&'static str, Entity)>,
+    /// The job.
+    pub(super) job: Value,
+}
+
+/// An employee, as the application knows them.
+#[derive(Debug, Clone)]
+struct Employee {
+    number: u32,
+    /// How often they were renamed.
+    version: u32,
+    /// When the application wrote them last; none where a job did.
+    written: Option<Duration>,
+    end: Employment,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Employment {
+    /// May change.
+    Goes,
+    /// Stays as they are.
+    Stays,
+    Deleted,
+    Archived,
+}
+
+/// Everybody there ever was.
+#[derive(Debug, Default)]
+pub(super) struct Company {
+    employees: Vec<Employee>,
+    moves: u32,
+}
+
+/// Employees by their keys, with the properties of the application.
+pub(super) type Staff = BTreeMap<EntityKey, Entity>;
+
+impl Employee {
+    fn key(&self) -> Result<EntityKey, KeyError> {
+        EntityKey::new(department(self.number), format!("{:06}", self.number))
+    }
+
+    fn entity(&self) -> Result<Entity, KeyError> {
+        let name = |names: &[&'static str], number: u32| names[number as usize % names.len()];
+        Ok(Entity::new(self.key()?)
+            .with("FirstName", name(&FIRST, self.number))
+            .with("LastName", name(&LAST, self.number + self.version))
+            .with("Email", format!("{}.{}@contoso.com", self.number, self.version))
+            .with("IsManager", self.number.is_multiple_of(MANAGERS)))
+    }
+
+    /// A job about them, of this operation.
+    fn job(&self, op: &str) -> Result<Value, KeyError> {
+        let key = self.key()?;
+        Ok(json!({"op": op, "table": EMPLOYEES, "pk": key.pk, "rk": key.rk}))
+    }
+
+    fn put(&self, mode: &str) -> Result<Value, KeyError> {
+        let entity = self.entity()?;
+        let mut fields = json!({"PartitionKey": entity.key.pk, "RowKey": entity.key.rk, "IsManager": self.number.is_multiple_of(MANAGERS)});
+        for name in ["FirstName", "LastName", "Email"] {
+            fields[name] = entity.text(name).into();
+        }
+        Ok(json!({"op": "put", "mode": mode, "table": EMPLOYEES, "entity": fields}))
+    }
+}
+
+fn department(number: u32) -> String {
+    format!("Department {}", number % DEPARTMENTS)
+}
+
+impl Company {
+    /// The next change, at this time.
+    pub(super) fn change(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
+        let drawn = chance.next_u64() % 100;
+        match drawn {
+            0..30 => self.hire(Some(now)),
+            30..40 => self.hire(None),
+            40..70 => self.rename(chance, now),
+            70..88 => self.end(chance, now),
+            _ => self.moves(chance),
+        }
+    }
+
+    /// By a write, or by a job.
+    fn hire(&mut self, written: Option<Duration>) -> Result<CompanyChange, KeyError> {
+        let number = u32::try_from(self.employees.len()).unwrap_or(u32::MAX);
+        let end = if written.is_some() { Employment::Goes } else { Employment::Stays };
+        let employee = Employee { number, version: 0, written, end };
+        let change = match written {
+            Some(_) => CompanyChange { write: Some((EMPLOYEES, employee.entity()?)), job: employee.job("sync")? },
+            None => CompanyChange { write: None, job: employee.put("replace")? },
+        };
+        self.employees.push(employee);
+        Ok(change)
+    }
+
+    /// An employee that may change, last written before this time.
+    fn chosen(&mut self, chance: &dyn Chance, before: Duration) -> Option<&mut Employee> {
+        let may = |employee: &&mut Employee| employee.end == Employment::Goes && employee.written.is_some_and(|written| written <= before);
+        let mut those: Vec<&mut Employee> = self.employees.iter_mut().filter(may).collect();
+        let many = u64::try_from(those.len()).unwrap_or(1).max(1);
+        let one = usize::try_from(chance.next_u64() % many).unwrap_or(0);
+        (one < those.len()).then(|| those.swap_remove(one))
+    }
+
+    fn rename(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
+        let Some(employee) = self.chosen(chance, now) else { return self.hire(Some(now)) };
+        employee.version += 1;
+        employee.written = Some(now);
+        Ok(CompanyChange { write: Some((EMPLOYEES, employee.entity()?)), job: employee.job("sync")? })
+    }
+
+    /// The last job about an employee.
+    fn end(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
+        let Some(employee) = now.checked_sub(REST).and_then(|before| self.chosen(chance, before)) else { return self.hire(Some(now)) };
+        let job = match chance.next_u64() % 3 {
+            0 => {
+                employee.end = Employment::Deleted;
+                employee.job("delete")?
+            }
+            1 => {
+                employee.end = Employment::Archived;
+                let key = employee.key()?;
+                json!({"op": "archive", "archive": "former_employees", "pk": key.pk, "rk": key.rk})
+            }
+            _ => {
+                employee.end = Employment::Stays;
+                employee.version += 1;
+                employee.put("merge")?
+            }
+        };
+        Ok(CompanyChange { write: None, job })
+    }
+
+    /// A department gets another building, or one more room.
+    fn moves(&mut self, chance: &dyn Chance) -> Result<CompanyChange, KeyError> {
+        self.moves += 1;
+        let department = department(u32::try_from(chance.next_u64() % u64::from(DEPARTMENTS)).unwrap_or(0));
+        let (table, rk) =
+            if self.moves.is_multiple_of(2) { (BUILDINGS, "building".to_owned()) } else { (ROOMS, format!("{:04}", self.moves)) };
+        let entity = Entity::new(EntityKey::new(&*department, &*rk)?).with("Name", format!("{table} {}", self.moves));
+        Ok(CompanyChange { write: Some((table, entity)), job: json!({"op": "sync", "table": table, "pk": department, "rk": rk}) })
+    }
+
+    /// Those who must be there, and those who must be archived.
+    pub(super) fn staff(&self) -> Result<(Staff, Staff), KeyError> {
+        let those = |ends: &[Employment]| -> Result<Staff, KeyError> {
+            let employees = self.employees.iter().filter(|employee| ends.contains(&employee.end));
+            employees.map(|employee| Ok((employee.key()?, employee.entity()?))).collect()
+        };
+        Ok((those(&[Employment::Goes, Employment::Stays])?, those(&[Employment::Archived])?))
+    }
+}
+
+/// Differences between the entities found and the right ones, in the properties of the application.
+pub(super) fn compare(table: &str, mut wanted: Staff, found: Vec<Entity>) -> Vec<String> {
+    let mut findings = Vec::new();
+    for entity in found {
+        match wanted.remove(&entity.key) {
+            None => findings.push(format!("{table}{}: exists, and must not", entity.key)),
+            Some(wanted) => {
+                for (name, value) in &wanted.properties {
+                    if entity.get(name) != Some(value) {
+                        findings.push(format!("{table}{}: {name} is {:?}, and must be {value:?}", entity.key, entity.get(name)));
+                    }
+                }
+            }
+        }
+    }
+    findings.extend(wanted.into_keys().map(|key| format!("{table}{key}: is lost")));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::system::SeededChance;
+
+    #[test]
+    fn no_change_follows_the_job_that_is_the_last_about_somebody_and_it_comes_some_time_after_the_last_write() {
+        let chance = SeededChance::new(3);
+        let mut company = Company::default();
+        let mut written: BTreeMap<String, (Duration, bool)> = BTreeMap::new();
+        for tick in 0..2_000 {
+            let now = Duration::from_millis(300 * tick);
+            let CompanyChange { write, job } = company.change(&chance, now).unwrap();
+            let key = |value: &Value| format!("{}/{}", value["pk"], value["rk"]);
+            let ends = matches!(job["op"].as_str(), Some("delete" | "archive")) || job["mode"] == "merge";
+            let about =
+                if job["op"] == "put" { format!("{}/{}", job["entity"]["PartitionKey"], job["entity"]["RowKey"]) } else { key(&job) };
+            let before = written.get(&about).copied();
+            assert!(!before.is_some_and(|(_, ended)| ended), "{about}: {job}");
+            if ends {
+                assert!(now >= before.unwrap().0 + REST, "{about}: {job}");
+            }
+            assert!(write.is_some() || job["op"] != "sync", "{job}");
+            if job["table"] != BUILDINGS && job["table"] != ROOMS {
+                written.insert(about, (now, ends));
+            }
+        }
+        let (here, archived) = company.staff().unwrap();
+        assert!(here.len() > 300 && archived.len() > 50, "{} {}", here.len(), archived.len());
+    }
+
+    #[test]
+    fn what_is_lost_changed_or_invented_is_found() {
+        let key = |rk: &str| EntityKey::new("Department 1", rk).unwrap();
+        let staff = |names: &[(&str, &str)]| -> Vec<Entity> {
+            names.iter().map(|(rk, name)| Entity::new(key(rk)).with("FirstName", *name)).collect()
+        };
+        let wanted: Staff = staff(&[("1", "Ada"), ("2", "Bo")]).into_iter().map(|entity| (entity.key.clone(), entity)).collect();
+        assert_eq!(compare(EMPLOYEES, wanted.clone(), staff(&[("1", "Ada"), ("2", "Bo")])), Vec::<String>::new());
+        let findings = compare(EMPLOYEES, wanted, staff(&[("2", "Chi"), ("3", "Ivo")])).join("; ");
+        for words in ["1\"): is lost", "FirstName is", "3\"): exists, and must not"] {
+            assert!(findings.contains(words), "{findings}");
+        }
+    }
+}
