@@ -10,6 +10,7 @@ use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
 use super::look::Look;
+use super::nesting::Nesting;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
@@ -61,12 +62,12 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, plan: Plan) ->
             if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
-        } else if scope.depth == 0 && !still_wants(scope, owner, address).await? {
+        } else if scope.outer.is_none() && !still_wants(scope, owner, address).await? {
             // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
             // at nevertheless. Other failures to bring the owner in step are its own job's matter,
             // unless the store is at fault.
             let theirs = address.met(&owner.view);
-            match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, scope.depth + 1).await {
+            match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, &Nesting::new(&scope.primary, scope.outer)).await {
                 Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
                 Ok(_) | Err(_) => {}
             }

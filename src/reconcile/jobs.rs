@@ -10,12 +10,16 @@ use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary,
 use super::failure::permanent;
 use super::key_list::ListWindow;
 use super::memory::MemoryShare;
+use super::nesting::Nesting;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
+use super::scope::Scope;
 use super::second_look;
+use super::steps::Plan;
 use crate::model::job::{ListedBatch, Primary};
 use crate::model::{ETag, ItemAddress, Job};
+use crate::planted::{Bug, planted};
 
 /// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
@@ -140,23 +144,35 @@ impl Engine {
         Ok(reconciler)
     }
 
-    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and
-    /// that its footprint may not list.
+    /// Syncs the primaries that a plan has written on, or into the source of another view. Whether that has changed the plan's own.
+    pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<bool, Failure> {
+        let nesting = Nesting::new(&scope.primary, scope.outer);
+        for derived in plan.changed().filter_map(|address| scope.derived_primary(address)).filter(|_| !planted(Bug::NoSyncOn)) {
+            self.nested(&derived, None, scope.delivery, &nesting).await?;
+        }
+        Ok(nesting.has_changed())
+    }
+
+    /// Brings every item of a primary in step with it, from inside another pass, unless its own pass is open there; `met` is
+    /// one that was met and that its footprint may not list.
     pub(super) fn nested<'a>(
         &'a self,
         primary: &'a Primary,
         met: Option<ItemAddress>,
         delivery: Option<&'a Delivery>,
-        depth: u8,
+        outer: &'a Nesting<'a>,
     ) -> BoxFuture<'a, Result<Summary, Failure>> {
         Box::pin(async move {
-            if depth > LONGEST_CHAIN {
-                return Err(permanent("reconciling a chain of views", Unknown::Chain(primary.clone())));
-            }
             let source = self.table(&primary.table)?;
             let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
+            if outer.leaves_to_its_own(&primary) {
+                return Ok(Summary::default());
+            }
+            if outer.depth() > LONGEST_CHAIN {
+                return Err(permanent("reconciling a chain of views", Unknown::Chain(primary)));
+            }
             let mut reconciler = Reconciler::new(self, source, primary, delivery);
-            reconciler.pass.scope.depth = depth;
+            reconciler.pass.scope.outer = Some(outer);
             reconciler.pass.met.touched.extend(met);
             reconciler.reconcile().await
         })

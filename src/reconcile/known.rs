@@ -103,7 +103,7 @@ pub(super) const fn place(address: &ItemAddress) -> Place<'_> {
 }
 
 /// Whether a look found something else than the footprint says.
-fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
+pub(super) fn differs(entry: Option<&Entry>, look: &Look, wanted: Option<&Item>) -> bool {
     match (entry, look) {
         (Some(_), Look::Says(found)) => wanted.is_some_and(|item| !item.is_said_by(found)),
         (None, Look::Absent | Look::Homeless | Look::Taken { .. }) => false,

@@ -4,7 +4,8 @@
 //!   observe   footprint → looks → primary        always in this order
 //!   plan      (pure)
 //!   announce  the footprint, at its ETag         before anything is created or dropped
-//!   apply     the primary, where it changes; items written, then dropped, each conditional
+//!   apply     the primary, where it changes; then a look at items that stay on entities of others (`confirm`);
+//!             items written, then dropped, each conditional
 //!   close     the footprint, at its ETag
 //! ```
 //!
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 
 use super::change::{Advance, Change, Commit};
 use super::commit::{self, RunState};
+use super::confirm;
 use super::conflicts::{self, KeysMet};
 use super::doubt::{Doubt, SentAt};
 use super::execute::{Failure, Summary};
@@ -30,7 +32,6 @@ use super::value::RunValues;
 use super::{footprints, plan, primary, record};
 use crate::model::job::Looks;
 use crate::model::{ETag, ItemAddress};
-use crate::planted::{Bug, planted};
 
 /// One pass.
 pub(super) struct Pass<'e> {
@@ -82,7 +83,8 @@ impl<'e> Pass<'e> {
                 Err(end) => return Ok(Advance::Ended(end)),
             }
         }
-        let applied = self.apply(&rest, written).await?;
+        let stays = confirm::confirmed(&self.scope, &mut self.met.touched, seen, &plan, &wanted).await?;
+        let applied = if stays { self.apply(&rest, written).await? } else { None };
         let closed = match applied {
             Some(written) => self.close(seen, &wanted, state, &plan, etag, &written).await?,
             None => false,
@@ -144,9 +146,7 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
-        for derived in plan.changed().filter_map(|address| scope.derived_primary(address)).filter(|_| !planted(Bug::NoSyncOn)) {
-            scope.engine.nested(&derived, None, scope.delivery, scope.depth + 1).await?;
-        }
+        let overtaken = scope.engine.sync_on(scope, plan).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;
@@ -159,7 +159,7 @@ impl<'e> Pass<'e> {
             queue_recheck(scope, &close.again).await?;
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
-        if footprints::write(scope, &mut self.doubt, &close.footprint, etag.as_ref(), "closing").await?.is_none() {
+        if overtaken || footprints::write(scope, &mut self.doubt, &close.footprint, etag.as_ref(), "closing").await?.is_none() {
             self.met.touched.extend(plan.touched().cloned());
             return Ok(false);
         }

@@ -57,7 +57,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 
 /// The items that should exist.
 fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
-    let Situation { wanted, supplied, .. } = known.situation;
+    let Situation { wanted, supplied, looks, .. } = known.situation;
     for (address, item) in *wanted {
         let write =
             |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over, replaces: None };
@@ -72,7 +72,11 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
             Look::Absent => plan.writes.push(write(None)),
             Look::Homeless => plan.waiting.push(address.clone()),
             Look::Ours(etag) if same_state && is_unchanged(entry, &etag, item) && !known.situation.is_overwritten(address) => {}
-            Look::Ours(etag) if is_kept(entry, &etag, item) => {}
+            Look::Ours(etag) if is_kept(entry, &etag, item) && !known.situation.is_overwritten(address) => {
+                if item.content.is_on_anothers() && !looks.contains_key(address) {
+                    plan.unseen.push(address.clone());
+                }
+            }
             Look::Ours(etag) => plan.writes.push(write(Some(etag))),
             Look::Unsure => plan.writes.push(write(known.version(address))),
             Look::Says(found) => match entry {

@@ -101,8 +101,12 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         footprint.items.insert(write.address.clone(), entry);
     }
     for (address, etag) in &plan.kept {
-        let generation =
-            footprint.items.get(address).map_or_else(|| situation.catalog.generations.of(&address.view), |entry| entry.generation);
+        let generation = match footprint.items.get(address) {
+            // An announced change of it may still come: of no generation, it does not stay as it is when its view derives it again.
+            Some(entry) if entry.changing => 0,
+            Some(entry) => entry.generation,
+            None => situation.catalog.generations.of(&address.view),
+        };
         footprint.items.insert(address.clone(), Entry { generation, etag: Some(etag.clone()), changing: false });
     }
     let gone = plan.drops.iter().map(|(address, _)| address).chain(&plan.forget).chain(&plan.waiting);

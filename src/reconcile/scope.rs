@@ -7,6 +7,7 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::permanent;
 use super::footprint::Footprint;
+use super::nesting::Nesting;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
@@ -36,8 +37,8 @@ pub(super) struct Scope<'e> {
     /// Where its large values lie.
     pub(super) folder: ValueFolder,
     pub(super) said: ClaimReading,
-    /// How many passes this one is nested in.
-    pub(super) depth: u8,
+    /// The passes that this one is nested in.
+    pub(super) outer: Option<&'e Nesting<'e>>,
 }
 
 /// The items that should exist in one state of the primary.
@@ -67,7 +68,7 @@ impl Wanted {
 impl<'e> Scope<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
         let (folder, footprints) = (ValueFolder::of(&primary), engine.catalog.footprint_table(source));
-        Self { engine, source, primary, footprints, delivery, document: None, folder, said: ClaimReading::Ask, depth: 0 }
+        Self { engine, source, primary, footprints, delivery, document: None, folder, said: ClaimReading::Ask, outer: None }
     }
 
     pub(super) fn has_views(&self) -> bool {

@@ -5,6 +5,7 @@ use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress};
 use crate::patterns::Content;
+use crate::planted::{Bug, planted};
 
 /// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +26,8 @@ pub(super) struct Plan {
     pub(super) spared: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
     pub(super) kept: Vec<(ItemAddress, ETag)>,
+    /// Properties on entities of others that are to stay as the footprint lists them, and that were not looked at.
+    pub(super) unseen: Vec<ItemAddress>,
     /// Wanted keys with another holder.
     pub(super) taken: Vec<KeyConflict>,
     /// Keys that are taken over, each with its former holder, which still wants it.
@@ -88,6 +91,7 @@ impl Plan {
             forget: Vec::new(),
             spared: Vec::new(),
             kept: Vec::new(),
+            unseen: Vec::new(),
             taken: Vec::new(),
             evicted: Vec::new(),
             waiting: Vec::new(),
@@ -103,8 +107,11 @@ impl Plan {
 }
 
 impl Write {
-    /// Whether it makes something that was not there, or writes an item without a version: such changes are announced.
+    /// Whether it makes something that was not there, or writes an item without a version or one that stays where it says the same: such
+    /// changes are announced.
     pub(super) fn is_announced(&self) -> bool {
-        self.over.is_none() || !self.address.site.is_conditional()
+        self.over.is_none()
+            || !self.address.site.is_conditional()
+            || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
     }
 }

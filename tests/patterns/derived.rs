@@ -217,4 +217,4 @@ pub(crate) async fn what_a_job_costs(site: &Site) {
 /// Requests of a put that makes a person, one that moves the name, one that changes a salary, a sync of what has not
 /// changed, and a delete; with a list in a table and one in the
 /// partition, a property set and a group each.
-const COSTS: [u64; 5] = [12, 13, 9, 2, 13];
+const COSTS: [u64; 5] = [12, 13, 8, 2, 13];

@@ -23,6 +23,7 @@ mod ranges;
 mod searching;
 mod series;
 mod site;
+mod spouses;
 mod sweeping;
 mod together;
 mod wide;
@@ -128,6 +129,11 @@ patterns! {
         a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one
         what_a_row_cannot_take_at_once_is_told
         spilling_takes_as_many_requests_as_the_documentation_says;
+    spouses:
+        spouses_in_one_partition_say_what_the_other_is_through_their_lives
+        spouses_in_two_partitions_say_what_the_other_is_through_their_lives
+        a_ring_comes_to_rest
+        the_last_of_two_has_the_one_that_both_name;
     sweeping:
         deleting_by_condition_takes_few_requests
         blobs_leave_with_their_entities_or_follow_them_into_the_archive

@@ -277,7 +277,11 @@ pub(crate) async fn what_it_costs_to_tell_each_other(site: &Site) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let manager = TOGETHER.person(("Sales", "007"), ("Cao", "cao@contoso.com", true));
     let told = site.writes_of(manager).await;
-    assert_eq!(told, [("transact", 1), ("update_entity", 3)].into(), "the manager with the department; footprints of both");
+    assert_eq!(
+        told,
+        [("transact", 1), ("update_entity", 4)].into(),
+        "the manager with the department; footprints of both, the manager's announced"
+    );
     let row = site.row("Company§", "Sales", "department").await.unwrap();
     assert_eq!(row.entity.text("ManagerEmail"), Some("cao@contoso.com"));
     assert_eq!(site.queued().await, 0);

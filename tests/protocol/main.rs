@@ -23,6 +23,7 @@ mod ranges;
 mod retention;
 mod scenarios;
 mod sinks;
+mod spouses;
 mod spreading;
 mod sweep;
 mod values;

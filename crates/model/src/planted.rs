@@ -124,6 +124,10 @@ bugs! {
     WaitingCountsAsSettled,
     /// An unanswered write of a part of a document is forgotten.
     UnansweredPartForgotten,
+    /// Properties are set on entities of others without an announcement.
+    PropertiesUnannounced,
+    /// Properties that are written again with the same values keep their token.
+    PropertyTokensRepeat,
     /// A run is acknowledged under any recorded catalog.
     RecordNotCompared,
     /// A run under an exchanged engine is not followed by the new one.

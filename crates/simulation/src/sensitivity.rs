@@ -42,6 +42,11 @@ const UNMET: &[(Bug, &str)] = &[
     (Bug::TombstoneServesShort, "inserts that arrive as late as they may over a primary that is gone; a unit test beside it catches it"),
     (Bug::TaintForgetsClocks, "the same, and clocks that differ by half an hour; a unit test beside it catches it"),
     (Bug::WaitingCountsAsSettled, "departments that come and go; tests/patterns catches it"),
+    (
+        Bug::PropertiesUnannounced,
+        "a run that stands still before it sets anything and stops after it, its primary changed and changed back meanwhile; tests/protocol catches it",
+    ),
+    (Bug::PropertyTokensRepeat, "the same, between its announcement and its write; tests/protocol catches it"),
     (Bug::ClaimsReadFirst, "teams that change while a range is carried; tests/protocol catches it"),
     (Bug::RecordNotCompared, "a run that lasts until the backfill has passed: met once in 2,000 seeds; the unit tests of rollout catch it"),
     (Bug::ExchangedNotFollowed, "the same, in the worker that is reloaded; the unit tests of rollout catch it"),

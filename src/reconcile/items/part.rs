@@ -30,7 +30,10 @@ pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountNam
 /// The change of a document that writes or drops a part of it.
 pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'_>) -> PartChange {
     let write = match operation {
-        ItemOperation::Write(write) => shared::Edit::Put { over: write.over.clone(), token: ETag::token(scope.engine.chance.next_u64()) },
+        ItemOperation::Write(write) => {
+            let random = if planted(Bug::PropertyTokensRepeat) { 0 } else { scope.engine.chance.next_u64() };
+            shared::Edit::Put { over: write.over.clone(), token: write.content.token(random) }
+        }
         ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
     let says = match operation {

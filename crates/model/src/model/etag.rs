@@ -31,6 +31,20 @@ impl ETag {
         Self(BASE64.encode(random.to_be_bytes()))
     }
 
+    /// The token of a part that may stay where it says the same: as [`token`](Self::token), new at every write, and behind it the digest
+    /// of its content.
+    pub fn token_of(random: u64, digest: [u8; 16]) -> Self {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&random.to_be_bytes());
+        bytes[8..].copy_from_slice(&digest);
+        Self(BASE64.encode(bytes))
+    }
+
+    /// Whether a part at this token was written with content of this digest. No other token says so.
+    pub fn is_token_of(&self, digest: [u8; 16]) -> bool {
+        BASE64.decode(&self.0).is_ok_and(|bytes| bytes.len() == 24 && bytes[8..] == digest)
+    }
+
     /// The text as the service sent it.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -59,5 +73,17 @@ impl fmt::Display for ETag {
 impl fmt::Debug for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_tells_its_digest_and_is_new_at_every_write() {
+        let (one, again, other) = (ETag::token_of(1, [7; 16]), ETag::token_of(2, [7; 16]), ETag::token_of(1, [8; 16]));
+        assert!(one.is_token_of([7; 16]) && again.is_token_of([7; 16]) && one != again);
+        assert!(!other.is_token_of([7; 16]) && !ETag::token(1).is_token_of([7; 16]) && !ETag("W/\"1\"".to_owned()).is_token_of([7; 16]));
     }
 }

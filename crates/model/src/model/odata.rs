@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Number, Value};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::key::KeyError;
@@ -69,6 +70,19 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
 /// Whether two sets of properties are the same: as JSON, in which NaN equals itself.
 pub fn same_properties(one: &BTreeMap<String, EdmValue>, other: &BTreeMap<String, EdmValue>) -> bool {
     one == other || encode_properties(one) == encode_properties(other)
+}
+
+/// Digest of properties by their names, types and values: the same for the same properties, as JSON has them.
+pub fn digest(properties: &BTreeMap<String, EdmValue>) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for (name, value) in properties {
+        let (_, json) = encode_value(value);
+        // Texts as JSON tell where they end; the names of types have neither quotes nor spaces.
+        hash.update(format!("{} {} {json} ", Value::from(name.as_str()), value.type_name()));
+    }
+    let mut digest = [0; 16];
+    digest.copy_from_slice(&hash.finalize()[..16]);
+    digest
 }
 
 /// Encodes an entity: PartitionKey, RowKey, then its properties.
@@ -293,6 +307,26 @@ mod tests {
         let text = serde_json::to_string(&encode(entity)).unwrap();
         assert_eq!(text.len(), encoded_len(entity));
         decode(&serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_digest_tells_names_types_and_values_apart() {
+        let of =
+            |properties: &[(&str, EdmValue)]| digest(&properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect());
+        let digests = [
+            of(&[]),
+            of(&[("A", "1".into())]),
+            of(&[("B", "1".into())]),
+            of(&[("A", 1.into())]),
+            of(&[("A", 1_i64.into())]),
+            of(&[("A", 1.0.into())]),
+            of(&[("A", "1".into()), ("B", "".into())]),
+            of(&[("A", "1 \"B\" Edm.String \"\" ".into())]),
+            of(&[("A", f64::NAN.into())]),
+        ];
+        let apart: std::collections::BTreeSet<_> = digests.into_iter().collect();
+        assert_eq!(apart.len(), digests.len());
+        assert_eq!(of(&[("A", f64::NAN.into())]), of(&[("A", f64::NAN.into())]), "also of what does not equal itself");
     }
 
     #[test]

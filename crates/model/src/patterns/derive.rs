@@ -48,14 +48,29 @@ impl Content {
     /// Whether an item at this version, of this very content's view, need not be written again, where `listed` is the version in its
     /// footprint. A row is always written, which fences off holders of an older state of the primary. A member says nothing of the
     /// primary but that it belongs there, nor does a large value, and every removal of one is announced first: it is written only where
-    /// one was announced, or where it is to be brought up to date. So is a document of a sink, as its version is a hash of its
-    /// content: every write of another version is announced first.
+    /// one was announced, or where it is to be brought up to date. So are properties, as their token tells their values, and a document
+    /// of a sink, as its version is a hash of its content: every write of another version is announced first.
     pub fn stays_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
-            Self::Row(_) | Self::Properties(_) => false,
+            Self::Row(_) => false,
             Self::Member | Self::Value(_) => listed == Some(etag),
+            Self::Properties(values) => listed == Some(etag) && etag.is_token_of(odata::digest(values)),
             Self::Document(document) => document.token() == *etag,
         }
+    }
+
+    /// A new token of a part with this content.
+    pub fn token(&self, random: u64) -> ETag {
+        match self {
+            Self::Properties(values) => ETag::token_of(random, odata::digest(values)),
+            Self::Row(_) | Self::Value(_) | Self::Member | Self::Document(_) => ETag::token(random),
+        }
+    }
+
+    /// Whether it lies on an entity of another owner. Others may change it there or take it away: before it stays as it is, it is looked
+    /// at. Every write of it is announced.
+    pub const fn is_on_anothers(&self) -> bool {
+        matches!(self, Self::Properties(_))
     }
 
     /// Whether properties that were found on another owner's entity differ from these.

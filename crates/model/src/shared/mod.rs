@@ -2,7 +2,7 @@
 //!
 //! A part (a member of a list or of a group, properties that a view keeps on another owner's entity) has no ETag of its
 //! own. It carries a *token* in the document, new with every write of the part, and each change of a part names the
-//! token that it expects. The document itself is changed by read-modify-write under its ETag, many changes in one.
+//! token that it expects. That of properties tells their values too. The document itself is changed by read-modify-write under its ETag, many changes in one.
 //!
 //! ```text
 //!   entity ──▶ find(part)             nothing, this part at its token, or another owner's row
