@@ -37,7 +37,7 @@ const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
 /// The tables whose primaries a worker may queue a sync of.
-const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
+const SYNCED: [&str; 5] = ["Employees", "FormerEmployees", "Teams", "Managers", "Spouses"];
 
 /// A run on whose behalf a request was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

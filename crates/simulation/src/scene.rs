@@ -37,6 +37,8 @@ pub enum Scene {
     Carried,
     /// A team among its people was given what its lead says.
     Led,
+    /// One of two spouses was given what the other says.
+    Wed,
     /// An audit recorded what it found.
     Audited,
     /// A line was appended to a log.
@@ -95,7 +97,7 @@ pub enum Scene {
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::MovedOut,
         Self::CameBack,
         Self::Blocks,
@@ -106,6 +108,7 @@ impl Scene {
         Self::Moved,
         Self::Carried,
         Self::Led,
+        Self::Wed,
         Self::Audited,
         Self::Logged,
         Self::LoggedTogether,
@@ -161,6 +164,7 @@ impl Scene {
             Self::Moved => "an entity moved to another key",
             Self::Carried => "an entity was told what its team says",
             Self::Led => "a team among its people was told what its lead says",
+            Self::Wed => "one of two spouses was told what the other says",
             Self::Audited => "an audit recorded what it found",
             Self::Logged => "a line was appended to a log",
             Self::LoggedTogether => "several lines were appended together",
@@ -357,6 +361,8 @@ impl SceneCounter {
                     Some(Scene::Carried)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
                     Some(Scene::Led)
+                } else if text("ek_owner_spouse").is_some() && execution.caller >= WORKERS {
+                    Some(Scene::Wed)
                 } else {
                     (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
                 };

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::script::{ExpectedValues, LARGE_PROPERTIES};
-use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPILLED, TEAM};
+use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPILLED, SPOUSES, TEAM, couple};
 use crate::history::{VERSION, is_continuation};
 use crate::items::{
     Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, counted, elsewhere, held, member, members_of, set_part,
@@ -45,6 +45,7 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
                 "Employees" => shape.lists || shape.near || shape.groups || shape.skilled || shape.large || shape.has_teams_within(),
                 "FormerEmployees" => shape.large,
                 "Teams" => shape.ranges && !shape.together,
+                SPOUSES => shape.second_town.is_some(),
                 _ => false,
             };
             if has_views {
@@ -55,6 +56,7 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
                 items.extend(values(&address, &entity, &seen.blobs, excused)?);
             }
             wanted.extend(items.into_iter().map(|item| (item, (address.clone(), Properties::new()))));
+            wanted.extend(couple::set_by(&seen.tables, &address, &entity, shape).map(|(item, says)| (item, (address.clone(), says))));
             wanted.extend(led(seen, &address, &entity, shape).map(|(item, says)| (item, (address.clone(), says))));
         }
     }
@@ -101,7 +103,7 @@ fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
 
 /// The entities of a table that are primaries, each from all of its rows.
 fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
-    if !matches!(table, "Employees" | "FormerEmployees" | "Teams") {
+    if !matches!(table, "Employees" | "FormerEmployees" | "Teams" | SPOUSES) {
         return Ok(Vec::new());
     }
     let own = rows.iter().filter(|row| row.entity.text("ek_view").is_none());

@@ -26,6 +26,8 @@ pub(crate) struct PatternsShape {
     /// Teams lie among their employees, from one of whom on they mean everybody, themselves too by their keys; and their leads say their
     /// versions to them.
     pub(super) together: bool,
+    /// The partition of the second of two spouses, where there are two. The first lives in Sales.
+    pub(super) second_town: Option<&'static str>,
     /// The lists by skill have their second definition: other blobs.
     pub(super) anew: bool,
     /// How large lists become before they move.
@@ -47,6 +49,7 @@ impl PatternsShape {
         let sizes = ListSizes { row_bytes: *draw.of(&[800, 1_000, 1_200]), block_bytes: *draw.of(&[120, 250, 400, 100_000]) };
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
+        let second_town = draw.happens(0.3).then(|| *draw.of(&["Sales", "Ops"]));
         // Views set nothing on entities that may take several rows.
         Self {
             lists,
@@ -57,6 +60,7 @@ impl PatternsShape {
             wide,
             ranges: ranges && !wide,
             together,
+            second_town,
             anew: false,
             sizes,
             placement: Placement::Main,
