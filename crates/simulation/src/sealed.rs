@@ -1,4 +1,4 @@
-//! An encrypted property, in one company of four: what puts bring is stored sealed, opens where its entity is, and lies nowhere in clear.
+//! An encrypted property, in one company of four and three of ten worlds of patterns: what puts bring is stored sealed, opens where its entity is, and lies nowhere in clear.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPOUSES, TABLES, TEAM};
 use crate::company::{ARCHIVE, container, table, table_ref, view_name};
+use crate::sealed::SSN;
 use evenkeel::catalog::{
     Aggregate, Archive, ArchiveTarget, BlobLists, Catalog, Denormalize, DenormalizeRange, IndexEntity, LargeEntity, OnConflict, RangeRows,
     View, ViewKind,
@@ -118,6 +119,7 @@ pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
         views: views.into_iter().flatten().map(|view| (view.name.clone(), view)).collect(),
         archives: BTreeMap::from([(archive.name.clone(), Arc::new(archive))]),
         list_sizes: shape.sizes,
+        encrypted: shape.encrypted.then(|| (table_ref("Employees"), [SSN.to_owned()].into())).into_iter().collect(),
         ..Catalog::default()
     }
 }

@@ -11,7 +11,7 @@
 //! | `lead` | Employees | Employees | what one of these says to the team beside it |
 //! | `spouse` | Spouses | Spouses | what each of two says of the other, in one partition or in two |
 //!
-//! Employees and those who left may be wide. They are archived, restored and moved to other keys; whole tables are audited and gone
+//! Employees and those who left may be wide. In some seeds jobs bring an encrypted property. They are archived, restored and moved to other keys; whole tables are audited and gone
 //! through again meanwhile.
 
 mod catalog;

@@ -9,6 +9,7 @@ use crate::batches;
 use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
 use crate::history::VERSION;
+use crate::sealed::{self, SSN};
 use evenkeel::model::{BlobName, Entity, EntityKey, odata};
 
 const NAMES: [&str; 3] = ["King", "Byron", ""];
@@ -75,7 +76,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let said = |draw: &Draw<'_>, key: &EntityKey, version, _| {
         // Nothing large: a batch has no room for it.
         let client = Employer { draw, shape: PatternsShape { large: false, wide: false, ..shape }, ..client };
-        Value::Object(odata::encode(&client.entity(key.clone(), version)))
+        client.json(&client.entity(key.clone(), version), version)
     };
     if shape.has_teams_within() {
         // A client that replaces a team, or deletes one, takes away what its lead has set there.
@@ -153,6 +154,15 @@ impl Employer<'_> {
         entity
     }
 
+    /// An employee as a job brings it, with the encrypted property where there is one.
+    fn json(&self, entity: &Entity, version: i64) -> Value {
+        let mut json = odata::encode(entity);
+        if self.shape.encrypted {
+            json.insert(SSN.to_owned(), sealed::plain(version).into());
+        }
+        Value::Object(json)
+    }
+
     fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
         let draw = self.draw;
         let mut entity = self.entity(key.clone(), version);
@@ -167,9 +177,11 @@ impl Employer<'_> {
                 staged.push((Some(property), name, value));
             }
         }
-        let entity = Value::Object(odata::encode(&entity));
+        let entity = self.json(&entity, version);
+        // What is staged is in clear.
         if self.shape.large
             && draw.happens(0.1)
+            && !self.shape.encrypted
             && let Ok(name) = BlobName::new(format!("{version}-entity"))
         {
             staged.push((None, name, entity.to_string()));

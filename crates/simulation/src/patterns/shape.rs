@@ -32,6 +32,8 @@ pub(crate) struct PatternsShape {
     pub(super) anew: bool,
     /// How large lists become before they move.
     pub(super) sizes: ListSizes,
+    /// Employees have an encrypted property.
+    pub(super) encrypted: bool,
     /// Where lists and groups lie.
     pub(crate) placement: Placement,
 }
@@ -50,6 +52,7 @@ impl PatternsShape {
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
         let second_town = draw.happens(0.3).then(|| *draw.of(&["Sales", "Ops"]));
+        let encrypted = Draw(&self::chance(seed, 24)).happens(0.3);
         // Views set nothing on entities that may take several rows.
         Self {
             lists,
@@ -63,6 +66,7 @@ impl PatternsShape {
             second_town,
             anew: false,
             sizes,
+            encrypted,
             placement: Placement::Main,
         }
     }
