@@ -99,7 +99,12 @@ fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
     let Situation { looks, wanted, referred, underived, .. } = known.situation;
     let unlisted = looks.keys().filter(|address| !known.own.contains_key(address));
     // Blobs of a removed view stay as long as something points to them.
-    let stays = |address: &ItemAddress| wanted.contains_key(address) || (address.part.is_none() && referred.contains(&address.site));
+    let stays = |address: &ItemAddress| {
+        wanted.contains_key(address)
+            || (address.part.is_none() && referred.contains(&address.site))
+            || (planted(Bug::LeftInOtherAccounts)
+                && wanted.keys().any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
+    };
     let replaced: BTreeSet<ItemAddress> = plan.writes.iter().filter_map(|write| write.replaces.clone()).collect();
     for address in known.own.keys().copied().chain(unlisted).filter(|address| !stays(address)) {
         let listed = known.own.contains_key(address);

@@ -144,6 +144,8 @@ bugs! {
     BegunUnconfirmed,
     /// Items of retired views stay.
     RetiredItemsStay,
+    /// Items stay in an account after their hash says another one.
+    LeftInOtherAccounts,
     /// A batch is deleted while one of its jobs is to come again.
     BatchDeletedWithAFailedJob,
     /// One job is missing in the rest of a batch.

@@ -28,8 +28,15 @@ const OF_THE_PATTERNS: &[Bug] = &[
 ];
 
 /// The bugs that are about catalogs that follow each other.
-const OF_THE_RELEASES: &[Bug] =
-    &[Bug::RecordNotCompared, Bug::ExchangedNotFollowed, Bug::WalkByAnyCatalog, Bug::WalkAtOnce, Bug::RetiredItemsStay, Bug::WorkersRetire];
+const OF_THE_RELEASES: &[Bug] = &[
+    Bug::RecordNotCompared,
+    Bug::ExchangedNotFollowed,
+    Bug::WalkByAnyCatalog,
+    Bug::WalkAtOnce,
+    Bug::RetiredItemsStay,
+    Bug::WorkersRetire,
+    Bug::LeftInOtherAccounts,
+];
 
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.
 const LEFT_TO_THE_SEARCH: &[Bug] = &[Bug::PrimaryReadFirst, Bug::NoTombstone];
