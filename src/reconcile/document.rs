@@ -10,15 +10,22 @@ use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
+use super::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::catalog::{Archive, ArchiveTarget, BlobTarget, FileTarget};
 use crate::model::document::{self, PlaceError};
 use crate::model::large::{self, ValueFolder};
 use crate::model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError};
 
+/// How much of a blob is read at first: the documents of nearly all entities whole.
+const BEGINNING: u64 = 1 << 20;
+/// A document is there as bytes, as JSON and as an entity.
+const COPIES: u64 = 3;
+
 /// The document of one entity.
 pub(super) struct ArchiveDocument<'e> {
     archive: &'e ViewName,
+    memory: &'e MemoryBudget,
     key: EntityKey,
     sink: DocumentSink<'e>,
     rounds: u32,
@@ -48,6 +55,13 @@ struct Beside {
     property: String,
 }
 
+/// A document is longer than that of any entity.
+#[derive(Debug, thiserror::Error)]
+#[error("it has {bytes} bytes, more than the document of any entity ({} at most): it is not evenkeel's", limits::ARCHIVED_BYTES)]
+struct DocumentTooLarge {
+    bytes: u64,
+}
+
 /// The metadata of a document is more than a blob can have.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -75,7 +89,7 @@ impl<'e> ArchiveDocument<'e> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
         let sink = DocumentSink::Blob { blobs: account.blobs.as_ref(), target, name };
-        Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
+        Ok(Self { archive: &archive.name, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
     }
 
     /// In a shared folder.
@@ -83,7 +97,7 @@ impl<'e> ArchiveDocument<'e> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
         let sink = DocumentSink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
-        Ok(Self { archive: &archive.name, key: key.clone(), sink, rounds: 0 })
+        Ok(Self { archive: &archive.name, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
     }
 
     /// The folder that it lies in, where it is a file.
@@ -122,15 +136,37 @@ impl<'e> ArchiveDocument<'e> {
 
     /// Reads the document.
     pub(super) async fn read(&self) -> Result<Option<Row>, Failure> {
-        let found = match &self.sink {
+        let failed = |error| storage(self.doing("reading"), error);
+        match &self.sink {
             DocumentSink::Blob { blobs, target, name } => {
-                let blob = blobs.get(&target.container, name, None).await;
-                blob.map(|blob| blob.map(|blob| (blob.content, blob.properties.etag)))
+                let Some(blob) = blobs.get(&target.container, name, Some(0..BEGINNING)).await.map_err(failed)? else { return Ok(None) };
+                let (length, etag) = (blob.properties.length, blob.properties.etag);
+                let _memory = self.hold(length).await?;
+                let mut content = blob.content;
+                if length > BEGINNING {
+                    drop(content);
+                    content = match blobs.get_at(&target.container, name, 0..length, &etag).await {
+                        Err(error) if error.class == ErrorClass::Precondition => return Err(lost_race(self.doing("reading"), 1)),
+                        read => read.map_err(failed)?,
+                    };
+                }
+                self.row(&content, etag).map(Some)
             }
-            DocumentSink::File { files, place } => files.read(place).await.map(|file| file.map(|file| (file.content, file.etag))),
-        };
-        let found = found.map_err(|error| storage(self.doing("reading"), error))?;
-        found.map(|(content, etag)| self.row(&content, etag)).transpose()
+            DocumentSink::File { files, place } => {
+                let Some(found) = files.find(place).await.map_err(failed)? else { return Ok(None) };
+                let _memory = self.hold(found.length).await?;
+                let file = files.read(place).await.map_err(failed)?;
+                file.map(|file| self.row(&file.content, file.etag)).transpose()
+            }
+        }
+    }
+
+    /// Waits for the memory of a document of so many bytes.
+    async fn hold(&self, bytes: u64) -> Result<MemoryGrant, Failure> {
+        if bytes > limits::ARCHIVED_BYTES {
+            return Err(permanent(self.doing("reading"), DocumentTooLarge { bytes }));
+        }
+        Ok(self.memory.take(MemoryShare::Documents, bytes * COPIES).await)
     }
 
     fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {

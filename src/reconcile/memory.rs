@@ -1,12 +1,12 @@
 //! The byte budget over everything that jobs hold in memory.
 //!
-//! It is divided into three shares, and a job takes from each at most once at a time, in this order:
+//! It is divided into four shares, and a job takes from each at most once at a time, in this order:
 //!
 //! ```text
-//!   messages ──▶ bodies ──▶ values
-//!   a message    a staged     blocks of large values
-//!   and its job  entity, a    on their way, files
-//!                page of rows of archived tables
+//!   messages ──▶ bodies ──▶ values ──▶ documents
+//!   a message    a staged     blocks of large values   lists in blobs and
+//!   and its job  entity, a    on their way, files      archived documents
+//!                page of rows of archived tables       while they are read
 //! ```
 //!
 //! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
@@ -35,13 +35,17 @@ pub enum MemoryShare {
     Messages,
     /// Staged entities, and pages of queries of jobs about whole tables.
     Bodies,
-    /// Blocks of large values, and files of archived tables.
+    /// Blocks of large values, blobs of series, and files of archived tables.
     Values,
+    /// Lists in blobs, from their first block to the end of their write, and archived documents while they are read. A list is read under its
+    /// document's turn, after the run has announced its changes: its holder waits for nothing but the store, neither for a turn nor
+    /// for memory.
+    Documents,
 }
 
 impl MemoryShare {
     /// Every share, in the order in which a job takes from them.
-    pub const ALL: [Self; 3] = [Self::Messages, Self::Bodies, Self::Values];
+    pub const ALL: [Self; 4] = [Self::Messages, Self::Bodies, Self::Values, Self::Documents];
 
     /// The share's name in metrics.
     pub const fn name(self) -> &'static str {
@@ -49,14 +53,17 @@ impl MemoryShare {
             Self::Messages => "messages",
             Self::Bodies => "bodies",
             Self::Values => "values",
+            Self::Documents => "documents",
         }
     }
 
-    /// Its eighths of the whole.
-    const fn eighths(self) -> u64 {
+    /// Its sixteenths of the whole.
+    const fn sixteenths(self) -> u64 {
         match self {
-            Self::Messages => 2,
-            Self::Bodies | Self::Values => 3,
+            Self::Messages => 3,
+            Self::Bodies => 5,
+            Self::Values => 6,
+            Self::Documents => 2,
         }
     }
 }
@@ -78,7 +85,7 @@ pub type MemoryListener = Box<dyn Fn(MemoryShare, MemoryUse) + Send + Sync>;
 /// The budget of one process.
 #[derive(Debug)]
 pub struct MemoryBudget {
-    shares: [Arc<Share>; 3],
+    shares: [Arc<Share>; MemoryShare::ALL.len()],
 }
 
 struct Share {
@@ -120,7 +127,7 @@ impl MemoryBudget {
 
     fn listened_to(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
         let share = |share: MemoryShare| {
-            let units = u32::try_from(bytes / 8 * share.eighths() / UNIT).unwrap_or(u32::MAX).max(1);
+            let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT).unwrap_or(u32::MAX).max(1);
             let made = Arc::new(Share {
                 of: share,
                 units,
@@ -248,19 +255,19 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn budget() -> MemoryBudget {
-        MemoryBudget::new(8 * MIB)
+        MemoryBudget::new(16 * MIB)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_waits_until_what_it_needs_is_given_back() {
         let budget = budget();
-        let first = budget.take(MemoryShare::Bodies, 2 * MIB).await;
-        let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 2 * MIB));
+        let first = budget.take(MemoryShare::Bodies, 3 * MIB).await;
+        let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 3 * MIB));
         assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
-        assert_eq!(budget.used(MemoryShare::Bodies), MemoryUse { bytes: 3 * MIB, held: 2 * MIB, waiting: 1 });
+        assert_eq!(budget.used(MemoryShare::Bodies), MemoryUse { bytes: 5 * MIB, held: 3 * MIB, waiting: 1 });
         drop(first);
         let second = waits.await;
-        assert_eq!(second.bytes(), 2 * MIB);
+        assert_eq!(second.bytes(), 3 * MIB);
         assert_eq!(budget.used(MemoryShare::Bodies).waiting, 0);
     }
 
@@ -268,7 +275,7 @@ mod tests {
     async fn a_job_bigger_than_the_share_runs_alone() {
         let budget = budget();
         let giant = budget.take(MemoryShare::Bodies, 1 << 50).await;
-        assert_eq!(giant.bytes(), 3 * MIB);
+        assert_eq!(giant.bytes(), 5 * MIB);
         assert!(timeout(Duration::from_secs(1), budget.take(MemoryShare::Bodies, 1)).await.is_err());
         assert_eq!(budget.take(MemoryShare::Values, MIB).await.bytes(), MIB, "another share is not concerned");
         drop(giant);
@@ -278,10 +285,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_not_needed_after_all_goes_to_those_that_wait() {
         let budget = budget();
-        let mut grant = budget.take(MemoryShare::Messages, 2 * MIB).await;
-        let waits = budget.take(MemoryShare::Messages, MIB);
+        let mut grant = budget.take(MemoryShare::Messages, 3 * MIB).await;
+        let waits = budget.take(MemoryShare::Messages, 2 * MIB);
         grant.shrink(MIB);
-        assert_eq!(waits.await.bytes(), MIB);
+        assert_eq!(waits.await.bytes(), 2 * MIB);
         grant.shrink(9 * MIB);
         assert_eq!(grant.bytes(), MIB, "nothing grows");
     }
@@ -289,10 +296,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_gives_up_waiting_leaves_nothing_behind() {
         let budget = budget();
-        let held = budget.take(MemoryShare::Values, 3 * MIB).await;
+        let held = budget.take(MemoryShare::Values, 6 * MIB).await;
         assert!(timeout(Duration::from_secs(1), budget.take(MemoryShare::Values, MIB)).await.is_err());
         drop(held);
-        assert_eq!(budget.used(MemoryShare::Values), MemoryUse { bytes: 3 * MIB, held: 0, waiting: 0 });
+        assert_eq!(budget.used(MemoryShare::Values), MemoryUse { bytes: 6 * MIB, held: 0, waiting: 0 });
     }
 
     #[tokio::test(start_paused = true)]
@@ -300,7 +307,7 @@ mod tests {
         let budget = budget();
         let waits = Waits::new(Arc::new(crate::adapters::system::SystemClock::new()));
         let run = async {
-            let first = budget.take_aside(MemoryShare::Values, 3 * MIB).await;
+            let first = budget.take_aside(MemoryShare::Values, 6 * MIB).await;
             assert_eq!(budget.take_aside(MemoryShare::Values, MIB).await.bytes(), 0);
             drop(first);
             assert_eq!(budget.take_aside(MemoryShare::Values, MIB).await.bytes(), MIB, "it has given the first back");
@@ -313,7 +320,7 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&told);
         let listener = move |share, used: MemoryUse| seen.lock().unwrap().push((share, used.held));
-        let budget = MemoryBudget::told(8 * MIB, Box::new(listener));
+        let budget = MemoryBudget::told(16 * MIB, Box::new(listener));
         told.lock().unwrap().clear();
         drop(futures::executor::block_on(budget.take(MemoryShare::Bodies, MIB)));
         assert_eq!(*told.lock().unwrap(), [(MemoryShare::Bodies, MIB), (MemoryShare::Bodies, 0)]);
@@ -324,16 +331,16 @@ mod tests {
 
         /// Jobs that take from the shares in their order, for all needs, all come to their end, and never hold more than there is.
         #[test]
-        fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec((0_u64..6_000, 0_u64..6_000, 0_u64..6_000, 1_u64..50), 1..40)) {
+        fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
                 let budget = Arc::new(budget());
                 let mut running = JoinSet::new();
-                for (message, body, value, took) in jobs {
+                for (needs, took) in jobs {
                     let budget = Arc::clone(&budget);
                     running.spawn(async move {
                         let mut grants = Vec::new();
-                        for (share, kib) in MemoryShare::ALL.into_iter().zip([message, body, value]) {
+                        for (share, kib) in MemoryShare::ALL.into_iter().zip(needs) {
                             grants.push(budget.take(share, kib << 10).await);
                             let used = budget.used(share);
                             assert!(used.held <= used.bytes, "{used:?}");

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use super::change::Change;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
+use super::memory::MemoryShare;
 use super::observation::Observation;
 use super::scope::Scope;
 use super::value::{RunValues, Supply};
@@ -26,6 +27,9 @@ use crate::model::job::Stamp;
 use crate::model::large::{self, Pointer, SPILLED, SPILLING};
 use crate::model::{BlobName, ETag, EdmValue, Entity, ItemAddress, Row, Site, limits};
 use crate::patterns::spill;
+
+/// A blob is there as bytes, as JSON and as properties.
+const COPIES: u64 = 3;
 
 /// Properties by name.
 type Properties = BTreeMap<String, EdmValue>;
@@ -125,6 +129,8 @@ impl Spilling<'_, '_> {
 
     async fn make_room(&mut self, row: &Row, (changes, merged, etag): (Entity, Entity, ETag)) -> Result<SpillStep, Failure> {
         let kept = self.scope.engine.catalog.kept_in_rows(self.scope.source);
+        // What has left the row is in memory from here to its upload.
+        self.values.hold(self.scope).await;
         if let Some(pointer) = own_pointer(self.scope, &row.entity, SPILLING)
             && let Some(there) = read(self.scope, pointer).await?
         {
@@ -192,11 +198,17 @@ fn own_pointer(scope: &Scope<'_>, entity: &Entity, property: &str) -> Option<Poi
 async fn read(scope: &Scope<'_>, pointer: Pointer) -> Result<Option<Spilled>, Failure> {
     let Some((_, large)) = scope.engine.catalog.large_values_of(scope.source) else { return Ok(None) };
     let Some(container) = &pointer.container else { return Ok(None) };
-    let blob = scope.target(&large.account)?.blobs.get(container, &pointer.name, None).await;
+    let broken = |problem| permanent(spilling(scope), SpillError::Broken { name: pointer.name.clone(), problem });
+    if pointer.bytes > limits::SPILLED_BYTES as u64 {
+        return Err(broken(format!("{} bytes are more than a series may have", pointer.bytes)));
+    }
+    let _memory = scope.engine.memory.take(MemoryShare::Documents, pointer.bytes * COPIES).await;
+    // One byte more than it should have, so that a longer blob is none of its content.
+    let range = Some(0..pointer.bytes + 1);
+    let blob = scope.target(&large.account)?.blobs.get(container, &pointer.name, range).await;
     let blob = blob.map_err(|error| storage(format!("reading {container}/{}", pointer.name), error))?;
     let Some(blob) = blob else { return Ok(None) };
-    let properties = large::spilled(&pointer, &blob.content)
-        .map_err(|problem| permanent(spilling(scope), SpillError::Broken { name: pointer.name.clone(), problem }))?;
+    let properties = large::spilled(&pointer, &blob.content).map_err(broken)?;
     Ok(Some(Spilled { pointer, content: blob.content, properties }))
 }
 

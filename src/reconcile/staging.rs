@@ -118,7 +118,7 @@ impl<'e> Staging<'e> {
         let content = self.blobs.get_at(&self.container, &staged.name, 0..bytes, &version.etag).await;
         let content = content.map_err(|error| storage(self.reading(staged), error))?;
         self.check_hash(staged, &crate::model::large::hash(&content))?;
-        let json = job::staged_object(&content)
+        let json = job::plain_object(&content, limits::STAGED_KEYS)
             .map_err(|error| permanent(self.reading(staged), StagedError::Json { name: name.clone(), problem: error.to_string() }))?;
         drop(content);
         let entity = job::put_entity(json, &self.put.condition).map_err(|error| permanent(self.reading(staged), error))?;

@@ -16,6 +16,23 @@ source = \"Staff\"
 container = \"documents\"
 ";
 
+/// Lists and documents in blobs, which other programs can write.
+const IN_BLOBS: &str = "
+[views.named]
+kind = \"index_entity\"
+source = \"Employees\"
+store = \"blob\"
+container = \"named\"
+name = \"{LastName}.jsonl\"
+member = [\"{PartitionKey}\", \"{RowKey}\"]
+
+[archives.former]
+source = \"Employees\"
+to = { kind = \"blob\", container = \"former\" }
+";
+/// Forged blobs of each kind.
+const FORGED: usize = 3;
+
 /// Honest jobs: each a staged entity of 15 MiB, in ten properties.
 const HONEST: usize = 8;
 /// Messages of 1.4 KB that hold half a million zeros.
@@ -82,7 +99,7 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
         assert_eq!(daemon.get("/healthz").0, 200);
         let (status, metrics) = daemon.get("/metrics");
         assert_eq!(status, 200);
-        for share in ["messages", "bodies", "values"] {
+        for share in ["messages", "bodies", "values", "documents"] {
             let of = |name: &str| sum(&metrics, name, &format!("share=\"{share}\""));
             assert!(of("evenkeel_memory_held_bytes") <= of("evenkeel_memory_limit_bytes"), "{share}");
         }
@@ -94,4 +111,51 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
     assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"done\""), HONEST, "honest jobs were done, and in one delivery");
     assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), BOMBS + 1);
     assert_eq!(daemon.get("/api/v1/entities/Staff/p/0").0, 200);
+}
+
+/// A list without the end of its head, one with a single block of 48 MiB, and documents of 16 MiB of zeros and of more than any entity has:
+/// each alone would do no harm.
+async fn forge(account: &Account) {
+    let (tables, blobs, queues) = (&account.tables, &account.blobs, &account.queues);
+    tables.create_table(&TableName::new("Employees").unwrap()).await.unwrap();
+    queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
+    let [named, former] = ["named", "former"].map(|name| ContainerName::new(name).unwrap());
+    for container in [&named, &former] {
+        blobs.create_container(container).await.unwrap();
+    }
+    let upload = BlobUpload { metadata: [("ek_view".to_owned(), "named".to_owned())].into(), ..BlobUpload::default() };
+    let block = 48 << 20;
+    let head = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 1, "ek_blocks": [["", block, 1, []]]});
+    let one_block = Bytes::from(format!("{head}\n{}", "x".repeat(block)));
+    let endless = Bytes::from("x".repeat(block));
+    for number in 0..FORGED {
+        for (list, content) in [(format!("endless{number}"), &endless), (format!("block{number}"), &one_block)] {
+            blobs.put(&named, &name(&format!("{list}.jsonl")), content.clone(), &upload).await.unwrap();
+            let entity = json!({"PartitionKey": "p", "RowKey": list, "LastName": list});
+            send(account, &body::encode(&json!({"op": "put", "table": "Employees", "entity": entity}).to_string())).await;
+        }
+        for (rk, zeros) in [(format!("zeros{number}"), 8 << 20), (format!("long{number}"), 33 << 20)] {
+            let document = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"x\":[{}0]}}", "0,".repeat(zeros));
+            blobs.put(&former, &name(&format!("p/{rk}.json")), Bytes::from(document), &BlobUpload::default()).await.unwrap();
+            send(account, &body::encode(&json!({"op": "restore", "archive": "former", "pk": "p", "rk": rk}).to_string())).await;
+        }
+    }
+}
+
+#[test]
+fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
+    let daemon = Daemon::over(IN_BLOBS, forge);
+    let metrics = loop {
+        assert_eq!(daemon.get("/healthz").0, 200);
+        let (_, metrics) = daemon.get("/metrics");
+        if sum(&metrics, "evenkeel_jobs_total", "") >= 4 * FORGED {
+            break metrics;
+        }
+    };
+    assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
+    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), 4 * FORGED);
+    let (_, poison) = daemon.get("/api/v1/poison");
+    for words in ["does not end within 16777216 bytes", "50331648 bytes, more than", "no entity", "more than the document of any entity"] {
+        assert!(poison.contains(words), "{words}: {poison}");
+    }
 }

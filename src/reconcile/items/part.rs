@@ -24,7 +24,8 @@ pub(super) struct PartStore<'a> {
 /// The document at a site, which items are parts of.
 pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<SharedDocument<'e>, Failure> {
     let (target, engine) = (scope.target(account)?, scope.engine);
-    Ok(SharedDocument { account: account.clone(), site: site.clone(), target, catalog: &engine.catalog, chance: engine.chance.as_ref() })
+    let (account, site, catalog, memory) = (account.clone(), site.clone(), &engine.catalog, &engine.memory);
+    Ok(SharedDocument { account, site, target, catalog, memory, chance: engine.chance.as_ref() })
 }
 
 /// The change of a document that writes or drops a part of it.

@@ -11,6 +11,7 @@ use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, BlockId, Chance, ErrorClass, StoreError};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
+use crate::reconcile::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::shared::Nonsense;
 use crate::shared::blocks::{BlockedList, ListWrite, OpenedList};
 
@@ -19,6 +20,12 @@ use crate::shared::blocks::{BlockedList, ListWrite, OpenedList};
 const BEGINNING: u64 = 4;
 /// Requests for one blob under way at once.
 const AT_ONCE: usize = 8;
+/// Longest beginning in which a head may end: that of a list of more than fifty million members.
+const HEAD_BYTES: u64 = 16 << 20;
+/// Largest block that is read. Those of evenkeel have [`LIST_BLOCK_BYTES`](crate::model::limits::LIST_BLOCK_BYTES), or one line.
+const BLOCK_MOST: u64 = 16 << 20;
+/// A block is there as bytes, as its members, and as bytes once more where it is written.
+const LIST_COPIES: u64 = 4;
 /// Times that a blob may change while it is read.
 const ROUNDS: u32 = 10;
 /// Lines of JSON.
@@ -35,6 +42,7 @@ pub(in crate::reconcile) struct ListBlob<'e> {
     pub(in crate::reconcile) name: BlobName,
     /// Most bytes of lines in a block.
     pub(in crate::reconcile) block_bytes: u64,
+    pub(in crate::reconcile) memory: &'e MemoryBudget,
 }
 
 /// Content found at a site.
@@ -51,6 +59,8 @@ pub(in crate::reconcile) struct ListRead {
     pub(in crate::reconcile) etag: ETag,
     /// It is being moved elsewhere, and must not be changed.
     pub(in crate::reconcile) moved: bool,
+    /// Its part of the memory.
+    pub(in crate::reconcile) grant: Option<MemoryGrant>,
 }
 
 /// How a write ended.
@@ -84,22 +94,26 @@ impl ListBlob<'_> {
     /// Reads the head of the list, and those blocks of it that are asked for.
     pub(in crate::reconcile) async fn read(&self, wanted: impl Fn(&BlockedList) -> BTreeSet<usize>) -> Result<Lies, Failure> {
         let mut first = self.block_bytes / BEGINNING;
+        let mut grant = None;
         for _ in 0..ROUNDS {
             let Some(blob) = self.get(0, first).await? else { return Ok(Lies::Nothing) };
             let (metadata, etag) = (&blob.properties.metadata, blob.properties.etag.clone());
             let owner = Owner::of_blob(metadata);
             let Some(view) = metadata.get(VIEW_PROPERTY).filter(|_| owner.is_none()) else { return Ok(Lies::Other(owner)) };
             let list = match BlockedList::open(&blob.content, blob.properties.length).map_err(|problem| self.nonsense(problem))? {
-                OpenedList::More(more) => {
-                    first = more;
+                OpenedList::More(more) if first < HEAD_BYTES => {
+                    first = more.min(HEAD_BYTES);
+                    drop(blob);
+                    self.hold(&mut grant, first).await;
                     continue;
                 }
+                OpenedList::More(_) => return Err(self.nonsense(format!("its head does not end within {HEAD_BYTES} bytes"))),
                 OpenedList::List(list) => list.in_blocks_of(self.block_bytes),
             };
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
             }
-            let mut read = ListRead { etag, moved: metadata.contains_key(MOVED), list };
+            let mut read = ListRead { etag, moved: metadata.contains_key(MOVED), list, grant: grant.take() };
             let wanted = wanted(&read.list);
             if self.fill(&mut read, wanted).await? {
                 return Ok(Lies::List(read));
@@ -108,8 +122,22 @@ impl ListBlob<'_> {
         Err(lost_race(self.step("reading"), ROUNDS))
     }
 
+    /// Waits for memory for so many bytes more. What was held is given back before: whoever waits holds nothing of the share.
+    async fn hold(&self, grant: &mut Option<MemoryGrant>, bytes: u64) {
+        if bytes > 0 {
+            let before = grant.take().map_or(0, |grant| grant.bytes());
+            *grant = Some(self.memory.take(MemoryShare::Documents, before.saturating_add(bytes.saturating_mul(LIST_COPIES))).await);
+        }
+    }
+
     /// Reads some blocks more. `false` where the blob is another one by now.
     pub(in crate::reconcile) async fn fill(&self, read: &mut ListRead, slots: BTreeSet<usize>) -> Result<bool, Failure> {
+        let sizes = slots.iter().map(|slot| read.list.range(*slot)).map(|range| range.end.saturating_sub(range.start));
+        if let Some(size) = sizes.clone().find(|size| *size > BLOCK_MOST) {
+            return Err(self.nonsense(format!("a block of it has {size} bytes, more than {BLOCK_MOST}")));
+        }
+        let bytes = sizes.sum();
+        self.hold(&mut read.grant, bytes).await;
         let list = &read.list;
         let blocks = slots.into_iter().map(|slot| {
             let range = list.range(slot);

@@ -31,7 +31,13 @@ impl<'e> SharedDocument<'e> {
     }
 
     pub(super) fn place_of(&self, container: ContainerName, name: BlobName) -> ListBlob<'e> {
-        ListBlob { blobs: self.target.blobs.as_ref(), container, name, block_bytes: self.catalog.list_sizes.block_bytes }
+        ListBlob {
+            blobs: self.target.blobs.as_ref(),
+            container,
+            name,
+            block_bytes: self.catalog.list_sizes.block_bytes,
+            memory: self.memory,
+        }
     }
 
     pub(super) fn nonsense(&self, nonsense: Nonsense) -> Failure {
@@ -200,6 +206,8 @@ impl<'e> SharedDocument<'e> {
             match self.apply(Some(&saying(entity, row))).await? {
                 Wrote::Done => {}
                 Wrote::Lost | Wrote::Unanswered => {
+                    // Given back before another list is read.
+                    drop(read);
                     self.bring_up(committed).await?;
                     // A part that is no member may not be written.
                     let unsure = changes.iter().zip(&mut ended).filter(|(change, _)| !is_own(change));

@@ -13,6 +13,7 @@ use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, 
 use crate::ports::{Account, BlobCondition, Chance, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
+use crate::reconcile::memory::MemoryBudget;
 use crate::shared::blocks::BlockedList;
 use crate::shared::spilled;
 use crate::shared::{self, AtSite, Becomes, ChangeEnd, Nonsense, Owned, PartChange};
@@ -26,6 +27,7 @@ pub(in crate::reconcile) struct SharedDocument<'e> {
     pub(in crate::reconcile) site: Site,
     pub(in crate::reconcile) target: &'e Account,
     pub(in crate::reconcile) catalog: &'e Catalog,
+    pub(in crate::reconcile) memory: &'e MemoryBudget,
     pub(in crate::reconcile) chance: &'e dyn Chance,
 }
 
@@ -299,7 +301,7 @@ impl<'e> SharedDocument<'e> {
         let source = self.catalog.views.get(view)?.source.table.clone();
         // It has no ETag: nothing lies there.
         let list = BlockedList::new(view.clone(), source).in_blocks_of(self.catalog.list_sizes.block_bytes);
-        Some(ListRead { list, etag: ETag::token(0), moved: false })
+        Some(ListRead { list, etag: ETag::token(0), moved: false, grant: None })
     }
 }
 

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::odata::{self, ODataError};
 use super::template::{RenderError, Template, TemplateError, TemplatePart, escape, unescape};
-use super::{BlobName, EdmValue, Entity, EntityKey, Key};
+use super::{BlobName, EdmValue, Entity, EntityKey, Key, job, limits};
 
 /// Where documents lie where the catalog does not say.
 pub const DEFAULT_PATH: &str = "{PartitionKey}/{RowKey}.json";
@@ -205,8 +205,8 @@ pub enum DocumentError {
 
 /// Reads the document of the entity with this key.
 pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
-    let json = serde_json::from_slice(content).map_err(|error| DocumentError::Json(error.to_string()))?;
-    let entity = odata::decode_owned(json)?;
+    let object = job::plain_object(content, limits::STAGED_KEYS).map_err(|error| DocumentError::Json(error.to_string()))?;
+    let entity = odata::decode_object(object)?;
     let alike = |one: &Key, other: &Key| one.as_str().eq_ignore_ascii_case(other.as_str());
     match &entity.key {
         own if own == key => Ok(entity),

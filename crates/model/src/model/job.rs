@@ -19,6 +19,7 @@ pub use operations::{
 pub use schema::schema;
 
 use jiff::Timestamp;
+use serde::de::DeserializeSeed as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -26,7 +27,7 @@ use super::body::{BodyError, RawBody};
 use super::odata::ODataError;
 pub use super::stamp::{JobDigest, Stamp};
 use super::{EntityKey, TableName, limits};
-use object::{FlatObject, Unambiguous, unrounded};
+use object::{FlatReader, Unambiguous, unrounded};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
@@ -191,9 +192,12 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     }
 }
 
-/// The JSON of an entity that was staged, with no key twice either. Values that no property can have are not kept.
-pub fn staged_object(content: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
-    let FlatObject(object) = serde_json::from_slice(content)?;
+/// The JSON of an entity that lies in a blob or a file, with no key twice either and at most so many. Values that no property can have are
+/// not kept.
+pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_slice(content);
+    let object = FlatReader { most: keys }.deserialize(&mut json)?;
+    json.end()?;
     unrounded(&String::from_utf8_lossy(content)).map_err(serde::de::Error::custom).map(|()| object)
 }
 
@@ -254,7 +258,7 @@ mod tests {
         let message = r#"{"op": "put", "table": "T", "entity": {"PartitionKey": "p", "RowKey": "r", "N": 99999999999999999999}}"#;
         let error = decode(message).unwrap_err();
         assert_eq!((&error, error.is_undecodable()), (&JobError::Long("99999999999999999999".to_owned()), false));
-        let error = staged_object(br#"{"N": -9223372036854775809}"#).unwrap_err().to_string();
+        let error = plain_object(br#"{"N": -9223372036854775809}"#, 9).unwrap_err().to_string();
         assert!(error.contains("-9223372036854775809 has more than 64 bits"), "{error}");
     }
 

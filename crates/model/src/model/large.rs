@@ -25,7 +25,7 @@ use super::document::segment;
 use super::entity::RESERVED_PREFIX;
 use super::job::Primary;
 use super::names::NameError;
-use super::{BlobName, ContainerName, EdmValue, Entity, odata};
+use super::{BlobName, ContainerName, EdmValue, Entity, job, limits, odata};
 
 /// The container for staged content that is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
@@ -168,8 +168,8 @@ pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, Edm
     if hash(content) != pointer.sha256 {
         return Err("its content is not what was written".to_owned());
     }
-    let json = serde_json::from_slice(content).map_err(|error| format!("it is no JSON object: {error}"))?;
-    odata::decode_properties(json).map_err(|error| error.to_string())
+    let object = job::plain_object(content, limits::SPILLED_BYTES).map_err(|error| format!("it is no JSON object: {error}"))?;
+    odata::decode_properties(object).map_err(|error| error.to_string())
 }
 
 /// An entity as a whole, from its row and the properties that have left it. The values in the row win.

@@ -60,6 +60,9 @@ pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
 pub const STAGED_KEYS: usize = 262_144;
 /// Largest blob that properties of one series go into, in bytes of its JSON: it is read and written as one, in memory.
 pub const SPILLED_BYTES: usize = 16_777_216;
+/// Longest document of an archived entity that is read: [`STAGED_ENTITY_BYTES`] of text, four characters of JSON for each, since a control
+/// character of two bytes takes six.
+pub const ARCHIVED_BYTES: u64 = 67_108_864;
 /// Most items one primary may own (its footprint is one entity).
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
 /// Most values of a property of which a view has an item each. All of one primary's views together have [`ITEMS_PER_PRIMARY`].
