@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use crate::site::Site;
 
 /// What was attempted and what was acknowledged, by the job's number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Accounts {
+    /// How many neighbours are of one kind.
+    neighbours: usize,
     /// How often each job was given to a submitter.
     pub(crate) attempted: BTreeMap<usize, u32>,
     /// What a submitter said was on the queue.
@@ -24,11 +26,11 @@ pub(crate) fn employee(number: usize) -> Entity {
         .with("Email", format!("Number.{number}@contoso.com"))
 }
 
-/// What the n-th job does.
-pub(crate) fn job(number: usize) -> Value {
+/// What the n-th job does, where so many neighbours do the same.
+pub(crate) fn job(number: usize, neighbours: usize) -> Value {
     let EntityKey { pk, rk } = employee(number).key;
     let (pk, rk) = (pk.as_str(), rk.as_str());
-    match number % 4 {
+    match number / neighbours % 4 {
         0 => json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
         1 => json!({"op": "put", "table": "Employees", "mode": "merge",
             "entity": {"PartitionKey": pk, "RowKey": rk, "Email": format!("renamed.{number}@contoso.com")}}),
@@ -40,7 +42,7 @@ pub(crate) fn job(number: usize) -> Value {
 type Keyed = BTreeMap<(String, String), evenkeel::model::Row>;
 
 /// Whether a job's effect can be seen, items included.
-fn is_done(number: usize, present: &Keyed, archived: &Keyed, index: &Keyed) -> bool {
+fn is_done((number, neighbours): (usize, usize), present: &Keyed, archived: &Keyed, index: &Keyed) -> bool {
     let EntityKey { pk, rk } = employee(number).key;
     let key = (pk.as_str().to_owned(), rk.as_str().to_owned());
     let indexed = |email: String| index.contains_key(&(format!("email_{pk}"), email));
@@ -48,7 +50,7 @@ fn is_done(number: usize, present: &Keyed, archived: &Keyed, index: &Keyed) -> b
     let (here, there) = (email(present), email(archived));
     let listed = here.clone().is_some_and(indexed);
     let old = indexed(format!("number.{number}@contoso.com"));
-    match number % 4 {
+    match number / neighbours % 4 {
         0 => here == Some(format!("number.{number}@contoso.com")) && listed,
         1 => here == Some(format!("renamed.{number}@contoso.com")) && listed && !old,
         2 => here.is_none() && there.is_none() && !old,
@@ -57,14 +59,19 @@ fn is_done(number: usize, present: &Keyed, archived: &Keyed, index: &Keyed) -> b
 }
 
 impl Accounts {
+    /// Of jobs so many neighbours of which do the same.
+    pub(crate) const fn new(neighbours: usize) -> Self {
+        Self { neighbours, attempted: BTreeMap::new(), acknowledged: BTreeSet::new() }
+    }
+
     /// Asserts that nothing that was acknowledged is lost, and that nothing exists that nobody asked for. In words:
     /// how it went.
     pub(crate) fn balance(&self, site: &Site) -> String {
         let (present, archived, index) = (site.rows("Employees"), site.rows("FormerEmployees"), site.rows("EmployeesByEmail"));
-        let undone = |number: &&usize| !is_done(**number, &present, &archived, &index);
+        let undone = |number: &&usize| !is_done((**number, self.neighbours), &present, &archived, &index);
         let lost: Vec<&usize> = self.acknowledged.iter().filter(undone).collect();
         assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
-        let expected = self.attempted.keys().filter(|number| matches!(*number % 4, 0 | 1)).count();
+        let expected = self.attempted.keys().filter(|number| matches!(*number / self.neighbours % 4, 0 | 1)).count();
         assert_eq!(index.len(), expected, "items that nobody's primary derives");
         let known: BTreeSet<(String, String)> = self
             .attempted

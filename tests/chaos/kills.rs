@@ -5,7 +5,7 @@
 //! crashes are requeued, as an operator does, and the accounts must balance.
 //!
 //! `EVENKEEL_KILLS` says how many on each store (100 where it is not set), a hundred to a storm: Azurite takes the longer for every request, the
-//! more messages lie in a queue.
+//! more messages lie in a queue. Half as many again meet jobs that travel packed, many primaries in a message.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -32,6 +32,21 @@ const PACE: Duration = Duration::from_millis(10);
 
 /// Kills of one storm.
 const KILLS: usize = 100;
+
+/// How jobs are sent.
+#[derive(Clone, Copy)]
+struct Sending {
+    /// Kills of the storm.
+    kills: usize,
+    jobs_per_kill: usize,
+    pace: Duration,
+    /// Neighbours that go into one message.
+    packed: u16,
+}
+
+const ALONE: Sending = Sending { kills: KILLS, jobs_per_kill: JOBS_PER_KILL, pace: PACE, packed: 1 };
+/// A submitter waits for 20 ms of silence before it sends a message that is not full.
+const PACKED: Sending = Sending { kills: KILLS / 2, jobs_per_kill: 3 * JOBS_PER_KILL, pace: Duration::from_millis(3), packed: 16 };
 
 /// As many storms as there are hundreds of kills to be on each store.
 fn storms() -> u64 {
@@ -72,22 +87,28 @@ fn worker(site: &Site, kills: &Kills, seed: u64) {
 }
 
 /// A submitter with jobs of its own, killed and started anew with all that was not acknowledged.
-fn submitter(site: &Site, kills: &Kills, accounts: &Mutex<Accounts>, numbers: &[usize], seed: u64) {
+fn submitter(site: &Site, kills: &Kills, (accounts, sending): (&Mutex<Accounts>, Sending), numbers: &[usize], seed: u64) {
+    let packed = sending.packed.to_string();
     let chance = SeededChance::new(seed);
     let mut from = 0;
     while from < numbers.len() && !kills.are_over() {
         let share = &numbers[from..];
-        let mut process =
-            site.program(&["--json", "submit", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = site
+            .program(&["--json", "submit", "--pack", &packed, "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let (mut input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         thread::scope(|scope| {
             scope.spawn(move || {
                 for number in share {
                     accounts.lock().unwrap().attempted.entry(*number).and_modify(|times| *times += 1).or_insert(1);
-                    if writeln!(input, "{}", job(*number)).is_err() {
+                    if writeln!(input, "{}", job(*number, sending.packed.into())).is_err() {
                         return;
                     }
-                    thread::sleep(PACE);
+                    thread::sleep(sending.pace);
                 }
             });
             let acknowledged = scope.spawn(move || {
@@ -137,10 +158,11 @@ fn calm(site: &Site) {
     panic!("some jobs are exhausted again and again: {:?}", site.poison());
 }
 
-fn storm(mut site: Site, seed: u64) {
-    let kills = Kills { done: AtomicUsize::new(0), wanted: KILLS };
-    let accounts = Mutex::new(Accounts::default());
-    let jobs = kills.wanted * JOBS_PER_KILL;
+fn storm(mut site: Site, sending: Sending, seed: u64) {
+    let kills = Kills { done: AtomicUsize::new(0), wanted: sending.kills };
+    let neighbours = usize::from(sending.packed);
+    let accounts = Mutex::new(Accounts::new(neighbours));
+    let jobs = kills.wanted * sending.jobs_per_kill;
     site.migrate();
     site.write("Employees", &(0..jobs).map(employee).collect::<Vec<_>>());
     // A redelivered job leaves alone what may have been written after it was sent, and queues tell whole seconds.
@@ -154,7 +176,7 @@ fn storm(mut site: Site, seed: u64) {
             let (site, kills, accounts) = (&site, &kills, &accounts);
             for (host, share) in (0_u64..).zip(&shares) {
                 let fresh: Vec<usize> = share.iter().copied().filter(|n| !accounts.lock().unwrap().acknowledged.contains(n)).collect();
-                scope.spawn(move || submitter(site, kills, accounts, &fresh, seed + host));
+                scope.spawn(move || submitter(site, kills, (accounts, sending), &fresh, seed + host));
                 scope.spawn(move || worker(site, kills, seed + 10 + host));
             }
             scope.spawn(move || pauses(site, kills, seed + 20));
@@ -173,7 +195,7 @@ fn storm(mut site: Site, seed: u64) {
     assert!(!accounts.acknowledged.is_empty(), "no submitter lived long enough");
     let mut accounts = accounts;
     let rest: Vec<usize> = (0..jobs).filter(|number| !accounts.acknowledged.contains(number)).collect();
-    site.submit(&rest.iter().map(|number| job(*number)).collect::<Vec<_>>());
+    site.submit(&rest.iter().map(|number| job(*number, neighbours)).collect::<Vec<_>>());
     for number in rest {
         *accounts.attempted.entry(number).or_default() += 1;
         accounts.acknowledged.insert(number);
@@ -186,7 +208,8 @@ fn storm(mut site: Site, seed: u64) {
 #[test]
 fn workers_and_submitters_killed_at_any_moment_lose_nothing_on_the_embedded_store() {
     for round in 0..storms() {
-        storm(Site::embedded(EMPLOYEES), 1 + 1_000 * round);
+        storm(Site::embedded(EMPLOYEES), ALONE, 1 + 1_000 * round);
+        storm(Site::embedded(EMPLOYEES), PACKED, 3 + 1_000 * round);
     }
 }
 
@@ -194,6 +217,8 @@ fn workers_and_submitters_killed_at_any_moment_lose_nothing_on_the_embedded_stor
 fn workers_and_submitters_killed_at_any_moment_lose_nothing_on_azurite() {
     for round in 0..storms() {
         let folder = tempdir().unwrap();
-        storm(Site::new(Place::Azurite(Azurite::persistent(folder.path())), EMPLOYEES), 2 + 1_000 * round);
+        storm(Site::new(Place::Azurite(Azurite::persistent(folder.path())), EMPLOYEES), ALONE, 2 + 1_000 * round);
+        let folder = tempdir().unwrap();
+        storm(Site::new(Place::Azurite(Azurite::persistent(folder.path())), EMPLOYEES), PACKED, 4 + 1_000 * round);
     }
 }
