@@ -21,6 +21,9 @@ use crate::worker::{Worker, wait_until};
 
 /// Examples that run side by side.
 const AT_ONCE: usize = 3;
+/// How often an example is run again, alone, where it took other requests than documented: on a busy machine one more was seen now and
+/// then.
+const AGAIN: usize = 2;
 
 /// Requests of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -90,8 +93,8 @@ impl Running {
         }
     }
 
-    /// The requests of all jobs that have ended; none was poisoned.
-    fn requests(mut self) -> Requests {
+    /// The requests of all jobs that have ended, in numbers and in words; none was poisoned.
+    fn requests(mut self) -> (Requests, String) {
         let address = self.work().to_owned();
         self.site.assert_all_done();
         let mut jobs = Vec::new();
@@ -103,8 +106,14 @@ impl Running {
             complete
         });
         let sum = jobs.iter().map(|job| job["requests"].as_u64().unwrap()).sum();
-        Requests { jobs: sum, lookups: self.lookups }
+        (Requests { jobs: sum, lookups: self.lookups }, jobs.iter().map(told).collect())
     }
+}
+
+/// A job and its requests, on a line.
+fn told(job: &Value) -> String {
+    let steps = job["steps"].as_array().unwrap().iter().map(|step| format!(" {} {}", step["op"], step["on"]));
+    format!("    {} {}:{}\n", job["op"], job["requests"], steps.collect::<String>())
 }
 
 fn ask(address: &str, path: &str) -> Option<String> {
@@ -120,7 +129,7 @@ fn journal(address: &str) -> Vec<Value> {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-fn run(place: Place, example: &GuideExample) -> Requests {
+fn run(place: Place, example: &GuideExample) -> (Requests, String) {
     let day = SystemClock::new().now().strftime("%Y%m%d").to_string();
     let mut running = Running::new(place, example);
     for step in example.steps(&day).unwrap() {
@@ -152,8 +161,20 @@ fn every_example_takes_as_many_requests_as_the_documentation_says(place: impl Fn
     let mut wanted: Vec<_> = guide.example.iter().map(|example| (example.name.clone(), requests(example))).collect();
     found.sort_by(|one, other| one.0.cmp(&other.0));
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
-    let line = |(name, Requests { jobs, lookups }): &(String, Requests)| format!("name = {name:?}, jobs = {jobs}, lookups = {lookups}\n");
-    let differing: String = found.iter().filter(|one| !wanted.contains(one)).map(line).collect();
+    let line = |(name, (Requests { jobs, lookups }, told)): &(String, (Requests, String))| {
+        format!("name = {name:?}, jobs = {jobs}, lookups = {lookups}\n{told}")
+    };
+    let is_as_wanted = |(name, (requests, _)): &(String, (Requests, String))| wanted.contains(&(name.clone(), *requests));
+    for one in &mut found {
+        let example = GUIDE_EXAMPLES.iter().find(|example| example.name == one.0).unwrap();
+        for _ in 0..AGAIN {
+            if is_as_wanted(one) {
+                break;
+            }
+            one.1 = run(place(), example);
+        }
+    }
+    let differing: String = found.iter().filter(|one| !is_as_wanted(one)).map(line).collect();
     assert!(differing.is_empty() && found.len() == wanted.len(), "docs/guide.toml says otherwise than\n{differing}");
 }
 
