@@ -187,8 +187,8 @@ pub fn encode(entity: &Entity) -> Bytes {
 /// A document that is no entity.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DocumentError {
-    /// No JSON.
-    #[error("the document is not JSON: {0}")]
+    /// No JSON object.
+    #[error("the document is no JSON object: {0}")]
     Json(String),
     /// No entity.
     #[error("the document is no entity")]
@@ -305,7 +305,7 @@ mod tests {
         let other = EntityKey::new("Sales", "8").unwrap();
         assert_eq!(decode(&encode(&entity), &other), Err(DocumentError::Key(key.clone())));
         assert!(matches!(decode(b"{", &key), Err(DocumentError::Json(_))));
-        assert!(matches!(decode(b"[]", &key), Err(DocumentError::Entity(_))));
+        assert!(matches!(decode(b"[]", &key), Err(DocumentError::Json(_))));
     }
 
     #[test]
