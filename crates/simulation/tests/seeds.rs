@@ -22,7 +22,7 @@ const SEEDS: u64 = 300;
 const PATTERNS: u64 = 60;
 
 /// How many seeds of the third world it runs.
-const ARCHIVES: u64 = 200;
+const ARCHIVES: u64 = 500;
 
 /// How many seeds of the fourth world it runs.
 const RELEASES: u64 = 60;
