@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::company::{Company, CompanyChange, EMPLOYEES, FORMER, compare};
+use super::company::{ChaosCompany, CompanyChange, EMPLOYEES, FORMER, compare};
 use super::{BudgetedAccount, RuleOutcome};
 use crate::catalog::{Catalog, TableRef};
 use crate::cli::output::printable;
@@ -114,10 +114,7 @@ impl ChaosReport {
 
 /// Requests of so much of it, about.
 pub(super) fn cost(duration: Duration) -> Billed {
-    let minutes = duration.as_secs().div_ceil(60);
-    let Billed { table, queue, blob_writes, blob_reads } = MINUTE;
-    let [table, queue, blob_writes, blob_reads] = [table, queue, blob_writes, blob_reads].map(|requests| requests * minutes);
-    AROUND.plus(Billed { table, queue, blob_writes, blob_reads })
+    (0..duration.as_secs().div_ceil(60)).fold(AROUND, |cost, _| cost.plus(MINUTE))
 }
 
 /// Runs it for so long, and looks at everything. The budget may end it before.
@@ -129,7 +126,7 @@ pub(super) async fn chaos(
 ) -> anyhow::Result<ChaosReport> {
     let began = context.clock.monotonic();
     let stage = budgeted.chaos()?;
-    let mut storm = Storm { stage: stage.as_ref(), company: Company::default(), jobs: 0, kills: 0 };
+    let mut storm = Storm { stage: stage.as_ref(), company: ChaosCompany::default(), jobs: 0, kills: 0 };
     let mut seen = ChaosFindings::default();
     let ended = async {
         storm.blow(duration, budgeted, context, out).await?;
@@ -157,7 +154,7 @@ pub(super) async fn chaos(
 /// The storm, from its beginning to the calm after it.
 struct Storm<'a> {
     stage: &'a dyn ChaosStage,
-    company: Company,
+    company: ChaosCompany,
     jobs: u64,
     kills: u64,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model::key::KeyError;
-use crate::model::{Entity, EntityKey};
+use crate::model::{Entity, EntityKey, odata};
 use crate::ports::Chance;
 
 /// The table of the primaries.
@@ -65,7 +65,7 @@ enum Employment {
 
 /// Everybody there ever was.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub(super) struct ChaosCompany {
     employees: Vec<Employee>,
     moves: u32,
 }
@@ -94,12 +94,7 @@ impl Employee {
     }
 
     fn put(&self, mode: &str) -> Result<Value, KeyError> {
-        let entity = self.entity()?;
-        let mut fields = json!({"PartitionKey": entity.key.pk, "RowKey": entity.key.rk, "IsManager": self.number.is_multiple_of(MANAGERS)});
-        for name in ["FirstName", "LastName", "Email"] {
-            fields[name] = entity.text(name).into();
-        }
-        Ok(json!({"op": "put", "mode": mode, "table": EMPLOYEES, "entity": fields}))
+        Ok(json!({"op": "put", "mode": mode, "table": EMPLOYEES, "entity": odata::encode(&self.entity()?)}))
     }
 }
 
@@ -107,7 +102,7 @@ fn department(number: u32) -> String {
     format!("Department {}", number % DEPARTMENTS)
 }
 
-impl Company {
+impl ChaosCompany {
     /// The next change, at this time.
     pub(super) fn change(&mut self, chance: &dyn Chance, now: Duration) -> Result<CompanyChange, KeyError> {
         let drawn = chance.next_u64() % 100;
@@ -218,7 +213,7 @@ mod tests {
     #[test]
     fn no_change_follows_the_job_that_is_the_last_about_somebody_and_it_comes_some_time_after_the_last_write() {
         let chance = SeededChance::new(3);
-        let mut company = Company::default();
+        let mut company = ChaosCompany::default();
         let mut written: BTreeMap<String, (Duration, bool)> = BTreeMap::new();
         for tick in 0..2_000 {
             let now = Duration::from_millis(300 * tick);
