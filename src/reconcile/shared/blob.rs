@@ -93,9 +93,11 @@ impl ListBlob<'_> {
 
     /// Reads the head of the list, and those blocks of it that are asked for.
     pub(in crate::reconcile) async fn read(&self, wanted: impl Fn(&BlockedList) -> BTreeSet<usize>) -> Result<Lies, Failure> {
-        let mut first = self.block_bytes / BEGINNING;
-        let mut grant = None;
+        let beginning = self.block_bytes / BEGINNING;
+        let mut first = beginning;
         for _ in 0..ROUNDS {
+            let mut grant = None;
+            self.hold(&mut grant, first.saturating_sub(beginning)).await;
             let Some(blob) = self.get(0, first).await? else { return Ok(Lies::Nothing) };
             let (metadata, etag) = (&blob.properties.metadata, blob.properties.etag.clone());
             let owner = Owner::of_blob(metadata);
@@ -103,8 +105,6 @@ impl ListBlob<'_> {
             let list = match BlockedList::open(&blob.content, blob.properties.length).map_err(|problem| self.nonsense(problem))? {
                 OpenedList::More(more) if first < HEAD_BYTES => {
                     first = more.min(HEAD_BYTES);
-                    drop(blob);
-                    self.hold(&mut grant, first).await;
                     continue;
                 }
                 OpenedList::More(_) => return Err(self.nonsense(format!("its head does not end within {HEAD_BYTES} bytes"))),
@@ -113,7 +113,7 @@ impl ListBlob<'_> {
             if list.view().as_str() != view {
                 return Err(self.nonsense(format!("its metadata names the view {view}, and its head {}", list.view())));
             }
-            let mut read = ListRead { etag, moved: metadata.contains_key(MOVED), list, grant: grant.take() };
+            let mut read = ListRead { etag, moved: metadata.contains_key(MOVED), list, grant };
             let wanted = wanted(&read.list);
             if self.fill(&mut read, wanted).await? {
                 return Ok(Lies::List(read));
