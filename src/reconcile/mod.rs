@@ -65,6 +65,8 @@ mod records;
 mod relocation;
 mod report;
 mod restore;
+#[cfg(feature = "samples")]
+mod sample_touch;
 mod scope;
 mod seal;
 mod second_look;

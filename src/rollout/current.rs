@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use super::lease::{CatalogLease, Standing};
 use super::prepare::OnRecord;
 use crate::catalog::Catalog;
-use crate::model::job::{Effect, JobSubject, ListedBatch, Looks, Primary, SyncJob};
+use crate::model::job::{Effect, JobSubject, ListedBatch, Primary};
 use crate::model::{ETag, Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
@@ -150,7 +150,7 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
         return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
     }
     for primary in engine.primaries_of(job) {
-        let sync = Work::Job(Job::Sync(SyncJob { primary, looks: Looks::Doubtful }));
+        let sync = Work::Job(Job::sync(primary));
         match engine.execute(&sync, delivery).await {
             Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
             // A permanent failure of the sync (a key conflict, say) counts only where the run itself ended well.

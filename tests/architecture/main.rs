@@ -31,7 +31,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("planted", &[]),
     ("model", &[]),
     ("settings", &["model"]),
-    ("catalog", &["model"]),
+    ("catalog", &["model", "settings"]),
     ("ports", &["model"]),
     ("patterns", &["model", "catalog"]),
     ("shared", &["model", "catalog"]),

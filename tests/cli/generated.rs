@@ -1,5 +1,7 @@
 //! Help, and the documentation that is made of it.
 
+use serde_json::Value;
+
 use crate::place::{Place, says, stdout};
 
 #[test]
@@ -42,8 +44,22 @@ fn the_command_line_reference_is_the_program_s_own() {
 
 #[test]
 fn the_openapi_document_is_the_program_s_own() {
-    let generated = stdout(&Place::new().run(&["docs", "openapi"]).success());
-    assert_eq!(include_str!("../../docs/openapi.json"), generated, "run scripts/check-generated --write");
+    let mut generated: Value = serde_json::from_str(&stdout(&Place::new().run(&["docs", "openapi"]).success())).unwrap();
+    remove_samples(&mut generated);
+    let written: Value = serde_json::from_str(include_str!("../../docs/openapi.json")).unwrap();
+    assert_eq!(written, generated, "run scripts/check-generated --write");
+}
+
+/// Removes the operations that builds for tests alone have, from every list of them.
+pub(crate) fn remove_samples(value: &mut Value) {
+    match value {
+        Value::Array(items) => {
+            items.retain(|item| !item["title"].as_str().is_some_and(|title| title.starts_with("sample_")));
+            items.iter_mut().for_each(remove_samples);
+        }
+        Value::Object(members) => members.values_mut().for_each(remove_samples),
+        _ => {}
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
         assert!(schema.is_valid(&json), "{block}");
         ops.push(envelope.job.op());
     }
-    for op in job::OPS {
+    for op in job::OPS.iter().filter(|op| !is_sample(op)) {
         assert!(ops.contains(op), "docs/jobs.md shows no {op}");
     }
 }
@@ -48,7 +48,15 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
 #[test]
 fn the_schema_in_the_documentation_is_the_program_s_own() {
     let written: serde_json::Value = serde_json::from_str(include_str!("../../docs/job.schema.json")).unwrap();
-    assert_eq!(written, job::schema(), "run scripts/check-generated --write");
+    let mut schema = job::schema();
+    let of_this_build = schema["anyOf"].as_array_mut().unwrap();
+    of_this_build.retain(|one| !is_sample(one["properties"]["op"]["const"].as_str().unwrap()));
+    assert_eq!(written, schema, "run scripts/check-generated --write");
+}
+
+/// Whether an operation is in builds for tests alone.
+fn is_sample(op: &str) -> bool {
+    op.starts_with("sample_")
 }
 
 #[test]

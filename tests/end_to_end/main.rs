@@ -42,6 +42,7 @@ mod key_lists;
 mod outage;
 mod racing;
 mod rotating;
+mod samples;
 mod spreading;
 mod staging;
 mod stressing;

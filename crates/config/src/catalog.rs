@@ -142,12 +142,12 @@ fn account_key(section: &Section<'_>, named: Option<&AccountSet>) -> &'static st
 
 fn view(draft: &ViewDraft<'_>, tables: &NamedTables) -> View {
     let source = tables.place(&draft.source);
-    let kind = draft.kind.map(&|target| tables.target(&target.tables));
-    let kind = match draft.settle {
+    let kind = draft.declared.kind.map(&|target| tables.target(&target.tables));
+    let kind = match draft.declared.settle {
         Some(settle) => settle(kind, &source),
         None => kind,
     };
-    View { name: draft.name.clone(), source, when: draft.when.clone(), kind, on_conflict: draft.on_conflict.unwrap_or_default() }
+    View { name: draft.name.clone(), source, when: draft.when.clone(), kind, on_conflict: draft.declared.on_conflict.unwrap_or_default() }
 }
 
 /// A view of tables by date. Without an account of its own it lies in the account of its source; nothing where that has no retention,
@@ -159,7 +159,7 @@ fn dated_view(draft: &ViewDraft<'_, DatedTables>, retentions: &[RetentionDraft<'
         let account = named.unwrap_or(&source.account).clone();
         DatedRef { account, tables: target.tables.clone() }
     };
-    let (kind, on_conflict) = (draft.kind.map(&place), draft.on_conflict.unwrap_or_default());
+    let (kind, on_conflict) = (draft.declared.kind.map(&place), draft.declared.on_conflict.unwrap_or_default());
     Some(View { name: draft.name.clone(), source: source.clone(), when: draft.when.clone(), kind, on_conflict })
 }
 

@@ -23,7 +23,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     for view in views {
         reserved(&view.source, &view.section, "source");
         if let Some(target) = view.target() {
-            reserved(target, &view.section, view.table_key);
+            reserved(target, &view.section, view.declared.table_key);
         }
         keys(view);
     }
@@ -99,7 +99,7 @@ fn wide(catalog: &Catalog, views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>
         let others = |target: &&TableName| is_wide(target) && (**target != view.source || view.sets().is_some());
         if let Some(target) = view.target().filter(others) {
             let message = format!("{target} is wide, and what views write lies in single rows; expected another table");
-            view.section.error(view.table_key, message);
+            view.section.error(view.declared.table_key, message);
         }
         if is_wide(&view.source) && matches!(view.form(), Form::Copies { select: None, .. }) {
             view.section.warning(
@@ -127,7 +127,7 @@ fn starts_literally(template: &Template) -> bool {
 /// Reports where two primaries can want one key, unless the catalog decides the conflict.
 fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>) {
     // Lists and groups take members of every primary.
-    if view.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
+    if view.declared.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
         return;
     }
     let covered = |property: &str| rows.partition_key.covers(&[property]) || rows.row_key.covers(&[property]);

@@ -103,12 +103,12 @@ fn passed_on(from: &ViewDraft<'_>, to: &ViewDraft<'_>) -> Option<String> {
 /// The properties of its primaries that a view derives from; `None` for all.
 fn reads<'v>(view: &'v ViewDraft<'_>) -> Option<BTreeSet<&'v str>> {
     // Which of several primaries was written last depends on all of each.
-    if view.on_conflict == Some(OnConflict::LastWriter) || matches!(view.form(), Form::Copies { select: None, .. }) {
+    if view.declared.on_conflict == Some(OnConflict::LastWriter) || matches!(view.form(), Form::Copies { select: None, .. }) {
         return None;
     }
     let mut names = view.when.as_ref().map(Condition::properties).unwrap_or_default();
     let keys = view.rows().into_iter().flat_map(|RowForm { partition_key, row_key, .. }| [partition_key, row_key]);
     names.extend(keys.flat_map(Template::properties));
-    names.extend(view.kind.kind().properties());
+    names.extend(view.declared.kind.kind().properties());
     Some(names)
 }

@@ -72,7 +72,7 @@ fn source<'r>(
 
 /// The target of a view belongs to its source, or follows it and nothing else.
 fn target(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, retention: &Retention, retentions: &[RetentionDraft<'_>]) {
-    let key = view.table_key;
+    let key = view.declared.table_key;
     let (target, source) = (&named.tables, &view.source);
     let wrong = |message: String| view.section.error(key, message);
     reserved(target, &view.section, key);
@@ -106,12 +106,12 @@ fn shared(view: &ViewDraft<'_, DatedTables>, named: &Named<DatedTables>, before:
         if other.source != view.source {
             let message = "tables that follow others have one source";
             view.section.error(
-                view.table_key,
+                view.declared.table_key,
                 format!("the view {} writes into {target} from {}; {message}, expected others", other.name, other.source),
             );
         } else if others.tables.to_string() != target.to_string() {
             view.section.error(
-                view.table_key,
+                view.declared.table_key,
                 format!("the view {} spells it {:?}; expected the very same text", other.name, others.tables.to_string()),
             );
         } else if others.accounts != named.accounts && *target != view.source {
@@ -125,8 +125,8 @@ pub(super) fn named_one_by_one(catalog: &Catalog, tables: &[TableDraft<'_>], vie
     for view in views {
         one_of_a_retention(catalog, &view.section, "source", &view.source);
         if let Some(target) = view.target().filter(|target| **target != view.source) {
-            one_of_a_retention(catalog, &view.section, view.table_key, target);
-            one_that_follows(catalog, &view.section, view.table_key, target);
+            one_of_a_retention(catalog, &view.section, view.declared.table_key, target);
+            one_that_follows(catalog, &view.section, view.declared.table_key, target);
         }
         one_that_follows(catalog, &view.section, "source", &view.source);
     }

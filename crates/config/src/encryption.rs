@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use evenkeel_model::catalog::Form;
+use evenkeel_model::catalog::{Form, own_property};
 use evenkeel_model::model::KeyBytes;
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
@@ -16,7 +16,6 @@ use url::Url;
 
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::identity;
-use super::kinds::own_property;
 use super::secret::SecretKeys;
 use super::section::Section;
 use super::sinks::endpoint;
@@ -258,6 +257,6 @@ fn computed<'v>(view: &'v ViewDraft<'_>) -> Vec<(&'static str, BTreeSet<&'v str>
     let when = view.when.as_ref().map(Condition::properties).unwrap_or_default();
     let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
     let keys = keys.map(|(key, template)| (key, template.properties().into_iter().collect()));
-    let own = if view.form().carries_values() { BTreeSet::new() } else { view.kind.kind().properties() };
+    let own = if view.form().carries_values() { BTreeSet::new() } else { view.declared.kind.kind().properties() };
     keys.chain([("when", when), ("kind", own)]).collect()
 }

@@ -32,7 +32,6 @@ mod events;
 mod finding;
 mod http;
 mod identity;
-mod kinds;
 mod layers;
 mod levels;
 mod load;
@@ -51,6 +50,7 @@ mod source;
 mod spread_rules;
 mod tree;
 mod unread;
+mod view_section;
 mod views;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::finding::Finding;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
+pub(super) use evenkeel_model::catalog::Reported;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::units::{duration_text, parse_duration, parse_size, size_text};
 
@@ -47,9 +48,6 @@ pub(super) struct Section<'a> {
     known: RefCell<BTreeSet<&'static str>>,
     abandoned: Cell<bool>,
 }
-
-/// A mistake that has been reported.
-pub(super) struct Reported;
 
 /// A list's text and where it stands.
 pub(super) type TextAt = (String, Option<Origin>);

@@ -56,7 +56,7 @@ fn written(view: &ViewDraft<'_>, target: &TableName) {
     match view.form() {
         Form::Copies { .. } | Form::Lists { .. } if *target != view.source => {}
         Form::Properties { .. } | Form::Claims(_) => view.section.error(
-            view.table_key,
+            view.declared.table_key,
             format!("{target} lies in several accounts, and properties are set on entities of your own, which lie in one; {ONE}"),
         ),
         // Its source is told of already.

@@ -386,7 +386,10 @@ auto = "yes"
         "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\" or \"sql_table\" or \"webhook\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
-    assert_eq!(errors.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    // Builds for tests alone have samples.
+    let told: Vec<String> =
+        errors.iter().map(|error| error.replace(", sample_touch", "").replace(" or \"sample_exchanged\"", "")).collect();
+    assert_eq!(told, expected);
 }
 
 #[test]

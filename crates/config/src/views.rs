@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use super::encryption;
-use super::kinds::{self, DeclaredKind, Settle, ViewSection};
 use super::section::{Reported, Section};
 use super::sinks::Sinks;
-use evenkeel_model::catalog::{AccountSet, Form, OnConflict, RowForm, ViewKind};
+use super::view_section::{DraftSection, named};
+use evenkeel_model::catalog::{AccountSet, DeclaredKind, Form, RowForm};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::nearest::nearest;
@@ -72,18 +72,13 @@ pub(super) struct ViewDraft<'a, T = TableName> {
     pub(super) name: ViewName,
     pub(super) source: T,
     pub(super) when: Option<Condition>,
-    pub(super) kind: ViewKind<Named<T>>,
-    pub(super) on_conflict: Option<OnConflict>,
-    /// The key that names the table of its items.
-    pub(super) table_key: &'static str,
-    /// A default that depends on where its source lies.
-    pub(super) settle: Option<Settle>,
+    pub(super) declared: DeclaredKind<Named<T>>,
 }
 
 impl<T> ViewDraft<'_, T> {
     /// Where its items are stored, and how.
     pub(super) fn form(&self) -> Form<'_, Named<T>> {
-        self.kind.kind().form()
+        self.declared.kind.kind().form()
     }
 
     /// The rows that its items are, or are part of.
@@ -202,11 +197,10 @@ pub(super) fn views<'a>(
 
 fn view<'a, T: ViewTables>(name: &str, section: Section<'a>, accounts: &[AccountName], sinks: Sinks<'_>) -> Option<ViewDraft<'a, T>> {
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
-    let read = kinds::named::<T>(&section)?;
+    let read = named::<DraftSection<'_, '_, T>>(&section)?;
     let source = section.required("source", "the table of the primaries", T::source);
     let when = section.optional("when", |section| section.parsed("when", Condition::parse));
-    let declared = read(&ViewSection { section: &section, name: name.as_ref(), source: source.as_ref(), accounts, sinks });
+    let declared = read(&DraftSection { section: &section, name: name.as_ref(), source: source.as_ref(), accounts, sinks });
     section.finish();
-    let DeclaredKind { kind, on_conflict, table_key, settle } = declared?;
-    Some(ViewDraft { name: name?, source: source?, when: when.ok()?, kind, on_conflict, table_key, settle, section })
+    Some(ViewDraft { name: name?, source: source?, when: when.ok()?, declared: declared?, section })
 }

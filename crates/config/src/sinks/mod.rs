@@ -5,7 +5,7 @@ mod search;
 mod sqlite;
 mod webhook;
 
-pub(super) use search::{endpoint, field_name};
+pub(super) use search::endpoint;
 
 use super::section::Section;
 use evenkeel_model::model::AccountName;
@@ -53,14 +53,14 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
 
 /// The key `sink` of a view: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
 /// `declare` the keys of its section. A sink with a mistake has been reported, and gives nothing.
-pub(super) fn named<'s, S>(
+pub(super) fn named<S>(
     section: &Section<'_>,
-    sinks: Sinks<'s>,
+    sinks: Sinks<'_>,
     (wanted, declare): (&str, &str),
-    of: impl Fn(&'s SinkKind) -> Option<S>,
-) -> Option<(&'s AccountName, Option<S>)> {
+    of: impl Fn(&SinkKind) -> Option<S>,
+) -> Option<(AccountName, Option<S>)> {
     let name = section.required("sink", &format!("the name of {wanted}, declared as [sinks.NAME]"), str::parse::<AccountName>)?;
-    let Some((known, settings)) = sinks.iter().find(|(known, _)| *known == name) else {
+    let Some((_, settings)) = sinks.iter().find(|(known, _)| *known == name) else {
         let hint = match nearest(name.as_str(), sinks.iter().map(|(name, _)| name.as_str())) {
             Some(known) => format!("did you mean {known:?}?"),
             None => format!("declare [sinks.{name}] with {declare}"),
@@ -68,10 +68,10 @@ pub(super) fn named<'s, S>(
         section.error("sink", format!("unknown sink {:?}; {hint}", name.as_str()));
         return None;
     };
-    let Some(settings) = settings else { return Some((known, None)) };
+    let Some(settings) = settings else { return Some((name, None)) };
     let found = of(&settings.kind);
     if found.is_none() {
         section.error("sink", format!("[sinks.{name}] is another kind of sink; expected {wanted}"));
     }
-    found.map(|found| (known, Some(found)))
+    found.map(|found| (name, Some(found)))
 }

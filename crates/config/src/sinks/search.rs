@@ -5,7 +5,7 @@ use url::Url;
 use crate::accounts::{KEY, KEY_KEYS};
 use crate::identity;
 use crate::section::Section;
-use evenkeel_model::model::limits;
+use evenkeel_model::catalog::field_name;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::{SearchSettings, SinkAuth, SinkKind};
 
@@ -55,18 +55,4 @@ pub(crate) fn endpoint(text: &str, expected: &str) -> Result<Url, String> {
         return Err(format!("{expected}: over http everybody on the way would read the credential"));
     }
     Ok(url)
-}
-
-/// A field of a document (Azure AI Search, naming rules).
-pub(crate) fn field_name(name: &str) -> Result<String, String> {
-    let valid = (1..=limits::FIELD_NAME_CHARS).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        && name.as_bytes()[0].is_ascii_alphabetic()
-        && !name.to_ascii_lowercase().starts_with("azuresearch");
-    if valid {
-        return Ok(name.to_owned());
-    }
-    Err(format!(
-        "{name:?} is not a field's name: 1 to 128 letters, digits and underscores, starting with a letter, and not with azureSearch"
-    ))
 }

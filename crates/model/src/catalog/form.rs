@@ -74,6 +74,12 @@ pub struct RowForm<'v, P = TargetRef> {
     pub row_key: &'v Template,
 }
 
+impl<'v, P> RowForm<'v, P> {
+    pub(super) const fn new(target: &'v P, partition_key: &'v Template, row_key: &'v Template) -> Self {
+        Self { target, partition_key, row_key }
+    }
+}
+
 /// The members of a list in a row.
 #[derive(Debug)]
 pub enum Members<'v> {

@@ -24,10 +24,7 @@ pub use filing::{FILING_PREFIX, Filing, Shelf};
 pub use follow::Followers;
 pub use form::{Documents, Form, Members, RowForm};
 pub use generation::{Generations, ViewStatus};
-pub use kinds::{
-    Aggregate, BlobLists, Denormalize, DenormalizeRange, IndexEntity, Kind, LargeEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable,
-    ViewKind, WebhookEvents,
-};
+pub use kinds::*;
 pub use known::DatedRefs;
 pub use list_sizes::ListSizes;
 pub use place::{AccountSet, DatedRef, Place, Source, SourcePlace, TableRef, TargetRef};

@@ -92,7 +92,7 @@ impl<P: SourcePlace> View<P> {
 
     /// The value of `kind` in the configuration.
     pub fn kind_name(&self) -> &'static str {
-        self.kind.kind().name()
+        self.kind.name()
     }
 }
 

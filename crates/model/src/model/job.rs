@@ -12,10 +12,7 @@ mod schema;
 
 pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, decode_request};
 pub use listed::{ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
-pub use operations::{
-    ArchiveJob, DeleteJob, Effect, EraseJob, Job, JobSubject, Looks, MoveJob, OPS, Operation, Put, PutCondition, PutMode, RestoreJob,
-    StagedBlob, SyncJob, put_entity,
-};
+pub use operations::*;
 pub use schema::schema;
 
 use jiff::Timestamp;

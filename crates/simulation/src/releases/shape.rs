@@ -169,15 +169,15 @@ fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
     for view in catalog.views.values_mut() {
         let mut moved = View::clone(view);
         home(&mut moved.source);
+        moved.kind = moved.kind.map(&|table: &TargetRef| {
+            let mut table = table.clone();
+            target(&mut table);
+            table
+        });
         match &mut moved.kind {
-            ViewKind::SecondaryIndex(kind) => target(&mut kind.target),
-            ViewKind::IndexEntity(kind) => target(&mut kind.target),
-            ViewKind::Denormalize(kind) => target(&mut kind.target),
-            ViewKind::DenormalizeRange(kind) => target(&mut kind.target),
-            ViewKind::Aggregate(kind) => target(&mut kind.target),
             ViewKind::BlobLists(kind) => kind.accounts = placement.accounts(kind.container.as_str()),
             ViewKind::LargeEntity(kind) => kind.account = abroad(),
-            ViewKind::SearchIndex(_) | ViewKind::SqlTable(_) | ViewKind::WebhookEvents(_) => {}
+            _ => {}
         }
         *view = Arc::new(moved);
     }

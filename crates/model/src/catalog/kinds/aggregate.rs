@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::figure::{self, Figure};
 use crate::catalog::form::{Form, Members, RowForm};
@@ -24,12 +25,8 @@ pub struct Aggregate<P = TargetRef> {
 }
 
 impl<P> Kind<P> for Aggregate<P> {
-    fn name(&self) -> &'static str {
-        "aggregate"
-    }
-
     fn form(&self) -> Form<'_, P> {
-        let rows = RowForm { target: &self.target, partition_key: &self.partition_key, row_key: &self.row_key };
+        let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Lists { rows, members: Members::Contributions(&self.set) }
     }
 
@@ -42,14 +39,16 @@ impl<P> Kind<P> for Aggregate<P> {
     }
 }
 
-impl<P> Aggregate<P> {
-    /// The same kind with its target elsewhere.
-    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> Aggregate<Q> {
-        Aggregate {
-            target: place(&self.target),
-            partition_key: self.partition_key.clone(),
-            row_key: self.row_key.clone(),
-            set: self.set.clone(),
-        }
-    }
+placed! { Aggregate: partition_key, row_key, set }
+
+/// The key that names the table of the groups.
+const TABLE: &str = "group_table";
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    let rows = view.rows(TABLE);
+    view.refuse(&["on_conflict"], "a group takes every primary, so there are no conflicts");
+    let set = view.set("{ Headcount = \"count()\" }", str::parse::<Figure>);
+    let KeyedRows { target, partition_key, row_key } = rows?;
+    let kind = Aggregate { target, partition_key, row_key, set: set? };
+    Some(DeclaredKind { table_key: TABLE, ..DeclaredKind::new(kind) })
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::Kind;
+use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
 use crate::catalog::place::AccountSet;
 use crate::catalog::view::OnConflict;
-use crate::model::ContainerName;
 use crate::model::blob_path::BlobPath;
 use crate::model::template::Template;
+use crate::model::{AccountName, ContainerName};
 
 /// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of the primaries that have it.
 #[derive(Debug, Clone)]
@@ -25,10 +26,6 @@ pub struct BlobLists {
 }
 
 impl<P> Kind<P> for BlobLists {
-    fn name(&self) -> &'static str {
-        "index_entity"
-    }
-
     fn form(&self) -> Form<'_, P> {
         Form::BlobLists(self)
     }
@@ -40,4 +37,17 @@ impl<P> Kind<P> for BlobLists {
     fn canonical(&self, _: OnConflict) -> String {
         format!("member {}", canonical::list(&self.member))
     }
+}
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    view.of_one_table("store", "\"table\" or \"partition\"")?;
+    view.refuse(&["on_conflict"], "a list takes every primary, so there are no conflicts");
+    let keys = ["table", "partition_key", "row_key", "property"];
+    view.refuse(&keys, "a list with store = \"blob\" is a blob, found by container and name");
+    let member = view.member(&["PartitionKey", "RowKey"]);
+    let accounts = view.accounts();
+    let container = view.required("container", "the container of the lists", str::parse::<ContainerName>);
+    let name = view.required("name", "a blob name of key templates, such as \"by_name/{LastName|lower}.jsonl\"", BlobPath::parse);
+    let accounts = accounts.ok()?.unwrap_or_else(|| AccountName::main().into());
+    Some(DeclaredKind::new(BlobLists { accounts, container: container?, name: name?, member: member? }))
 }

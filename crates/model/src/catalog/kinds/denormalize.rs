@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Kind;
+use super::section::{DeclaredKind, KeyedRows, ViewSection};
+use super::{Kind, denormalize_range};
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
@@ -23,12 +24,8 @@ pub struct Denormalize<P = TargetRef> {
 }
 
 impl<P> Kind<P> for Denormalize<P> {
-    fn name(&self) -> &'static str {
-        "denormalize"
-    }
-
     fn form(&self) -> Form<'_, P> {
-        let rows = RowForm { target: &self.target, partition_key: &self.partition_key, row_key: &self.row_key };
+        let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Properties { rows, set: &self.set }
     }
 
@@ -41,14 +38,30 @@ impl<P> Kind<P> for Denormalize<P> {
     }
 }
 
-impl<P> Denormalize<P> {
-    /// The same kind with its target elsewhere.
-    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> Denormalize<Q> {
-        Denormalize {
-            target: place(&self.target),
-            partition_key: self.partition_key.clone(),
-            row_key: self.row_key.clone(),
-            set: self.set.clone(),
-        }
+placed! { Denormalize: partition_key, row_key, set }
+
+/// Number of entities that properties are set on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Targets {
+    /// Those of one entity.
+    One,
+    /// Those of all entities of a range.
+    Range,
+}
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    let words = [("one", Targets::One), ("range", Targets::Range)];
+    let Ok(targets) = view.optional("targets", |view| view.word("targets", &words)) else {
+        view.abandon();
+        return None;
+    };
+    if targets == Some(Targets::Range) {
+        return denormalize_range::read(view);
     }
+    let rows = view.rows("table");
+    let set = view.properties("{ ManagerName = \"{FirstName} {LastName}\" }");
+    let on_conflict = view.on_conflict();
+    let KeyedRows { target, partition_key, row_key } = rows?;
+    let kind = Denormalize { target, partition_key, row_key, set: set? };
+    Some(DeclaredKind { on_conflict: on_conflict.ok()?, ..DeclaredKind::new(kind) })
 }

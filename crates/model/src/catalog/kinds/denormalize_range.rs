@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::Kind;
+use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
 use crate::catalog::place::TargetRef;
@@ -63,10 +64,6 @@ impl fmt::Display for RangeRows {
 }
 
 impl<P> Kind<P> for DenormalizeRange<P> {
-    fn name(&self) -> &'static str {
-        "denormalize"
-    }
-
     fn form(&self) -> Form<'_, P> {
         Form::Claims(self)
     }
@@ -81,14 +78,29 @@ impl<P> Kind<P> for DenormalizeRange<P> {
     }
 }
 
-impl<P> DenormalizeRange<P> {
-    /// The same kind with its target elsewhere.
-    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> DenormalizeRange<Q> {
-        DenormalizeRange {
-            target: place(&self.target),
-            partition_key: self.partition_key.clone(),
-            rows: self.rows.clone(),
-            set: self.set.clone(),
-        }
+placed! { DenormalizeRange: partition_key, rows, set }
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    view.of_one_table("targets", "\"one\"")?;
+    if view.has("row_key") {
+        view.error("row_key", "with targets = \"range\" it is about many rows; expected row_key_prefix, or row_key_from and row_key_before, or none of them for the whole partition");
     }
+    if view.has("on_conflict") && view.word("on_conflict", &[("reject", ())]).is_none() {
+        view.error("on_conflict", "of several whose ranges overlap the first keeps an entity; expected \"reject\" or no such key");
+    }
+    let target = view.place_in_one("table", "its properties are set on entities of your own, which lie in one account");
+    let partition_key = view.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse);
+    let key = |key| view.optional(key, |view| view.parsed(key, Template::parse));
+    let (prefix, from, before) = (key("row_key_prefix"), key("row_key_from"), key("row_key_before"));
+    let set = view.properties("{ DepartmentName = \"{Name}\" }");
+    let rows = match (prefix.ok()?, from.ok()?, before.ok()?) {
+        (None, None, None) => RangeRows::All,
+        (Some(prefix), None, None) => RangeRows::Prefix(prefix),
+        (None, from, before) => RangeRows::Between { from, before },
+        (Some(_), ..) => {
+            view.error("row_key_prefix", "a prefix is a range by itself; expected no row_key_from and no row_key_before beside it");
+            return None;
+        }
+    };
+    Some(DeclaredKind::new(DenormalizeRange { target: target?, partition_key: partition_key?, rows, set: set? }))
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Kind;
+use super::section::{DeclaredKind, KeyedRows, ViewSection, own_property};
+use super::{Kind, blob_lists};
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
@@ -26,12 +27,8 @@ pub struct IndexEntity<P = TargetRef> {
 }
 
 impl<P> Kind<P> for IndexEntity<P> {
-    fn name(&self) -> &'static str {
-        "index_entity"
-    }
-
     fn form(&self) -> Form<'_, P> {
-        let rows = RowForm { target: &self.target, partition_key: &self.partition_key, row_key: &self.row_key };
+        let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Lists { rows, members: Members::Rendered { templates: &self.member, property: &self.property } }
     }
 
@@ -44,15 +41,39 @@ impl<P> Kind<P> for IndexEntity<P> {
     }
 }
 
-impl<P> IndexEntity<P> {
-    /// The same kind with its target elsewhere.
-    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> IndexEntity<Q> {
-        IndexEntity {
-            target: place(&self.target),
-            partition_key: self.partition_key.clone(),
-            row_key: self.row_key.clone(),
-            member: self.member.clone(),
-            property: self.property.clone(),
-        }
+placed! { IndexEntity: partition_key, row_key, member, property }
+
+/// Where lists lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListStore {
+    /// In a table, under any key.
+    Table,
+    /// In the source's table, each in the partition of its primaries.
+    Partition,
+    /// A blob each.
+    Blob,
+}
+
+fn store(view: &impl ViewSection) -> Option<ListStore> {
+    if !view.has("store") {
+        view.error("store", "missing; expected \"table\", \"partition\" or \"blob\"");
     }
+    view.word("store", &[("table", ListStore::Table), ("partition", ListStore::Partition), ("blob", ListStore::Blob)])
+}
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    let store = store(view);
+    if store == Some(ListStore::Blob) {
+        return blob_lists::read(view);
+    }
+    let beside = store == Some(ListStore::Partition);
+    let rows = if beside { view.rows_beside() } else { view.rows("table") };
+    view.refuse(&["on_conflict"], "a list takes every primary, so there are no conflicts");
+    // A list in the primary's own partition identifies that partition.
+    let member = view.member(if beside { &["RowKey"][..] } else { &["PartitionKey", "RowKey"] });
+    let property = view.required("property", "the name of the property that holds the list, such as \"Employees\"", own_property);
+    store?;
+    let KeyedRows { target, partition_key, row_key } = rows?;
+    let kind = IndexEntity { target, partition_key, row_key, member: member?, property: property? };
+    Some(DeclaredKind::new(kind))
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::Kind;
+use super::section::{DeclaredKind, Settle, ViewSection, own_property};
+use super::{Kind, ViewKind};
 use crate::catalog::canonical;
 use crate::catalog::form::Form;
+use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
+use crate::model::large::STAGING;
+use crate::model::units::parse_size;
 use crate::model::{AccountName, ContainerName};
 
 /// `kind = "large_entity"`: large values in blobs, with pointers in their place. A table has at most one such view, and every
@@ -26,10 +30,6 @@ pub struct LargeEntity {
 }
 
 impl<P> Kind<P> for LargeEntity {
-    fn name(&self) -> &'static str {
-        "large_entity"
-    }
-
     fn form(&self) -> Form<'_, P> {
         Form::Values(self)
     }
@@ -42,4 +42,45 @@ impl<P> Kind<P> for LargeEntity {
         let spilling = if self.spill { " spilling" } else { "" };
         format!("properties {} above {}{spilling}", canonical::set(&self.properties), self.threshold)
     }
+}
+
+/// Default threshold above which declared properties go into blobs: half of a property's capacity.
+const DEFAULT_THRESHOLD: u64 = 32 << 10;
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    view.of_one_table("kind", "no large_entity view")?;
+    view.refuse(&["when"], "a value that has gone into a blob stays there, whatever becomes of its entity");
+    view.refuse(&["on_conflict"], "blobs are named by their primaries, so there are no conflicts");
+    let account = view
+        .account("a value is written by the job that brings it and stays where it was written: the pointer in its row names no account");
+    let container = view.required("container", "the container of the blobs, such as \"employee-large\"", str::parse::<ContainerName>);
+    if container.as_ref().is_some_and(|container| container.as_str() == STAGING) {
+        view.error("container", format!("{STAGING} is where senders stage what is too large for a message; expected another one"));
+    }
+    let properties = view.optional("properties", properties);
+    let threshold = view.optional("threshold", |view| view.measure("threshold", "a size such as \"32KiB\"", "B", parse_size));
+    let spill = view.truth("spill") == Some(true);
+    let named = account.ok()?;
+    let kind = LargeEntity {
+        account: named.clone().unwrap_or_else(AccountName::main),
+        container: container?,
+        properties: properties.ok()?.unwrap_or_default(),
+        threshold: threshold.ok()?.unwrap_or(DEFAULT_THRESHOLD),
+        spill,
+    };
+    let settle = if named.is_none() { Some(in_account_of as Settle) } else { None };
+    Some(DeclaredKind { settle, ..DeclaredKind::new(kind) })
+}
+
+/// Blobs without an account of their own lie in their source's.
+fn in_account_of(kind: ViewKind, source: &TableRef) -> ViewKind {
+    match kind {
+        ViewKind::LargeEntity(large) => ViewKind::LargeEntity(LargeEntity { account: source.account.clone(), ..large }),
+        other => other,
+    }
+}
+
+fn properties(view: &impl ViewSection) -> Option<BTreeSet<String>> {
+    let names = view.each("properties", |name| own_property(&name))?;
+    Some(names.into_iter().collect())
 }

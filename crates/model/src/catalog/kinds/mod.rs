@@ -1,29 +1,13 @@
 //! The kinds of views. One file per kind, and one line in the list of `kinds!`.
 //!
-//! A kind declares: the configuration name, the properties it reads, the form of its items ([`Form`]), and its part of the canonical
-//! encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
+//! A kind declares: its settings and how a section of the configuration gives them ([`ViewSection`]), the properties it reads, the form of
+//! its items ([`Form`]), and its part of the canonical encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
 
-mod aggregate;
-mod blob_lists;
-mod denormalize;
-mod denormalize_range;
-mod index_entity;
-mod large_entity;
-mod search_index;
-mod secondary_index;
-mod sql_table;
-mod webhook;
+mod section;
 
-pub use aggregate::Aggregate;
-pub use blob_lists::BlobLists;
-pub use denormalize::Denormalize;
-pub use denormalize_range::{DenormalizeRange, RangeRows};
-pub use index_entity::IndexEntity;
-pub use large_entity::LargeEntity;
-pub use search_index::SearchIndex;
-pub use secondary_index::SecondaryIndex;
-pub use sql_table::SqlTable;
-pub use webhook::WebhookEvents;
+pub use denormalize_range::RangeRows;
+pub use search_index::field_name;
+pub use section::{DeclaredKind, ReadKind, Reported, Settle, ViewSection, own_property};
 
 use std::collections::BTreeSet;
 
@@ -34,8 +18,6 @@ use super::view::OnConflict;
 /// A kind of view, as the rest of the program sees it. `P` is the table of a target: [`TargetRef`], or
 /// [`DatedRef`](super::DatedRef) for views of tables by date.
 pub trait Kind<P> {
-    /// The value of `kind` in the configuration.
-    fn name(&self) -> &'static str;
     /// Where the items are stored, and how.
     fn form(&self) -> Form<'_, P>;
     /// Properties of the primary that the kind reads beside those of its key templates. May repeat those.
@@ -45,54 +27,101 @@ pub trait Kind<P> {
     fn canonical(&self, on_conflict: OnConflict) -> String;
 }
 
-/// The kinds, and the methods of any of them, from one list. A kind with a target of its own has its place as a parameter.
+/// A kind with a target of its own and these fields beside it, with its target elsewhere.
+macro_rules! placed {
+    ($kind:ident: $($field:ident),*) => {
+        impl<P> $kind<P> {
+            pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> $kind<Q> {
+                $kind { target: place(&self.target), $($field: self.$field.clone()),* }
+            }
+        }
+    };
+}
+
+/// The kinds, their files and the methods of any of them, from one list. A line is the file, which is the value of `kind` in the
+/// configuration, and the kind. A kind with a target of its own has its place as a parameter; one that the file of another word reads
+/// says `as` which.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident $(<$place:ident>)?,)*) => {
+    ($($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $module:ident::$kind:ident $(<$place:ident>)? $(as $word:ident)?,)*) => {
+        $(
+            $(#[cfg($cfg)])?
+            mod $module;
+            $(#[cfg($cfg)])?
+            pub use $module::$kind;
+
+            $(#[cfg($cfg)])?
+            impl<P> From<$kind $(<$place>)?> for ViewKind<P> {
+                fn from(kind: $kind $(<$place>)?) -> Self {
+                    Self::$kind(kind)
+                }
+            }
+        )*
+
         /// The registry of kinds.
         #[derive(Debug, Clone)]
         pub enum ViewKind<P = TargetRef> {
-            $($(#[$doc])* $kind($kind $(<$place>)?),)*
+            $($(#[doc = $doc])+ $(#[cfg($cfg)])? $kind($kind $(<$place>)?),)*
         }
 
         impl<P> ViewKind<P> {
+            /// The value of `kind` in the configuration.
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$kind(_) => kinds!(@word $module $($word)?),)*
+                }
+            }
+
             /// The kind behind its trait.
             pub fn kind(&self) -> &dyn Kind<P> {
                 match self {
-                    $(Self::$kind(kind) => kind,)*
+                    $($(#[cfg($cfg)])? Self::$kind(kind) => kind,)*
                 }
             }
 
             /// The same kind with its target elsewhere.
             pub fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> ViewKind<Q> {
                 match self {
-                    $(Self::$kind(kind) => ViewKind::$kind(kinds!(@map kind, place $(, $place)?)),)*
+                    $($(#[cfg($cfg)])? Self::$kind(kind) => ViewKind::$kind(kinds!(@map kind, place $(, $place)?)),)*
                 }
             }
         }
+
+        /// Every kind, by the value of `kind`.
+        pub fn declared_kinds<S: ViewSection>() -> Vec<(&'static str, ReadKind<S>)> {
+            let read: [Option<(&'static str, ReadKind<S>)>; _] = [$($(#[cfg($cfg)])? kinds!(@read $module $($word)?)),*];
+            read.into_iter().flatten().collect()
+        }
     };
+    (@word $module:ident) => { stringify!($module) };
+    (@word $module:ident $word:ident) => { stringify!($word) };
+    (@read $module:ident) => { Some((stringify!($module), $module::read)) };
+    (@read $module:ident $word:ident) => { None };
     (@map $kind:ident, $to:ident, P) => { $kind.map($to) };
     (@map $kind:ident, $to:ident) => { $kind.clone() };
 }
 
 kinds! {
     /// Copies under another key.
-    SecondaryIndex<P>,
+    secondary_index::SecondaryIndex<P>,
     /// Lists of the primaries that share a value, in rows.
-    IndexEntity<P>,
+    index_entity::IndexEntity<P>,
     /// Lists of the primaries that share a value, in blobs.
-    BlobLists,
-    /// Large values in blobs.
-    LargeEntity,
+    blob_lists::BlobLists as index_entity,
     /// Properties on another entity.
-    Denormalize<P>,
+    denormalize::Denormalize<P>,
     /// Properties on all entities of a range.
-    DenormalizeRange<P>,
+    denormalize_range::DenormalizeRange<P> as denormalize,
     /// Figures of groups.
-    Aggregate<P>,
+    aggregate::Aggregate<P>,
+    /// Large values in blobs.
+    large_entity::LargeEntity,
     /// Documents of a search service.
-    SearchIndex,
+    search_index::SearchIndex,
     /// Rows of a table in a database.
-    SqlTable,
+    sql_table::SqlTable,
     /// Events to a receiver.
-    WebhookEvents,
+    webhook::WebhookEvents,
+    /// Copies with the keys exchanged. A sample, of builds for tests alone.
+    #[cfg(feature = "samples")]
+    sample_exchanged::Exchanged<P>,
 }

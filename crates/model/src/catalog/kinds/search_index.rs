@@ -1,11 +1,15 @@
 //! `kind = "search_index"`: a document of a search service for each primary.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
+use crate::model::template::Template;
+use crate::model::{CollectionName, limits};
+use crate::settings::SinkKind;
 
 /// `kind = "search_index"`: a document of a search service for each primary. A property by itself keeps its type; any other template
 /// is a text.
@@ -13,10 +17,6 @@ use crate::catalog::view::OnConflict;
 pub struct SearchIndex(pub Documents);
 
 impl<P> Kind<P> for SearchIndex {
-    fn name(&self) -> &'static str {
-        "search_index"
-    }
-
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
     }
@@ -28,4 +28,67 @@ impl<P> Kind<P> for SearchIndex {
     fn canonical(&self, _: OnConflict) -> String {
         format!("fields {}", canonical::map(&self.0.fields))
     }
+}
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    view.of_one_table("kind", "no search_index view")?;
+    view.refuse(&["on_conflict"], "documents are named by their primaries, so there are no conflicts");
+    let keys = ["table", "partition_key", "row_key", "key"];
+    view.refuse(&keys, "a document is found by its index and a key that is made of its primary's");
+    let wanted = ("a search service", "kind = \"search\", its endpoint and its key");
+    let sink = view.sink(wanted, |kind| if let SinkKind::Search(search) = kind { Some(search.key_field.clone()) } else { None });
+    let index = view.required("index", "the name of an index of the search service", str::parse::<CollectionName>);
+    let key_field = sink.as_ref().and_then(|(_, key_field)| key_field.as_deref());
+    let fields = fields(view, key_field);
+    let documents = Documents { sink: sink?.0, collection: index?, fields: fields?, types: BTreeMap::new() };
+    Some(DeclaredKind::new(SearchIndex(documents)))
+}
+
+/// The fields of the documents: selected properties under their own names, and fields of templates.
+pub(super) fn fields(view: &impl ViewSection, key_field: Option<&str>) -> Option<BTreeMap<String, Template>> {
+    let mut fields = BTreeMap::new();
+    let mut add = |name: &str, text: &str| {
+        let name = field_name(name)?;
+        if key_field == Some(&name) {
+            return Err(format!("{name} is the field of the key, which is made of the primary's keys"));
+        }
+        if fields.contains_key(&name) {
+            return Err(format!("{name} is selected too; expected it once"));
+        }
+        fields.insert(name, Template::parse_text(text).map_err(|error| error.to_string())?);
+        Ok(())
+    };
+    let mut wrong = false;
+    if view.has("select") {
+        for name in view.select()? {
+            wrong |= add(&name, &format!("{{{name}}}")).map_err(|problem| view.error("select", problem)).is_err();
+        }
+    }
+    if view.has("fields") {
+        for (name, text) in view.texts_by_name("fields")? {
+            wrong |= add(name, text).map_err(|problem| view.error_in("fields", name, problem)).is_err();
+        }
+    }
+    if wrong {
+        return None;
+    }
+    if fields.is_empty() {
+        view.error("fields", "missing; expected select = [\"Email\"], fields = { name = \"{FirstName} {LastName}\" }, or both");
+        return None;
+    }
+    Some(fields)
+}
+
+/// A field of a document (Azure AI Search, naming rules).
+pub fn field_name(name: &str) -> Result<String, String> {
+    let valid = (1..=limits::FIELD_NAME_CHARS).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && name.as_bytes()[0].is_ascii_alphabetic()
+        && !name.to_ascii_lowercase().starts_with("azuresearch");
+    if valid {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "{name:?} is not a field's name: 1 to 128 letters, digits and underscores, starting with a letter, and not with azureSearch"
+    ))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Kind;
+use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
@@ -23,12 +24,8 @@ pub struct SecondaryIndex<P = TargetRef> {
 }
 
 impl<P> Kind<P> for SecondaryIndex<P> {
-    fn name(&self) -> &'static str {
-        "secondary_index"
-    }
-
     fn form(&self) -> Form<'_, P> {
-        let rows = RowForm { target: &self.target, partition_key: &self.partition_key, row_key: &self.row_key };
+        let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Copies { rows, select: self.select.as_deref() }
     }
 
@@ -41,14 +38,13 @@ impl<P> Kind<P> for SecondaryIndex<P> {
     }
 }
 
-impl<P> SecondaryIndex<P> {
-    /// The same kind with its target elsewhere.
-    pub(super) fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> SecondaryIndex<Q> {
-        SecondaryIndex {
-            target: place(&self.target),
-            partition_key: self.partition_key.clone(),
-            row_key: self.row_key.clone(),
-            select: self.select.clone(),
-        }
-    }
+placed! { SecondaryIndex: partition_key, row_key, select }
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    let rows = view.rows("table");
+    let select = view.optional("select", S::select);
+    let on_conflict = view.on_conflict();
+    let KeyedRows { target, partition_key, row_key } = rows?;
+    let kind = SecondaryIndex { target, partition_key, row_key, select: select.ok()? };
+    Some(DeclaredKind { on_conflict: on_conflict.ok()?, ..DeclaredKind::new(kind) })
 }

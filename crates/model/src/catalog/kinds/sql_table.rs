@@ -1,21 +1,21 @@
 //! `kind = "sql_table"`: a row of a table in a database for each primary.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
+use crate::model::template::Template;
+use crate::model::{CollectionName, ColumnType};
+use crate::settings::SinkKind;
 
 /// `kind = "sql_table"`: a row of a table in a database for each primary. Every field has a type.
 #[derive(Debug, Clone)]
 pub struct SqlTable(pub Documents);
 
 impl<P> Kind<P> for SqlTable {
-    fn name(&self) -> &'static str {
-        "sql_table"
-    }
-
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
     }
@@ -26,5 +26,87 @@ impl<P> Kind<P> for SqlTable {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("columns {} types {}", canonical::map(&self.0.fields), canonical::map(&self.0.types))
+    }
+}
+
+/// Longest name of a table or column, in bytes (PostgreSQL: NAMEDATALEN - 1).
+const NAME_BYTES: usize = 63;
+/// Most columns, evenkeel's own two beside them (PostgreSQL allows 1,600, SQLite 2,000 and fewer of long rows).
+const COLUMNS: usize = 500;
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    view.of_one_table("kind", "no sql_table view")?;
+    view.refuse(&["on_conflict"], "rows are named by their primaries, so there are no conflicts");
+    view.refuse(
+        &["partition_key", "row_key", "key"],
+        "a row has a key that is made of its primary's; declare columns for what you join by",
+    );
+    let wanted = ("a database", "kind = \"sqlite\" and its path");
+    let sink = view.sink(wanted, |kind| matches!(kind, SinkKind::Sql(_)).then_some(()));
+    let table = view.required("table", "the name of a table of the database", |text| {
+        let name = identifier(text)?;
+        name.parse::<CollectionName>().map_err(|error| error.to_string())
+    });
+    let columns = columns(view);
+    let (fields, types) = columns?;
+    let documents = Documents { sink: sink?.0, collection: table?, fields, types };
+    Some(DeclaredKind::new(SqlTable(documents)))
+}
+
+type Columns = (BTreeMap<String, Template>, BTreeMap<String, ColumnType>);
+
+/// `columns`: for each name a type and a template, such as `"text(80) {FirstName} {LastName}"`.
+fn columns(view: &impl ViewSection) -> Option<Columns> {
+    const EXPECTED: &str = "a type and a template for each column, such as { name = \"text(80) {FirstName} {LastName}\" }";
+    if !view.has("columns") {
+        view.error("columns", format!("missing; expected {EXPECTED}"));
+    }
+    let texts = view.texts_by_name("columns")?;
+    if texts.is_empty() || texts.len() > COLUMNS {
+        view.error("columns", format!("{} columns; expected 1 to {COLUMNS}: {EXPECTED}", texts.len()));
+        return None;
+    }
+    let (mut fields, mut types, mut wrong) = (BTreeMap::new(), BTreeMap::new(), false);
+    for (name, text) in texts {
+        match identifier(name).and_then(|name| Ok((name, column(text)?))) {
+            Ok((name, (kind, template))) => {
+                fields.insert(name.clone(), template);
+                types.insert(name, kind);
+            }
+            Err(problem) => {
+                wrong = true;
+                view.error_in("columns", name, problem);
+            }
+        }
+    }
+    (!wrong).then_some((fields, types))
+}
+
+fn column(text: &str) -> Result<(ColumnType, Template), String> {
+    let Some((kind, template)) = text.trim().split_once(' ') else {
+        return Err(format!(
+            "{text:?} is no type and template; expected both, such as \"text {{PartitionKey}}\" or \"integer {{Salary}}\""
+        ));
+    };
+    let kind = ColumnType::parse(kind)?;
+    let template = Template::parse_text(template.trim_start()).map_err(|error| error.to_string())?;
+    let property = template.bare_property().filter(|name| !matches!(*name, "PartitionKey" | "RowKey"));
+    if property.is_none() && !matches!(kind, ColumnType::Text(_)) {
+        return Err(format!("{template} makes a text; expected the type text, or a property by itself, such as \"{kind} {{Salary}}\""));
+    }
+    Ok((kind, template))
+}
+
+/// The name of a table or a column, the same in every database and in every spelling of it.
+fn identifier(name: &str) -> Result<String, String> {
+    let valid = (1..=NAME_BYTES).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name.as_bytes()[0].is_ascii_lowercase();
+    match valid {
+        true if name.starts_with("ek_") || name.starts_with("evenkeel_") || name.starts_with("sqlite_") => {
+            Err(format!("{name:?} is reserved; expected a name that begins with neither ek_, evenkeel_ nor sqlite_"))
+        }
+        true => Ok(name.to_owned()),
+        false => Err(format!("{name:?} is no name here: 1 to 63 lower-case letters, digits and underscores, starting with a letter")),
     }
 }

@@ -1,21 +1,21 @@
 //! `kind = "webhook"`: an event for each change of a primary's document.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::search_index::fields;
+use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
+use crate::model::CollectionName;
+use crate::settings::SinkKind;
 
 /// `kind = "webhook"`: a document for each primary that a receiver is told of when it changes.
 #[derive(Debug, Clone)]
 pub struct WebhookEvents(pub Documents);
 
 impl<P> Kind<P> for WebhookEvents {
-    fn name(&self) -> &'static str {
-        "webhook"
-    }
-
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
     }
@@ -27,4 +27,16 @@ impl<P> Kind<P> for WebhookEvents {
     fn canonical(&self, _: OnConflict) -> String {
         format!("fields {}", canonical::map(&self.0.fields))
     }
+}
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    view.of_one_table("kind", "no webhook view")?;
+    view.refuse(&["on_conflict"], "events are about their primaries, so there are no conflicts");
+    view.refuse(&["table", "partition_key", "row_key", "key", "index"], "an event names its primary by itself");
+    let wanted = ("a receiver of events", "kind = \"webhook\", its url and its secret");
+    let sink = view.sink(wanted, |kind| matches!(kind, SinkKind::Webhook(_)).then_some(()));
+    let topic = view.required("topic", "the name of what the events are about, such as \"staff\"", str::parse::<CollectionName>);
+    let fields = fields(view, None);
+    let documents = Documents { sink: sink?.0, collection: topic?, fields: fields?, types: BTreeMap::new() };
+    Some(DeclaredKind::new(WebhookEvents(documents)))
 }

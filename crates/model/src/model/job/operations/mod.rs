@@ -1,30 +1,9 @@
 //! The operations of messages: for each its fields in a message, its job, and the job's subject, effect and cursor.
 //! One file per operation, and one line in the list of `operations!`.
 
-mod archive;
-mod archive_where;
-mod audit;
-mod backfill;
-mod carry;
-mod delete;
-mod delete_where;
-mod drop_table;
-mod erase;
-mod moving;
-mod put;
-mod restore;
 mod staged;
-mod sync;
 
-pub use archive::ArchiveJob;
-pub use delete::DeleteJob;
-pub use erase::EraseJob;
-pub use moving::MoveJob;
-pub use put::{Put, PutCondition, PutMode, put_entity};
-pub use restore::RestoreJob;
 pub use staged::StagedBlob;
-pub use sync::{Looks, SyncJob};
-
 pub(super) use staged::{staged, staged_schema};
 
 use schemars::JsonSchema;
@@ -164,34 +143,42 @@ pub(super) struct Described {
     pub(super) read: ReadJob,
 }
 
-/// Jobs, their names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
+/// Jobs, their files, names, decoding and schemas, from one list. (`$` is given along for the macro that this one makes.)
 macro_rules! operations {
-    (($d:tt) $($(#[$doc:meta])* $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
+    (($d:tt) $($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
+        $(
+            $(#[cfg($cfg)])?
+            mod $module;
+            $(#[cfg($cfg)])?
+            #[allow(unused_imports, unreachable_pub, reason = "a walk's job is not in its operation's file")]
+            pub use $module::*;
+        )*
+
         /// One job.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Job {
-            $($(#[$doc])* $variant($job),)*
+            $($(#[doc = $doc])+ $(#[cfg($cfg)])? $variant($job),)*
         }
 
         impl Job {
             /// The operation, as `op` spells it.
             pub const fn op(&self) -> &'static str {
                 match self {
-                    $(Self::$variant(_) => $module::$fields::OP,)*
+                    $($(#[cfg($cfg)])? Self::$variant(_) => $module::$fields::OP,)*
                 }
             }
 
             /// Its effect on primaries.
             pub const fn effect(&self) -> Effect {
                 match self {
-                    $(Self::$variant(_) => $module::$fields::EFFECT,)*
+                    $($(#[cfg($cfg)])? Self::$variant(_) => $module::$fields::EFFECT,)*
                 }
             }
 
             /// The job, regardless of its operation.
             pub fn operation(&self) -> &dyn Operation {
                 match self {
-                    $(Self::$variant(job) => {
+                    $($(#[cfg($cfg)])? Self::$variant(job) => {
                         let job: &<$module::$fields as JobFields>::Job = job;
                         job
                     })*
@@ -201,7 +188,7 @@ macro_rules! operations {
             /// The same, to be changed.
             pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self {
-                    $(Self::$variant(job) => {
+                    $($(#[cfg($cfg)])? Self::$variant(job) => {
                         let job: &mut <$module::$fields as JobFields>::Job = job;
                         job
                     })*
@@ -214,18 +201,18 @@ macro_rules! operations {
         macro_rules! each_operation {
             ($d job:expr, $d it:ident => $d value:expr) => {
                 match $d job {
-                    $($crate::model::Job::$variant($d it) => $d value,)*
+                    $($(#[cfg($cfg)])? $crate::model::Job::$variant($d it) => $d value,)*
                 }
             };
         }
 
         /// Every operation, as `op` spells it.
-        pub const OPS: &[&str] = &[$($module::$fields::OP),*];
+        pub const OPS: &[&str] = &[$($(#[cfg($cfg)])? $module::$fields::OP),*];
 
         /// The operation of this name.
         pub(super) fn described(op: &str) -> Option<Described> {
             match op {
-                $($module::$fields::OP => Some(Described {
+                $($(#[cfg($cfg)])? $module::$fields::OP => Some(Described {
                     op: $module::$fields::OP,
                     effect: $module::$fields::EFFECT,
                     listing: $module::$fields::LISTING,
@@ -237,7 +224,7 @@ macro_rules! operations {
 
         /// The schema of each operation.
         pub(super) fn schemas() -> Vec<Value> {
-            [$(schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING)),*].concat()
+            [$($(#[cfg($cfg)])? schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING)),*].concat()
         }
     };
 }
@@ -270,6 +257,9 @@ operations! {
     ArchiveWhere(Box<Sweep>): archive_where::ArchiveWhereFields,
     /// Drops a table by date, whole.
     DropTable(Box<DropTable>): drop_table::DropTableFields,
+    /// A thorough `sync`. A sample, of builds for tests alone.
+    #[cfg(feature = "samples")]
+    SampleTouch(TouchJob): sample_touch::TouchFields,
 }
 
 /// Reads the fields of an operation; counts those that it does not have.

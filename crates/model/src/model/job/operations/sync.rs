@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, JobFields, JobSubject, Operation, primary};
+use super::{Effect, Job, JobFields, JobSubject, Operation, primary};
 use crate::model::job::{JobError, Listing, Primary};
 
 /// A `sync` job.
@@ -13,6 +13,13 @@ pub struct SyncJob {
     pub primary: Primary,
     /// Which of its items are looked at.
     pub looks: Looks,
+}
+
+impl Job {
+    /// A plain `sync` of a primary.
+    pub const fn sync(primary: Primary) -> Self {
+        Self::Sync(SyncJob { primary, looks: Looks::Doubtful })
+    }
 }
 
 /// Which items a pass looks at before it reads the primary.

@@ -1,0 +1,125 @@
+//! The section of a view, for the kinds: their readers are in [`catalog`](evenkeel_model::catalog).
+
+use std::fmt::Display;
+
+use super::section::{Reported, Section};
+use super::sinks::{self, Sinks};
+use super::views::{Named, ViewTables, account, refuse_accounts, some_accounts};
+use evenkeel_model::catalog::{AccountSet, ReadKind, ViewSection, declared_kinds};
+use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::{AccountName, ViewName};
+use evenkeel_model::settings::SinkKind;
+
+/// The section of a view, with the names it may refer to.
+pub(super) struct DraftSection<'r, 'a, T> {
+    pub(super) section: &'r Section<'a>,
+    /// The name of the view, where it is one.
+    pub(super) name: Option<&'r ViewName>,
+    /// The source, where it is right.
+    pub(super) source: Option<&'r T>,
+    pub(super) accounts: &'r [AccountName],
+    pub(super) sinks: Sinks<'r>,
+}
+
+/// The kind that a section names; reports an unknown one.
+pub(super) fn named<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
+    let kinds = declared_kinds::<S>();
+    let list = kinds.iter().map(|(kind, _)| format!("{kind:?}")).collect::<Vec<_>>().join(" or ");
+    let found = section.required_text("kind", &format!("a kind of view: {list}"))?;
+    let kind = kinds.iter().find(|(kind, _)| *kind == found);
+    if kind.is_none() {
+        let hint = nearest(found, kinds.iter().map(|(kind, _)| *kind)).map(|known| format!("; did you mean {known:?}?"));
+        section.error("kind", format!("expected {list}, found {found:?}{}", hint.unwrap_or_default()));
+    }
+    kind.map(|(_, read)| *read)
+}
+
+impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
+    type Place = Named<T>;
+
+    fn is_by_date(&self) -> bool {
+        T::BY_DATE
+    }
+
+    fn view_name(&self) -> Option<&ViewName> {
+        self.name
+    }
+
+    fn has(&self, key: &'static str) -> bool {
+        self.section.has(key)
+    }
+
+    fn error(&self, key: &str, message: impl Display) {
+        self.section.error(key, message);
+    }
+
+    fn error_in(&self, key: &'static str, name: &str, message: impl Display) {
+        if let Some(inner) = self.section.section(key) {
+            inner.error(name, message);
+        }
+    }
+
+    fn abandon(&self) {
+        self.section.abandon();
+    }
+
+    fn required<R, E: Display>(&self, key: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<R, E>) -> Option<R> {
+        self.section.required(key, expected, parse)
+    }
+
+    fn parsed<R, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<R, E>) -> Option<R> {
+        self.section.parsed(key, parse)
+    }
+
+    fn measure<R>(&self, key: &'static str, expected: &str, unit: &str, parse: impl FnOnce(&str) -> Result<R, String>) -> Option<R> {
+        self.section.measure(key, expected, unit, parse)
+    }
+
+    fn word<R: Copy>(&self, key: &'static str, words: &[(&'static str, R)]) -> Option<R> {
+        self.section.word(key, words)
+    }
+
+    fn truth(&self, key: &'static str) -> Option<bool> {
+        self.section.truth(key)
+    }
+
+    fn each<R>(&self, key: &'static str, read: impl FnMut(String) -> Result<R, String>) -> Option<Vec<R>> {
+        self.section.each(key, read)
+    }
+
+    fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>> {
+        self.section.texts_by_name(key).map(|(_, texts)| texts)
+    }
+
+    fn place(&self, key: &'static str) -> Option<Named<T>> {
+        let tables = self.section.required(key, "the table that its items lie in", T::target);
+        let accounts = self.accounts();
+        Some(Named { tables: tables?, accounts: accounts.ok()? })
+    }
+
+    fn place_in_one(&self, key: &'static str, why: &str) -> Option<Named<T>> {
+        let tables = self.section.required(key, "the table of the entities", T::target);
+        let account = self.account(why);
+        Some(Named { tables: tables?, accounts: account.ok()?.map(AccountSet::from) })
+    }
+
+    fn place_beside(&self) -> Option<Named<T>> {
+        Some(Named { tables: self.source?.clone(), accounts: None })
+    }
+
+    fn account(&self, why: &str) -> Result<Option<AccountName>, Reported> {
+        refuse_accounts(self.section, why);
+        account(self.section, self.accounts, "account")
+    }
+
+    fn accounts(&self) -> Result<Option<AccountSet>, Reported> {
+        if T::BY_DATE {
+            return Ok(self.account("tables by date lie in one account, from which they are dropped")?.map(AccountSet::from));
+        }
+        some_accounts(self.section, self.accounts)
+    }
+
+    fn sink<R>(&self, wanted: (&str, &str), of: impl Fn(&SinkKind) -> Option<R>) -> Option<(AccountName, Option<R>)> {
+        sinks::named(self.section, self.sinks, wanted, of)
+    }
+}

@@ -1,0 +1,46 @@
+//! `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged. A sample of a kind, of builds for tests alone.
+
+use std::collections::BTreeSet;
+
+use super::Kind;
+use super::section::{DeclaredKind, ViewSection};
+use crate::catalog::form::{Form, RowForm};
+use crate::catalog::place::TargetRef;
+use crate::catalog::view::OnConflict;
+use crate::model::template::Template;
+
+/// `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged, in another table.
+#[derive(Debug, Clone)]
+pub struct Exchanged<P = TargetRef> {
+    /// The table of the copies.
+    pub target: P,
+    /// `{RowKey}`.
+    partition_key: Template,
+    /// `{PartitionKey}`.
+    row_key: Template,
+}
+
+impl<P> Kind<P> for Exchanged<P> {
+    fn form(&self) -> Form<'_, P> {
+        let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
+        Form::Copies { rows, select: None }
+    }
+
+    fn properties(&self) -> BTreeSet<&str> {
+        BTreeSet::new()
+    }
+
+    fn canonical(&self, on_conflict: OnConflict) -> String {
+        on_conflict.canonical().to_owned()
+    }
+}
+
+placed! { Exchanged: partition_key, row_key }
+
+pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
+    let target = view.place("table");
+    view.refuse(&["partition_key", "row_key"], "a copy has the keys of its primary, exchanged");
+    view.refuse(&["on_conflict"], "no two primaries have the same keys, so there are no conflicts");
+    let (partition_key, row_key) = (Template::parse("{RowKey}").ok()?, Template::parse("{PartitionKey}").ok()?);
+    Some(DeclaredKind::new(Exchanged { target: target?, partition_key, row_key }))
+}

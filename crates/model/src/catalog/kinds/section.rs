@@ -1,0 +1,243 @@
+//! The section of a view, as its kind reads it: the keys, their defaults and the words for mistakes stand in the kind's own file.
+//!
+//! `config` has the files, the origins and the findings, and is behind [`ViewSection`]. A mistake is reported at its key and never stops the
+//! reading: all of them are reported at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use super::ViewKind;
+use crate::catalog::place::{AccountSet, TableRef};
+use crate::catalog::view::OnConflict;
+use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::template::Template;
+use crate::model::{AccountName, ViewName};
+use crate::settings::SinkKind;
+
+/// A mistake that has been reported.
+#[derive(Debug, Clone, Copy)]
+pub struct Reported;
+
+/// A kind with its settings, as one section declares it. `P` is the table of a target, as the section names it.
+#[derive(Debug)]
+pub struct DeclaredKind<P> {
+    /// The kind.
+    pub kind: ViewKind<P>,
+    /// The answer to two primaries that want one key, where the section says one.
+    pub on_conflict: Option<OnConflict>,
+    /// The key that names the table of its items.
+    pub table_key: &'static str,
+    /// A default that depends on where its source lies.
+    pub settle: Option<Settle>,
+}
+
+/// Completes a kind by the place of its source.
+pub type Settle = fn(ViewKind, &TableRef) -> ViewKind;
+
+/// Reads a section; nothing where there is a mistake in it, which is reported.
+pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Place>>;
+
+impl<P> DeclaredKind<P> {
+    /// A kind whose table is named by the key `table`.
+    pub(super) fn new(kind: impl Into<ViewKind<P>>) -> Self {
+        Self { kind: kind.into(), on_conflict: None, table_key: "table", settle: None }
+    }
+}
+
+/// The rows of a view.
+#[derive(Debug)]
+pub struct KeyedRows<P> {
+    pub(super) target: P,
+    pub(super) partition_key: Template,
+    pub(super) row_key: Template,
+}
+
+/// The section of a view. Every key that is asked for is a known one; others are mistakes.
+pub trait ViewSection {
+    /// The table of a target, as the section names it.
+    type Place;
+
+    /// Whether the source is tables by date.
+    fn is_by_date(&self) -> bool;
+    /// The name of the view, where it is one.
+    fn view_name(&self) -> Option<&ViewName>;
+    /// Whether a key is there.
+    fn has(&self, key: &'static str) -> bool;
+    /// Reports a mistake at a key.
+    fn error(&self, key: &str, message: impl Display);
+    /// Reports a mistake at a name of the table that a key holds.
+    fn error_in(&self, key: &'static str, name: &str, message: impl Display);
+    /// Gives up on the section after a mistake that leaves open which keys it may have.
+    fn abandon(&self);
+    /// A text that must be there, parsed by its type's own rule. `expected` describes it where it is missing.
+    fn required<T, E: Display>(&self, key: &'static str, expected: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>;
+    /// As [`required`](Self::required), of a key that may be absent.
+    fn parsed<T, E: Display>(&self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T>;
+    /// A quantity with its unit that must be there; a bare number is told to lack the unit.
+    fn measure<T>(&self, key: &'static str, expected: &str, unit: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T>;
+    /// One of some words.
+    fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
+    /// True or false, where the key is there.
+    fn truth(&self, key: &'static str) -> Option<bool>;
+    /// Each text of a list, read.
+    fn each<T>(&self, key: &'static str, read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>>;
+    /// The texts of a table, by name.
+    fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>>;
+    /// The target that a key names, with `account` or `accounts`.
+    fn place(&self, key: &'static str) -> Option<Self::Place>;
+    /// As [`place`](Self::place), of what lies in one account; `why` it does.
+    fn place_in_one(&self, key: &'static str, why: &str) -> Option<Self::Place>;
+    /// The source as the target.
+    fn place_beside(&self) -> Option<Self::Place>;
+    /// The key `account`, of what lies in one account; `why` it does.
+    fn account(&self, why: &str) -> Result<Option<AccountName>, Reported>;
+    /// The key `account` or `accounts`.
+    fn accounts(&self) -> Result<Option<AccountSet>, Reported>;
+    /// The key `sink`: the name of a declared sink, with the settings that `of` takes from it; `wanted` says which sinks those are, and
+    /// how one is declared. A sink with a mistake has been reported, and gives no settings.
+    fn sink<R>(&self, wanted: (&str, &str), of: impl Fn(&SinkKind) -> Option<R>) -> Option<(AccountName, Option<R>)>;
+
+    /// A key that may be absent.
+    fn optional<V>(&self, key: &'static str, read: impl FnOnce(&Self) -> Option<V>) -> Result<Option<V>, Reported> {
+        if self.has(key) { read(self).map(Some).ok_or(Reported) } else { Ok(None) }
+    }
+
+    /// Reports keys that the kind has not.
+    fn refuse(&self, keys: &[&'static str], why: &str) {
+        for key in keys.iter().filter(|key| self.has(key)) {
+            self.error(key, format!("{why}; expected no such key"));
+        }
+    }
+
+    /// Reports a kind that there is not of tables by date; nothing then.
+    fn of_one_table(&self, key: &'static str, expected: &str) -> Option<()> {
+        const WHY: &str = "a table by date is dropped with what is derived from it, which therefore lies in tables of the same dates";
+        if self.is_by_date() {
+            self.error(key, format!("{WHY}; expected {expected}"));
+            self.abandon();
+            return None;
+        }
+        Some(())
+    }
+
+    /// The key `on_conflict`.
+    fn on_conflict(&self) -> Result<Option<OnConflict>, Reported> {
+        let words = [("reject", OnConflict::Reject), ("last_writer", OnConflict::LastWriter)];
+        self.optional("on_conflict", |section| section.word("on_conflict", &words))
+    }
+
+    /// The rows in a table of their own, or the source's.
+    fn rows(&self, table: &'static str) -> Option<KeyedRows<Self::Place>> {
+        let target = self.place(table);
+        let partition_key = self.required("partition_key", "a key template, such as \"{PartitionKey}\"", Template::parse_row_key);
+        // Both are read before either's mistake ends this: all mistakes are reported at once.
+        let row_key = self.row_key();
+        let (partition_key, row_key) = (partition_key?, row_key?);
+        if let (Some(one), Some(other)) = (partition_key.each(), row_key.each())
+            && (one.property(), one.list()) != (other.property(), other.list())
+        {
+            self.error(
+                "row_key",
+                "the keys stand for each value of one list: expected the same property with the same each as in partition_key",
+            );
+            return None;
+        }
+        Some(KeyedRows { target: target?, partition_key, row_key })
+    }
+
+    /// Rows in the partitions of their primaries.
+    fn rows_beside(&self) -> Option<KeyedRows<Self::Place>> {
+        self.refuse(
+            &["table", "account", "accounts", "partition_key"],
+            "a list with store = \"partition\" lies in the source's own partition",
+        );
+        let (row_key, partition_key) = (self.row_key(), Template::parse("{PartitionKey}").ok());
+        Some(KeyedRows { target: self.place_beside()?, partition_key: partition_key?, row_key: row_key? })
+    }
+
+    /// The key `row_key`.
+    fn row_key(&self) -> Option<Template> {
+        self.required("row_key", "a key template, such as \"email_{Email|lower}\"", Template::parse_row_key)
+    }
+
+    /// The properties that a view sets on entities of other owners.
+    fn properties(&self, example: &str) -> Option<BTreeMap<String, Template>> {
+        if self.view_name().is_some_and(|name| name.as_str().contains('-')) {
+            let message = "the name of a view that denormalizes is part of a property's name (ek_owner_NAME); expected one without dashes";
+            self.error("", message);
+            return None;
+        }
+        self.set(example, Template::parse_text)
+    }
+
+    /// The templates of a member. The primary's keys are among them, each by itself: a member must tell its primary, and a reader of
+    /// the list goes on to it.
+    fn member(&self, keys: &[&str]) -> Option<Vec<Template>> {
+        const EXPECTED: &str = "a list of templates, such as [\"{PartitionKey}\", \"{RowKey}\"]";
+        if !self.has("member") {
+            self.error("member", format!("missing; expected {EXPECTED}"));
+        }
+        let templates = self.each("member", |text| Template::parse_text(&text).map_err(|error| error.to_string()))?;
+        let lacks = |key: &&str| !templates.iter().any(|template| template.bare_property() == Some(key));
+        let missing: Vec<String> = keys.iter().filter(|key| lacks(key)).map(|key| format!("\"{{{key}}}\"")).collect();
+        if !missing.is_empty() {
+            self.error("member", format!("a member must tell its primary: {} is missing from the list", missing.join(" and ")));
+            return None;
+        }
+        Some(templates)
+    }
+
+    /// The key `set`: properties by name, at least one.
+    fn set<V, E: Display>(&self, example: &str, parse: impl Fn(&str) -> Result<V, E>) -> Option<BTreeMap<String, V>> {
+        if !self.has("set") {
+            self.error("set", format!("missing; expected a table such as {example}"));
+        }
+        let texts = self.texts_by_name("set")?;
+        if texts.is_empty() {
+            self.error("set", format!("expected at least one property, such as {example}"));
+            return None;
+        }
+        let mut values = BTreeMap::new();
+        let mut wrong = false;
+        for (name, text) in texts {
+            let named = own_property(name).map_err(|problem| self.error_in("set", name, problem));
+            let parsed = parse(text).map_err(|problem| self.error_in("set", name, problem));
+            match (named, parsed) {
+                (Ok(name), Ok(value)) => drop(values.insert(name, value)),
+                _ => wrong = true,
+            }
+        }
+        (!wrong).then_some(values)
+    }
+
+    /// The key `select`: properties that are copied.
+    fn select(&self) -> Option<Vec<String>> {
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        self.each("select", |name| {
+            if name.starts_with(RESERVED_PREFIX) {
+                Err(format!("{name:?} is one of evenkeel's own properties, which are never copied"))
+            } else if matches!(name.as_str(), "PartitionKey" | "RowKey") {
+                Err(format!("{name} is no property to copy: every copy names its primary's keys in ek_source"))
+            } else if name == "Timestamp" {
+                Err("Timestamp is the service's own: every copy has one of its own".to_owned())
+            } else if !valid_property_name(&name) {
+                Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+            } else if !names.insert(name.clone()) {
+                Err(format!("{name:?} is selected twice"))
+            } else {
+                Ok(name)
+            }
+        })
+    }
+}
+
+/// A property that evenkeel may write into an entity.
+pub fn own_property(name: &str) -> Result<String, String> {
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err(format!("{name:?} is one of evenkeel's own properties; expected another name"));
+    }
+    if !valid_property_name(name) {
+        return Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"));
+    }
+    Ok(name.to_owned())
+}
