@@ -81,9 +81,9 @@ mod azurite_worn {
 }
 
 mod embedded {
-    evenkeel_conformance::contract_suite!(crate::embedded_world());
+    evenkeel_conformance::contract_suite!(crate::embedded_world(), crate::support::capabilities::OWN);
 }
 
 mod gusty {
-    evenkeel_conformance::contract_suite!(crate::gusty_world());
+    evenkeel_conformance::contract_suite!(crate::gusty_world(), crate::support::capabilities::OWN);
 }

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 
 use evenkeel_conformance::World;
 
+mod support;
+
 /// A clock that a test moves. It does not move by itself, which a store must cope with.
 struct StillClock {
     micros: AtomicU64,
@@ -61,9 +63,9 @@ fn short_options() -> Options {
 }
 
 mod plain {
-    evenkeel_conformance::contract_suite!(crate::world(&crate::Options::default()));
+    evenkeel_conformance::contract_suite!(crate::world(&crate::Options::default()), crate::support::capabilities::OWN);
 }
 
 mod short_pages {
-    evenkeel_conformance::contract_suite!(crate::world(&crate::short_options()));
+    evenkeel_conformance::contract_suite!(crate::world(&crate::short_options()), crate::support::capabilities::OWN);
 }

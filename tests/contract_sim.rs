@@ -12,6 +12,8 @@ use evenkeel::ports::Clock;
 use evenkeel_conformance::World;
 use jiff::Timestamp;
 
+mod support;
+
 /// A clock that only moves when told to.
 #[derive(Default)]
 struct Hands(AtomicI64);
@@ -36,4 +38,4 @@ fn world() -> World {
     World::new(world.account(), pass, ())
 }
 
-evenkeel_conformance::contract_suite!(crate::world());
+evenkeel_conformance::contract_suite!(crate::world(), crate::support::capabilities::OWN);

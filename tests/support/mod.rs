@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set its stage has failed")]
 
 pub mod azurite;
+pub mod capabilities;
 pub mod gusty;
 pub mod postgres;
 pub mod search;

@@ -276,7 +276,7 @@ pub async fn an_append_needs_an_append_blob(world: &World) {
     create_append(world, &container, "log").await;
     let again = blobs.create_append(&container, &blob("log"), &on(BlobCondition::Absent)).await;
     assert_eq!(class(again), ErrorClass::Conflict);
-    let large = blobs.append(&container, &blob("log"), vec![0; 4_194_305].into(), 0).await;
+    let large = blobs.append(&container, &blob("log"), vec![0; world.capabilities.append_bytes + 1].into(), 0).await;
     assert_eq!(class(large), ErrorClass::TooLarge);
     // A put makes a block blob of it.
     put(world, &container, "log", b"x").await;
@@ -328,7 +328,7 @@ pub async fn metadata_is_replaced_at_its_etag_alone(world: &World) {
 
 pub async fn metadata_that_cannot_be_sent_is_refused(world: &World) {
     let container = world.container().await;
-    let long = "x".repeat(8_192);
+    let long = "x".repeat(world.capabilities.metadata_bytes);
     for (name, value) in
         [("a-b", "x"), ("1a", "x"), ("", "x"), ("한", "x"), ("a", "한"), ("a", " x"), ("a", "x "), ("a", "x\ny"), ("a", long.as_str())]
     {
@@ -524,7 +524,7 @@ pub async fn blocks_need_a_container_and_a_block_blob(world: &World) {
     assert_eq!(class(blobs.put_block(&container, &blob("log"), one, Bytes::from_static(b"x")).await), ErrorClass::Permanent);
     assert_eq!(class(blobs.block_list(&container, &blob("log")).await), ErrorClass::Permanent);
     assert_eq!(class(blobs.put_block(&container, &blob("a"), one, Bytes::new()).await), ErrorClass::Permanent);
-    let many = vec![one; 50_001];
+    let many = vec![one; world.capabilities.blocks + 1];
     assert_eq!(class(blobs.put_block_list(&container, &blob("a"), &many, &BlobUpload::default()).await), ErrorClass::TooLarge);
 }
 

@@ -53,7 +53,7 @@ impl Model {
         self.messages.values().filter(|known| !known.hidden).count()
     }
 
-    /// A receipt belongs to its message: those of one batch may be equal (Azurite's are).
+    /// A receipt belongs to its message: those of one batch may be equal (`Capabilities::receipts_differ`).
     fn give(&mut self, id: &str, receipt: &str) {
         self.receipts.push((id.to_owned(), receipt.to_owned()));
     }

@@ -12,10 +12,12 @@ use super::{NO_CONTAINER, World, class, queue_name};
 
 const MINUTE: Duration = Duration::from_mins(1);
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than any visibility of a second, with room for a service that rounds.
-const OVER_A_SECOND: Duration = Duration::from_millis(1_500);
-/// Longer than a busy emulator takes for a few requests.
-const A_WHILE: Duration = Duration::from_secs(5);
+
+/// The shortest time that messages are hidden for, a second at least, and more than that.
+fn short(world: &World) -> (Duration, Duration) {
+    let short = SECOND.max(world.capabilities.visibility_step);
+    (short, short * 3 / 2)
+}
 
 async fn put(world: &World, queue: &QueueName, text: &str) -> evenkeel_model::ports::SentMessage {
     world.account.queues.put(queue, text, Duration::ZERO, Ttl::Never).await.unwrap()
@@ -91,7 +93,7 @@ pub async fn any_text_that_xml_carries_survives(world: &World) {
         "한글 😀 é".to_owned(),
         "&#x1; &lt;".to_owned(),
         "한".repeat(16_000),
-        "a".repeat(65_536),
+        "a".repeat(world.capabilities.message_bytes),
     ];
     for expected in &texts {
         put(world, &queue, expected).await;
@@ -101,14 +103,15 @@ pub async fn any_text_that_xml_carries_survives(world: &World) {
     }
 }
 
-pub async fn text_over_64_kib_is_refused(world: &World) {
+pub async fn text_over_the_longest_is_refused(world: &World) {
+    let most = world.capabilities.message_bytes;
     let queue = world.queue().await;
-    for large in ["a".repeat(65_537), "한".repeat(21_846)] {
+    for large in ["a".repeat(most + 1), "한".repeat(most / 3 + 1)] {
         assert_eq!(class(world.account.queues.put(&queue, &large, Duration::ZERO, Ttl::Never).await), ErrorClass::TooLarge);
     }
     put(world, &queue, "small").await;
     let message = get_one(world, &queue).await;
-    let update = world.account.queues.update(&queue, &message.id, &message.pop_receipt, &"a".repeat(65_537), MINUTE).await;
+    let update = world.account.queues.update(&queue, &message.id, &message.pop_receipt, &"a".repeat(most + 1), MINUTE).await;
     assert_eq!(class(update), ErrorClass::TooLarge);
     world.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
     assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 0);
@@ -137,8 +140,9 @@ pub async fn a_got_message_is_hidden(world: &World) {
 pub async fn a_hidden_message_returns_and_counts_again(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
-    let first = world.account.queues.get(&queue, 1, SECOND).await.unwrap().remove(0);
-    world.pass(OVER_A_SECOND).await;
+    let (short, over) = short(world);
+    let first = world.account.queues.get(&queue, 1, short).await.unwrap().remove(0);
+    world.pass(over).await;
     let second = get_one(world, &queue).await;
     assert_eq!((second.id.as_str(), second.inserted), (first.id.as_str(), first.inserted));
     assert_eq!((first.dequeue_count, second.dequeue_count), (1, 2));
@@ -148,10 +152,10 @@ pub async fn a_hidden_message_returns_and_counts_again(world: &World) {
 
 pub async fn a_delayed_message_arrives_later(world: &World) {
     let queue = world.queue().await;
-    world.account.queues.put(&queue, "later", A_WHILE, Ttl::Never).await.unwrap();
+    world.account.queues.put(&queue, "later", world.capabilities.response_time, Ttl::Never).await.unwrap();
     assert_eq!(get(world, &queue).await, None);
     assert_eq!(world.account.queues.approximate_count(&queue).await.unwrap(), 1);
-    world.pass(A_WHILE + SECOND).await;
+    world.pass(world.capabilities.response_time + SECOND).await;
     let message = get_one(world, &queue).await;
     assert_eq!((text(&message.text), message.dequeue_count), ("later", 1));
 }
@@ -183,9 +187,10 @@ pub async fn an_update_changes_text_and_receipt_and_counts_nothing(world: &World
 pub async fn an_update_hides_the_message_anew(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
-    let message = world.account.queues.get(&queue, 1, SECOND).await.unwrap().remove(0);
+    let (short, over) = short(world);
+    let message = world.account.queues.get(&queue, 1, short).await.unwrap().remove(0);
     world.account.queues.update(&queue, &message.id, &message.pop_receipt, "one", MINUTE).await.unwrap();
-    world.pass(OVER_A_SECOND).await;
+    world.pass(over).await;
     assert_eq!(get(world, &queue).await, None);
 }
 
@@ -193,9 +198,10 @@ pub async fn a_receipt_outlives_its_visibility_until_the_next_get(world: &World)
     let queue = world.queue().await;
     put(world, &queue, "to update").await;
     put(world, &queue, "to delete").await;
-    let held = world.account.queues.get(&queue, 2, SECOND).await.unwrap();
+    let (short, over) = short(world);
+    let held = world.account.queues.get(&queue, 2, short).await.unwrap();
     assert_eq!(held.len(), 2);
-    world.pass(OVER_A_SECOND).await;
+    world.pass(over).await;
     world.account.queues.update(&queue, &held[0].id, &held[0].pop_receipt, "updated", MINUTE).await.unwrap();
     world.account.queues.delete(&queue, &held[1].id, &held[1].pop_receipt).await.unwrap();
     assert_eq!(get(world, &queue).await, None);
@@ -276,15 +282,19 @@ pub async fn the_count_includes_hidden_messages(world: &World) {
 
 pub async fn a_batch_holds_at_most_what_was_asked_for(world: &World) {
     let queue = world.queue().await;
+    let most = world.capabilities.messages;
     let mut sent = BTreeSet::new();
-    for number in 0..40 {
+    for number in 0..most + 8 {
         sent.insert(put(world, &queue, &number.to_string()).await.id);
     }
-    assert!(world.account.queues.peek(&queue, 32).await.unwrap().len() <= 32);
+    assert!(world.account.queues.peek(&queue, most).await.unwrap().len() <= most as usize);
     let mut received = BTreeSet::new();
-    for max in [1, 5, 32, 32, 32] {
+    for max in [1, 5, most, most, most] {
         let batch = world.account.queues.get(&queue, max, MINUTE).await.unwrap();
         assert!(batch.len() <= usize::try_from(max).unwrap());
+        if world.capabilities.receipts_differ {
+            assert_eq!(batch.iter().map(|message| &message.pop_receipt).collect::<BTreeSet<_>>().len(), batch.len());
+        }
         for message in batch {
             assert!(received.insert(message.id), "delivered twice");
         }
@@ -295,25 +305,28 @@ pub async fn a_batch_holds_at_most_what_was_asked_for(world: &World) {
 pub async fn batches_and_timeouts_out_of_range_are_refused(world: &World) {
     let queue = world.queue().await;
     put(world, &queue, "one").await;
-    let week = Duration::from_hours(7 * 24);
+    let (most, longest) = (world.capabilities.messages, world.capabilities.visibility);
     let queues = &world.account.queues;
-    for (max, visibility) in [(0, MINUTE), (33, MINUTE), (1, Duration::ZERO), (1, week + SECOND)] {
+    for (max, visibility) in [(0, MINUTE), (most + 1, MINUTE), (1, Duration::ZERO), (1, longest + SECOND)] {
         assert_eq!(class(queues.get(&queue, max, visibility).await), ErrorClass::Permanent, "{max} for {visibility:?}");
     }
     assert_eq!(class(queues.peek(&queue, 0).await), ErrorClass::Permanent);
-    assert_eq!(class(queues.peek(&queue, 33).await), ErrorClass::Permanent);
-    assert_eq!(class(queues.put(&queue, "x", week + SECOND, Ttl::Never).await), ErrorClass::Permanent);
+    assert_eq!(class(queues.peek(&queue, most + 1).await), ErrorClass::Permanent);
+    assert_eq!(class(queues.put(&queue, "x", longest + SECOND, Ttl::Never).await), ErrorClass::Permanent);
     assert_eq!(class(queues.put(&queue, "x", Duration::ZERO, Ttl::After(Duration::ZERO)).await), ErrorClass::Permanent);
-    let message = queues.get(&queue, 32, week).await.unwrap().remove(0);
-    let update = queues.update(&queue, &message.id, &message.pop_receipt, "x", week + SECOND).await;
+    let message = queues.get(&queue, most, longest).await.unwrap().remove(0);
+    let update = queues.update(&queue, &message.id, &message.pop_receipt, "x", longest + SECOND).await;
     assert_eq!(class(update), ErrorClass::Permanent);
     queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
     assert_eq!(queues.approximate_count(&queue).await.unwrap(), 0);
 }
 
-pub async fn less_than_a_second_is_rounded_up(world: &World) {
+pub async fn less_than_a_step_is_rounded_up(world: &World) {
     let queue = world.queue().await;
-    let moment = Duration::from_millis(1);
+    let moment = world.capabilities.visibility_step / 1_000;
+    if moment.is_zero() {
+        return;
+    }
     world.account.queues.put(&queue, "delayed", moment, Ttl::Never).await.unwrap();
     assert_eq!(get(world, &queue).await, None);
     let kept = world.queue().await;
@@ -324,8 +337,8 @@ pub async fn less_than_a_second_is_rounded_up(world: &World) {
 
 pub async fn a_message_expires(world: &World) {
     let queue = world.queue().await;
-    world.account.queues.put(&queue, "short", Duration::ZERO, Ttl::After(A_WHILE)).await.unwrap();
-    world.account.queues.put(&queue, "hidden", Duration::ZERO, Ttl::After(A_WHILE)).await.unwrap();
+    world.account.queues.put(&queue, "short", Duration::ZERO, Ttl::After(world.capabilities.response_time)).await.unwrap();
+    world.account.queues.put(&queue, "hidden", Duration::ZERO, Ttl::After(world.capabilities.response_time)).await.unwrap();
     put(world, &queue, "lasting").await;
     let held = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
     assert_eq!(held.len(), 3);
@@ -336,7 +349,7 @@ pub async fn a_message_expires(world: &World) {
             release(world, &queue, message).await;
         }
     }
-    world.pass(A_WHILE + SECOND).await;
+    world.pass(world.capabilities.response_time + SECOND).await;
     let left = world.account.queues.get(&queue, 32, MINUTE).await.unwrap();
     assert_eq!(left.iter().map(|message| text(&message.text)).collect::<Vec<_>>(), ["lasting"]);
     let hidden = held.iter().find(|message| text(&message.text) == "hidden").unwrap();

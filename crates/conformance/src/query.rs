@@ -21,10 +21,11 @@ async fn found(world: &World, table: &TableName, filter: Filter) -> Vec<String> 
     world.all(table, &filtered(filter)).await.into_iter().map(|row| row.entity.key.rk.to_string()).collect()
 }
 
-/// Fills partitions with 100 rows to a transaction.
-async fn fill(world: &World, table: &TableName, pk: &str, rows: i32) {
+/// Fills partitions with as many rows to a transaction as it takes.
+async fn fill(world: &World, table: &TableName, pk: &str, rows: u32) {
+    let rows = i32::try_from(rows).unwrap();
     let inserts = (0..rows).map(|i| Insert(entity(pk, &format!("{i:05}")).with("N", i))).collect::<Vec<_>>();
-    for chunk in inserts.chunks(100) {
+    for chunk in inserts.chunks(world.capabilities.transaction_operations) {
         world.account.tables.transact(table, &Key::new(pk).unwrap(), chunk).await.unwrap();
     }
 }
@@ -44,20 +45,22 @@ pub async fn rows_come_in_order_of_partition_key_and_row_key(world: &World) {
     assert_eq!(rows.into_iter().map(|row| row.entity.key).collect::<Vec<_>>(), sorted);
 }
 
-pub async fn a_query_without_a_filter_reads_2500_rows_each_once(world: &World) {
+pub async fn a_query_without_a_filter_reads_each_row_of_many_pages_once(world: &World) {
     let table = world.table().await;
-    fill(world, &table, "a", 1_300).await;
-    fill(world, &table, "b", 1_200).await;
+    let page = world.capabilities.page_rows;
+    let (a, b) = (page * 13 / 10, page * 12 / 10);
+    fill(world, &table, "a", a).await;
+    fill(world, &table, "b", b).await;
     let rows = world.all(&table, &Query::default()).await;
     let keys = rows.iter().map(|row| row.entity.key.clone()).collect::<Vec<_>>();
-    let expected = (0..1_300).map(|i| ("a", i)).chain((0..1_200).map(|i| ("b", i))).map(|(pk, i)| key(pk, &format!("{i:05}")));
+    let expected = (0..a).map(|i| ("a", i)).chain((0..b).map(|i| ("b", i))).map(|(pk, i)| key(pk, &format!("{i:05}")));
     assert!(keys.into_iter().eq(expected));
 }
 
 pub async fn a_page_holds_at_most_what_was_asked_for(world: &World) {
     let table = world.table().await;
     fill(world, &table, "p", 25).await;
-    for top in [1, 7, 25, 1_000] {
+    for top in [1, 7, 25, world.capabilities.page_rows] {
         let query = Query { top: Some(top), ..Query::default() };
         let page = world.account.tables.query(&table, &query).await.unwrap();
         assert!(page.rows.len() <= usize::try_from(top).unwrap());
@@ -67,7 +70,7 @@ pub async fn a_page_holds_at_most_what_was_asked_for(world: &World) {
 
 pub async fn a_page_of_no_rows_or_too_many_cannot_be_asked_for(world: &World) {
     let table = world.table().await;
-    for top in [0, 1_001] {
+    for top in [0, world.capabilities.page_rows + 1] {
         let query = Query { top: Some(top), ..Query::default() };
         assert_eq!(class(world.account.tables.query(&table, &query).await), ErrorClass::Permanent);
     }
@@ -276,10 +279,18 @@ pub async fn numbers_are_filtered_by_their_type(world: &World) {
 
 pub async fn dates_are_filtered(world: &World) {
     let table = world.table().await;
-    // Whole milliseconds: Azurite compares no finer.
-    let [low, middle, high] = ["1999-12-31T23:59:59.999Z", "2026-11-20T15:00:00Z", "9999-12-31T23:59:59.999Z"]
-        .map(|text| EdmValue::DateTime(EdmDateTime::parse(text).unwrap()));
-    three_values(world, &table, "DateTime", low, middle, high).await;
+    let date = |text: &str| EdmValue::DateTime(EdmDateTime::parse(text).unwrap());
+    let far = ["1999-12-31T23:59:59.999Z", "2026-11-20T15:00:00Z", "9999-12-31T23:59:59.999Z"].map(date);
+    let [low, middle, high] = far;
+    three_values(world, &table, "Far", low, middle, high).await;
+    // In units of 100 nanoseconds after 14:59:59. The middle lies between two milliseconds.
+    let step = world.capabilities.date_comparison.as_nanos() / 100;
+    let near = [10_005_000 - step, 10_005_000, 10_005_000 + step].map(|units| {
+        let second = ["14:59:59", "15:00:00"][usize::from(units >= 10_000_000)];
+        date(&format!("2026-11-20T{second}.{:07}Z", units % 10_000_000))
+    });
+    let [low, middle, high] = near;
+    three_values(world, &table, "Near", low, middle, high).await;
 }
 
 pub async fn guids_and_bytes_are_filtered(world: &World) {
@@ -345,17 +356,21 @@ pub async fn literals_may_hold_any_character(world: &World) {
 
 pub async fn a_filtered_query_reads_across_many_pages(world: &World) {
     let table = world.table().await;
-    fill(world, &table, "p", 1_200).await;
-    let last = Query { top: Some(5), ..filtered(Filter::compare("N", GreaterOrEqual, 1_190)) };
+    let rows = world.capabilities.page_rows * 6 / 5;
+    fill(world, &table, "p", rows).await;
+    let rows = i32::try_from(rows).unwrap();
+    let last = Query { top: Some(5), ..filtered(Filter::compare("N", GreaterOrEqual, rows - 10)) };
     assert_eq!(world.all(&table, &last).await.len(), 10);
-    let some = partition("p").and(Filter::compare("N", Less, 100).or(Filter::compare("N", Greater, 1_099)));
+    let some = partition("p").and(Filter::compare("N", Less, 100).or(Filter::compare("N", Greater, rows - 101)));
     assert_eq!(found(world, &table, some).await.len(), 200);
 }
 
-pub async fn more_than_15_comparisons_are_refused(world: &World) {
+pub async fn the_most_comparisons_are_accepted_and_one_more_is_refused(world: &World) {
     let table = world.table().await;
-    fill(world, &table, "p", 20).await;
-    let any_of = |n: i32| (1..n).fold(Filter::compare("N", Equal, 0), |f, i| f.or(Filter::compare("N", Equal, i)));
-    assert_eq!(found(world, &table, any_of(15)).await.len(), 15);
-    assert_eq!(class(world.account.tables.query(&table, &filtered(any_of(16))).await), ErrorClass::Permanent);
+    let most = world.capabilities.comparisons;
+    fill(world, &table, "p", u32::try_from(most).unwrap() + 5).await;
+    let any_of =
+        |n: usize| (1..n).fold(Filter::compare("N", Equal, 0), |f, i| f.or(Filter::compare("N", Equal, i32::try_from(i).unwrap())));
+    assert_eq!(found(world, &table, any_of(most)).await.len(), most);
+    assert_eq!(class(world.account.tables.query(&table, &filtered(any_of(most + 1))).await), ErrorClass::Permanent);
 }
