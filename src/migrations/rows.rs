@@ -16,7 +16,8 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::plan::{self, ViewAction, ViewChange};
+use super::plan;
+use super::planned::{ViewAction, ViewChange};
 use super::{AppliedMigration, Migration, MigrationError, RecordedView};
 use crate::catalog::{DatedRef, Source, TableRef};
 use crate::model::dated::DatedTables;

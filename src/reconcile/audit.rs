@@ -22,6 +22,7 @@ use futures::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::{Map, json};
 
+use super::audit_records;
 use super::dated;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
@@ -29,7 +30,6 @@ use super::items;
 use super::jobs::RunJob;
 use super::look::Look;
 use super::reconciler::Reconciler;
-use super::records;
 use super::report::{Ahead, look_ahead, observe_ahead};
 use super::walk::{AT_ONCE, Place, Walk, place};
 use crate::catalog::{Form, RowForm, TableRef, View};
@@ -118,7 +118,7 @@ impl Engine {
             Err(failure) => return Err(dated::explained(self, &source.table, failure).await),
         };
         if ended {
-            records::write(self, source, &run.cursor).await?;
+            audit_records::write(self, source, &run.cursor).await?;
         }
         Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, summary: run.summary }))
     }

@@ -13,11 +13,11 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
 
+use super::audit_records;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
 use super::jobs::RunJob;
-use super::records;
 use super::table_archive::{self, ArchiveProgress};
 use crate::catalog::{DatedRef, Retention, TableRef};
 use crate::model::drop_table::DropTable;
@@ -128,7 +128,7 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
     }
     if let Some(footprints) = followers.footprints {
         dropped += u32::from(drop_one(engine, &footprints.at(begins)).await?);
-        records::forget(engine, table).await?;
+        audit_records::forget(engine, table).await?;
     }
     Ok(dropped)
 }

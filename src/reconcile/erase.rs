@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{Change, Commit};
 use super::engine::Engine;
+use super::entity_place::EntityPlace;
 use super::execute::{Action, Delivery, Failure, Outcome, Summary};
 use super::jobs::RunJob;
-use super::kept::Kept;
 use super::put::refuse_derived;
 use super::since::is_written_since;
 use crate::catalog::{ArchiveTarget, TableRef};
@@ -92,7 +92,7 @@ impl Engine {
                     ArchiveTarget::File(_) => &archive.source.account,
                 };
                 if erasure.skipped.is_none() {
-                    let kept = Kept::in_archive(self, archive, &home.key, delivery)?;
+                    let kept = EntityPlace::in_archive(self, archive, &home.key, delivery)?;
                     self.take_out(&mut erasure, account, kept, &home, delivery).await?;
                 }
             }
@@ -104,10 +104,10 @@ impl Engine {
         Ok(erasure)
     }
 
-    fn row<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<Kept<'e>, Failure> {
+    fn row<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<EntityPlace<'e>, Failure> {
         let mut reconciler = self.pass(primary, delivery)?;
         reconciler.pass.looks = Looks::Everything;
-        Ok(Kept::Row(reconciler))
+        Ok(EntityPlace::Row(reconciler))
     }
 
     /// Deletes an entity where it is kept, and what is derived from it there.
@@ -115,7 +115,7 @@ impl Engine {
         &self,
         erasure: &mut Erasure,
         account: &AccountName,
-        mut kept: Kept<'_>,
+        mut kept: EntityPlace<'_>,
         home: &Primary,
         delivery: &Delivery,
     ) -> Result<(), Failure> {

@@ -4,9 +4,9 @@
 //! address) passes from the one to the other, and is never wanted by both.
 
 use super::engine::Engine;
+use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
-use super::kept::Kept;
 use super::relocation::Relocation;
 use crate::model::job::MoveJob;
 
@@ -16,6 +16,6 @@ impl RunJob for MoveJob {
         engine.refuse_view_tables(&self.to.table)?;
         let source = engine.pass(&self.primary, delivery)?;
         let target = engine.pass(&self.to, delivery)?;
-        Relocation::new(engine, delivery, source, Kept::Moved(target), self.to.key.clone()).run(None).await
+        Relocation::new(engine, delivery, source, EntityPlace::Moved(target), self.to.key.clone()).run(None).await
     }
 }

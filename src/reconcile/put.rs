@@ -22,16 +22,6 @@ use crate::model::{ETag, Entity, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
-/// Decision of a `put` for an existing row.
-#[derive(Debug)]
-enum Decision {
-    /// This job has written it already.
-    Mine,
-    /// A condition is unmet.
-    Skip(String),
-    Write(Change),
-}
-
 /// Why a `put` cannot ever apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum PutError {
@@ -128,6 +118,7 @@ struct Room {
 }
 
 /// Why nothing is to be written.
+#[derive(Debug)]
 enum PutEnd {
     /// This job has written it already.
     Mine,
@@ -169,12 +160,7 @@ async fn decided(
         // The job has met its condition, and made room in the very row.
         put.to_mut().condition.if_match = Some(row.etag.clone());
     }
-    Ok(match decide(&put, stored, &delivery.stamp) {
-        Ok(Decision::Write(change)) => Ok(change),
-        Ok(Decision::Mine) => Err(PutEnd::Mine),
-        Ok(Decision::Skip(reason)) => Err(PutEnd::Skip(reason)),
-        Err(error) => Err(PutEnd::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error))),
-    })
+    Ok(decide(&put, stored, &delivery.stamp))
 }
 
 /// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
@@ -229,15 +215,16 @@ pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
     Err(permanent(format!("writing {primary}"), DerivedRow { view: text(VIEW_PROPERTY), source_of }))
 }
 
-fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, PutError> {
+fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
     if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
-        return Ok(Decision::Mine);
+        return Err(PutEnd::Mine);
     }
-    if let Some(reason) = unmet(put, stored)? {
-        return Ok(Decision::Skip(reason));
+    let never = |error| PutEnd::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error));
+    if let Some(reason) = unmet(put, stored).map_err(never)? {
+        return Err(PutEnd::Skip(reason));
     }
     let entity = stamp.on(put.entity.clone());
-    Ok(Decision::Write(match (stored, put.mode) {
+    Ok(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
         // Properties that views keep on it are theirs.
         (Some(row), mode) if mode == PutMode::Replace || planted(Bug::MergeReplaces) => {
@@ -247,7 +234,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Decision, Pu
             let merged = row.entity.clone().merged(&entity);
             Change::Merge { changes: entity, merged, etag: row.etag.clone() }
         }
-    }))
+    })
 }
 
 /// The condition that does not hold, in words.
@@ -313,23 +300,22 @@ mod tests {
         let mut stored = row(9);
         stored.entity = stamp("m").on(stored.entity);
         let condition = PutCondition { if_absent: true, ..PutCondition::default() };
-        assert!(matches!(decide(&put(PutMode::Replace, condition.clone()), Some(&stored), &stamp("m")), Ok(Decision::Mine)));
-        assert!(matches!(decide(&put(PutMode::Replace, condition), Some(&stored), &stamp("n")), Ok(Decision::Skip(_))));
+        assert!(matches!(decide(&put(PutMode::Replace, condition.clone()), Some(&stored), &stamp("m")), Err(PutEnd::Mine)));
+        assert!(matches!(decide(&put(PutMode::Replace, condition), Some(&stored), &stamp("n")), Err(PutEnd::Skip(_))));
     }
 
     #[test]
     fn unmet_conditions_skip_and_met_ones_write() {
         let at = |etag: &str| PutCondition { if_match: Some(ETag::new(etag).unwrap()), ..PutCondition::default() };
         let newer = PutCondition { newer_by: Some("V".to_owned()), ..PutCondition::default() };
-        let decide = |condition: &PutCondition, stored: Option<&Row>| {
-            decide(&put(PutMode::Replace, condition.clone()), stored, &stamp("m")).unwrap()
-        };
-        assert!(matches!(decide(&at("e2"), Some(&row(1))), Decision::Skip(_)));
-        assert!(matches!(decide(&at("e1"), None), Decision::Skip(_)));
-        assert!(matches!(decide(&at("e1"), Some(&row(1))), Decision::Write(Change::Replace(..))));
-        assert!(matches!(decide(&newer, Some(&row(5))), Decision::Skip(_)));
-        assert!(matches!(decide(&newer, Some(&row(4))), Decision::Write(Change::Replace(..))));
-        assert!(matches!(decide(&newer, None), Decision::Write(Change::Insert(_))));
+        let decide =
+            |condition: &PutCondition, stored: Option<&Row>| decide(&put(PutMode::Replace, condition.clone()), stored, &stamp("m"));
+        assert!(matches!(decide(&at("e2"), Some(&row(1))), Err(PutEnd::Skip(_))));
+        assert!(matches!(decide(&at("e1"), None), Err(PutEnd::Skip(_))));
+        assert!(matches!(decide(&at("e1"), Some(&row(1))), Ok(Change::Replace(..))));
+        assert!(matches!(decide(&newer, Some(&row(5))), Err(PutEnd::Skip(_))));
+        assert!(matches!(decide(&newer, Some(&row(4))), Ok(Change::Replace(..))));
+        assert!(matches!(decide(&newer, None), Ok(Change::Insert(_))));
     }
 
     #[test]
@@ -337,13 +323,12 @@ mod tests {
         let mut stored = row(1);
         stored.entity = stored.entity.with("V", "5");
         let newer = PutCondition { newer_by: Some("V".to_owned()), ..PutCondition::default() };
-        assert!(decide(&put(PutMode::Replace, newer), Some(&stored), &stamp("m")).is_err());
+        assert!(matches!(decide(&put(PutMode::Replace, newer), Some(&stored), &stamp("m")), Err(PutEnd::Never(_))));
     }
 
     #[test]
     fn a_merge_derives_from_the_whole_entity() {
-        let Ok(Decision::Write(Change::Merge { changes, merged, .. })) =
-            decide(&put(PutMode::Merge, PutCondition::default()), Some(&row(1)), &stamp("m"))
+        let Ok(Change::Merge { changes, merged, .. }) = decide(&put(PutMode::Merge, PutCondition::default()), Some(&row(1)), &stamp("m"))
         else {
             panic!("no merge");
         };

@@ -14,7 +14,7 @@ use super::execute::{Action, Failure, ItemChange};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
 use super::scope::Scope;
-use super::shared::{SharedDocument, operation};
+use super::shared::{SharedEntity, operation};
 use crate::catalog::{TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
@@ -35,7 +35,7 @@ impl Engine {
         let step = || format!("reading the claims on {table}({:?}) of view {view}", pk.as_str());
         let target = self.stores.account(account).map_err(|error| permanent(step(), error))?;
         let (catalog, memory, chance) = (&self.catalog, &self.memory, self.chance.as_ref());
-        let document = SharedDocument { account: account.clone(), site: site.clone(), target, catalog, memory, chance };
+        let document = SharedEntity { account: account.clone(), site: site.clone(), target, catalog, memory, chance };
         let members = document.members(view).await?;
         let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
         let here = |claim: &Claim| claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk;

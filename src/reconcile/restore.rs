@@ -15,10 +15,10 @@
 
 use super::change::{Change, Commit};
 use super::engine::Engine;
+use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::jobs::RunJob;
-use super::kept::Kept;
 use super::observation::Observation;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
@@ -46,7 +46,7 @@ impl RunJob for RestoreJob {
             return Err(permanent(format!("restoring from archive {}", archive.name), OneWay(archive.name.clone())));
         }
         let mut source = engine.pass(&Primary { table: archive.source.table.clone(), key: self.key.clone() }, delivery)?;
-        let mut kept = Kept::in_archive(engine, archive, &self.key, delivery)?;
+        let mut kept = EntityPlace::in_archive(engine, archive, &self.key, delivery)?;
         // The version of the archived row that this run had read before it wrote the source.
         let mut restored: Option<ETag> = None;
         loop {
@@ -83,11 +83,11 @@ impl RunJob for RestoreJob {
                 entity = entity.with(SOURCE_JOB, archived_by.to_string());
             }
             match &kept {
-                Kept::Row(archived) => {
+                EntityPlace::Row(archived) => {
                     entity = source.pass.values.take_in(&source.pass.scope, origin(&archived.pass.scope).as_ref(), entity).await?;
                 }
-                Kept::Document(document) => document.refuse_values(&entity)?,
-                Kept::Moved(_) | Kept::Log(_) => {}
+                EntityPlace::Document(document) => document.refuse_values(&entity)?,
+                EntityPlace::Moved(_) | EntityPlace::Log(_) => {}
             }
             let change = match source_change(&seen, entity, row, restored.as_ref(), &delivery.stamp) {
                 SourceChange::Due(change) => Some(change),

@@ -12,7 +12,7 @@ use crate::reconcile::execute::{Action, Failure};
 use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::look;
 use crate::reconcile::scope::Scope;
-use crate::reconcile::shared::{Answer, SharedDocument};
+use crate::reconcile::shared::{Answer, SharedEntity};
 use crate::reconcile::steps::Write;
 use crate::shared::{self, PartChange};
 
@@ -22,10 +22,10 @@ pub(super) struct PartStore<'a> {
 }
 
 /// The document at a site, which items are parts of.
-pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<SharedDocument<'e>, Failure> {
+pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<SharedEntity<'e>, Failure> {
     let (target, engine) = (scope.target(account)?, scope.engine);
     let (account, site, catalog, memory) = (account.clone(), site.clone(), &engine.catalog, &engine.memory);
-    Ok(SharedDocument { account, site, target, catalog, memory, chance: engine.chance.as_ref() })
+    Ok(SharedEntity { account, site, target, catalog, memory, chance: engine.chance.as_ref() })
 }
 
 /// The change of a document that writes or drops a part of it.

@@ -17,4 +17,4 @@ mod turn;
 mod write;
 
 pub(super) use turn::{DocumentTurns, HeldTurn};
-pub(super) use write::{Answer, PreparedWrite, SharedDocument, operation, store_error};
+pub(super) use write::{Answer, PreparedWrite, SharedEntity, operation, store_error};

@@ -11,7 +11,7 @@
 //! look; a writer that stopped in between has left a footprint that makes its job look.
 
 use super::blob::{Lies, ListBlob, ListRead, Wrote};
-use super::write::{Answer, Round, SharedDocument, answers, operation};
+use super::write::{Answer, Round, SharedEntity, answers, operation};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::planted::{Bug, planted};
@@ -25,7 +25,7 @@ use crate::shared::{self, Becomes, ChangeEnd, Nonsense, PartChange};
 /// Times that a row may change while it is brought up to date.
 const ROUNDS: u32 = 10;
 
-impl<'e> SharedDocument<'e> {
+impl<'e> SharedEntity<'e> {
     pub(super) fn place(&self, elsewhere: &Elsewhere) -> ListBlob<'e> {
         self.place_of(elsewhere.container.clone(), elsewhere.name.clone())
     }

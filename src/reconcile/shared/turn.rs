@@ -1,6 +1,6 @@
 //! Turns: one writer to a document in this process; waiting changes are coalesced into its next write.
 
-use super::write::{Answer, Round, SharedDocument};
+use super::write::{Answer, Round, SharedEntity};
 use crate::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 use crate::model::{AccountName, Site};
 use crate::shared::PartChange;
@@ -30,14 +30,14 @@ impl DocumentTurns {
     }
 
     /// Has changes made by the next writer of the document, possibly the caller, and returns their results, in order.
-    pub(in crate::reconcile) async fn change(&self, document: &SharedDocument<'_>, changes: Changes) -> Answers {
+    pub(in crate::reconcile) async fn change(&self, document: &SharedEntity<'_>, changes: Changes) -> Answers {
         let count = changes.len();
         // A writer that was dropped has sent no answer: its request may be on its way.
         self.0.ask(document.turn(), changes, document).await.unwrap_or_else(|| vec![Answer::Unanswered; count])
     }
 }
 
-impl Serve<Changes, Answers> for SharedDocument<'_> {
+impl Serve<Changes, Answers> for SharedEntity<'_> {
     /// Writes the document until all its callers are answered.
     async fn serve(&self, queue: &Queue<Changes, Answers>, (): &mut ()) {
         let mut batch = Vec::new();
@@ -60,14 +60,14 @@ impl Serve<Changes, Answers> for SharedDocument<'_> {
 
 /// Writes the changes of each pass by themselves: together they break a limit, or one of them cannot be made, and the others are not to
 /// fail with it.
-async fn serve_each(document: &SharedDocument<'_>, batch: Vec<Pending<Changes, Answers>>) {
+async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Answers>>) {
     for one in batch {
         let answers = serve_one(document, &one).await;
         one.tell(answers);
     }
 }
 
-async fn serve_one(document: &SharedDocument<'_>, one: &Pending<Changes, Answers>) -> Answers {
+async fn serve_one(document: &SharedEntity<'_>, one: &Pending<Changes, Answers>) -> Answers {
     for _ in 0..ROUNDS {
         if !one.is_awaited() {
             break;

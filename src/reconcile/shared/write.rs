@@ -1,4 +1,4 @@
-//! One read-modify-write of a document: a row, a blob, or a row with its list in a blob (`spilled`).
+//! One read-modify-write of a shared entity: a row, a blob, or a row with its list in a blob (`spilled`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -21,8 +21,8 @@ use crate::shared::{self, AtSite, Becomes, ChangeEnd, Nonsense, Owned, PartChang
 /// Times that a row may change while its list is read.
 const ROUNDS: u32 = 10;
 
-/// A document and where it lies.
-pub(in crate::reconcile) struct SharedDocument<'e> {
+/// A shared entity, or a list in a blob, and where it lies.
+pub(in crate::reconcile) struct SharedEntity<'e> {
     pub(in crate::reconcile) account: AccountName,
     pub(in crate::reconcile) site: Site,
     pub(in crate::reconcile) target: &'e Account,
@@ -44,7 +44,7 @@ pub(in crate::reconcile) enum Answer {
     Failed(SharedFailure),
 }
 
-/// A failure shared by all callers of one document.
+/// A failure shared by all callers of one entity.
 #[derive(Debug, Clone)]
 pub(in crate::reconcile) struct SharedFailure(Arc<Failure>);
 
@@ -136,7 +136,7 @@ impl Sight {
     }
 }
 
-impl<'e> SharedDocument<'e> {
+impl<'e> SharedEntity<'e> {
     pub(in crate::reconcile) fn turn(&self) -> (AccountName, Site) {
         (self.account.clone(), self.site.clone())
     }

@@ -1,4 +1,4 @@
-//! Where a relocated entity is kept: a row or a document with items of its own, a row that moved, a mere document, a line of a log.
+//! The place of an entity in a relocation or an erasure: a row or a document with items of its own, a row that moved, a mere document, a line of a log.
 
 use super::change::{Change, Commit};
 use super::document::ArchiveDocument;
@@ -18,8 +18,8 @@ use crate::catalog::{Archive, ArchiveTarget};
 use crate::model::job::Primary;
 use crate::model::{Entity, EntityKey};
 
-/// The place that an entity goes to, or comes back from.
-pub(super) enum Kept<'e> {
+/// The place that an entity goes to, comes back from, or is erased at.
+pub(super) enum EntityPlace<'e> {
     /// A row of an archive, or a document with large values. Its items are in step before the source is deleted.
     Row(Reconciler<'e>),
     /// A row under another key. Its items follow when those of the source are gone.
@@ -30,7 +30,7 @@ pub(super) enum Kept<'e> {
     Log(EntityLine<'e>),
 }
 
-impl<'e> Kept<'e> {
+impl<'e> EntityPlace<'e> {
     /// The place of an entity in an archive.
     pub(super) fn in_archive(engine: &'e Engine, archive: &'e Archive, key: &EntityKey, delivery: &'e Delivery) -> Result<Self, Failure> {
         if let Some(filing) = engine.catalog.filing_of(&archive.name) {
