@@ -13,7 +13,7 @@ use evenkeel::adapters::files::SharedFiles;
 use evenkeel::adapters::search;
 use evenkeel::adapters::stack::{DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink};
 use evenkeel::adapters::system::{SystemChance, SystemClock};
-use evenkeel::catalog::{ArchiveTarget, Catalog, ViewKind};
+use evenkeel::catalog::{ArchiveTarget, Catalog, Form};
 use evenkeel::client::Client;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::claim;
@@ -314,9 +314,9 @@ async fn create(account: &Account, catalog: &Catalog) {
     }
     let staging = ContainerName::new(STAGING).unwrap();
     let spilled = ContainerName::new(evenkeel::shared::spilled::CONTAINER).unwrap();
-    let of_views = catalog.views.values().filter_map(|view| match &view.kind {
-        ViewKind::LargeEntity(large) => Some(&large.container),
-        ViewKind::BlobLists(lists) => Some(&lists.container),
+    let of_views = catalog.views.values().filter_map(|view| match view.form() {
+        Form::Values(large) => Some(&large.container),
+        Form::BlobLists(lists) => Some(&lists.container),
         _ => None,
     });
     let containers: BTreeSet<&ContainerName> = catalog

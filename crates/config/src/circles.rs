@@ -109,6 +109,6 @@ fn reads<'v>(view: &'v ViewDraft<'_>) -> Option<BTreeSet<&'v str>> {
     let mut names = view.when.as_ref().map(Condition::properties).unwrap_or_default();
     let keys = view.rows().into_iter().flat_map(|RowForm { partition_key, row_key, .. }| [partition_key, row_key]);
     names.extend(keys.flat_map(Template::properties));
-    names.extend(view.declared.kind.kind().properties());
+    names.extend(view.form().properties());
     Some(names)
 }

@@ -257,6 +257,6 @@ fn computed<'v>(view: &'v ViewDraft<'_>) -> Vec<(&'static str, BTreeSet<&'v str>
     let when = view.when.as_ref().map(Condition::properties).unwrap_or_default();
     let keys = view.rows().into_iter().flat_map(|rows| [("partition_key", rows.partition_key), ("row_key", rows.row_key)]);
     let keys = keys.map(|(key, template)| (key, template.properties().into_iter().collect()));
-    let own = if view.form().carries_values() { BTreeSet::new() } else { view.declared.kind.kind().properties() };
+    let own = if view.form().carries_values() { BTreeSet::new() } else { view.form().properties() };
     keys.chain([("when", when), ("kind", own)]).collect()
 }

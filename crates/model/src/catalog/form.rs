@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::canonical::quoted;
-use super::figure::Figure;
+use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
 use super::place::{AccountSet, Place, TargetRef};
 use crate::model::template::Template;
@@ -56,13 +56,6 @@ pub struct Documents {
     pub types: BTreeMap<String, ColumnType>,
 }
 
-impl Documents {
-    /// The properties of the primary that the fields read.
-    pub fn properties(&self) -> BTreeSet<&str> {
-        self.fields.values().flat_map(Template::properties).collect()
-    }
-}
-
 /// Key and table of the rows that a view's items are, or are part of.
 #[derive(Debug)]
 pub struct RowForm<'v, P = TargetRef> {
@@ -108,6 +101,21 @@ impl<'v, P> Form<'v, P> {
         match self {
             Self::Claims(range) => Some(&range.target),
             other => other.rows().map(|rows| rows.target),
+        }
+    }
+
+    /// The properties of the primary that the items are made of beside those of their keys. May repeat those.
+    pub fn properties(self) -> BTreeSet<&'v str> {
+        let all = |templates: Vec<&'v Template>| templates.into_iter().flat_map(Template::properties).collect();
+        match self {
+            Self::Copies { select, .. } => select.into_iter().flatten().map(String::as_str).collect(),
+            Self::Lists { members: Members::Rendered { templates, .. }, .. } => all(templates.iter().collect()),
+            Self::Lists { members: Members::Contributions(set), .. } => figure::properties(set),
+            Self::BlobLists(lists) => lists.member.iter().flat_map(Template::properties).chain(lists.name.properties()).collect(),
+            Self::Values(large) => large.properties.iter().map(String::as_str).collect(),
+            Self::Properties { set, .. } => all(set.values().collect()),
+            Self::Claims(range) => all(range.set.values().chain([&range.partition_key]).chain(range.rows.templates()).collect()),
+            Self::Documents(documents) => all(documents.fields.values().collect()),
         }
     }
 

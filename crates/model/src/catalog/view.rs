@@ -81,7 +81,7 @@ impl<P: SourcePlace> View<P> {
         let mut names = self.when.as_ref().map(Condition::properties).unwrap_or_default();
         let keys = self.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
         names.extend(keys.flat_map(Template::properties));
-        names.extend(self.kind.kind().properties());
+        names.extend(self.form().properties());
         names
     }
 

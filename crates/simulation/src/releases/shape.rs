@@ -7,7 +7,7 @@ use crate::placement::Placement;
 use crate::sim_accounts::{self, abroad};
 use crate::world::Setting;
 use crate::{company, patterns};
-use evenkeel::catalog::{Archive, ArchiveTarget, Catalog, TableRef, TargetRef, View, ViewKind};
+use evenkeel::catalog::{Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeEntity, TableRef, TargetRef, View};
 
 /// The most catalogs of a seed.
 const MOST: usize = 4;
@@ -174,11 +174,11 @@ fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
             target(&mut table);
             table
         });
-        match &mut moved.kind {
-            ViewKind::BlobLists(kind) => kind.accounts = placement.accounts(kind.container.as_str()),
-            ViewKind::LargeEntity(kind) => kind.account = abroad(),
-            _ => {}
-        }
+        moved.kind = match moved.form() {
+            Form::BlobLists(lists) => BlobLists { accounts: placement.accounts(lists.container.as_str()), ..lists.clone() }.into(),
+            Form::Values(large) => LargeEntity { account: abroad(), ..large.clone() }.into(),
+            Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Documents(_) => moved.kind,
+        };
         *view = Arc::new(moved);
     }
     for archive in catalog.archives.values_mut() {

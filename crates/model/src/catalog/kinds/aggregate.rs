@@ -1,11 +1,11 @@
 //! `kind = "aggregate"`: an entity for each group, with figures of its members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use crate::catalog::canonical;
-use crate::catalog::figure::{self, Figure};
+use crate::catalog::figure::Figure;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -28,10 +28,6 @@ impl<P> Kind<P> for Aggregate<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Lists { rows, members: Members::Contributions(&self.set) }
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        figure::properties(&self.set)
     }
 
     fn canonical(&self, on_conflict: OnConflict) -> String {

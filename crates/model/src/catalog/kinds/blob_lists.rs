@@ -1,7 +1,5 @@
 //! `kind = "index_entity"` with `store = "blob"`: for each value a blob with the sorted list of the primaries that have it.
 
-use std::collections::BTreeSet;
-
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
@@ -28,10 +26,6 @@ pub struct BlobLists {
 impl<P> Kind<P> for BlobLists {
     fn form(&self) -> Form<'_, P> {
         Form::BlobLists(self)
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.member.iter().flat_map(Template::properties).chain(self.name.properties()).collect()
     }
 
     fn canonical(&self, _: OnConflict) -> String {

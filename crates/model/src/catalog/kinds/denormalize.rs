@@ -1,6 +1,6 @@
 //! `kind = "denormalize"`: properties of a primary, kept on one other entity.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use super::{Kind, denormalize_range};
@@ -27,10 +27,6 @@ impl<P> Kind<P> for Denormalize<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Properties { rows, set: &self.set }
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.set.values().flat_map(Template::properties).collect()
     }
 
     fn canonical(&self, on_conflict: OnConflict) -> String {

@@ -1,6 +1,6 @@
 //! `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a range.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Kind;
@@ -43,7 +43,7 @@ pub enum RangeRows {
 
 impl RangeRows {
     /// The templates of its ends.
-    fn templates(&self) -> Vec<&Template> {
+    pub(in crate::catalog) fn templates(&self) -> Vec<&Template> {
         match self {
             Self::All => Vec::new(),
             Self::Prefix(prefix) => vec![prefix],
@@ -66,11 +66,6 @@ impl fmt::Display for RangeRows {
 impl<P> Kind<P> for DenormalizeRange<P> {
     fn form(&self) -> Form<'_, P> {
         Form::Claims(self)
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        let templates = self.set.values().chain([&self.partition_key]).chain(self.rows.templates());
-        templates.flat_map(Template::properties).collect()
     }
 
     fn canonical(&self, _: OnConflict) -> String {

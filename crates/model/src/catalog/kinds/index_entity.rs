@@ -1,7 +1,5 @@
 //! `kind = "index_entity"`: for each value an entity with the sorted list of the primaries that have it.
 
-use std::collections::BTreeSet;
-
 use super::section::{DeclaredKind, KeyedRows, ViewSection, own_property};
 use super::{Kind, blob_lists};
 use crate::catalog::canonical;
@@ -30,10 +28,6 @@ impl<P> Kind<P> for IndexEntity<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Lists { rows, members: Members::Rendered { templates: &self.member, property: &self.property } }
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.member.iter().flat_map(Template::properties).collect()
     }
 
     fn canonical(&self, _: OnConflict) -> String {

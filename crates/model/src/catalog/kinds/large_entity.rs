@@ -34,10 +34,6 @@ impl<P> Kind<P> for LargeEntity {
         Form::Values(self)
     }
 
-    fn properties(&self) -> BTreeSet<&str> {
-        self.properties.iter().map(String::as_str).collect()
-    }
-
     fn canonical(&self, _: OnConflict) -> String {
         let spilling = if self.spill { " spilling" } else { "" };
         format!("properties {} above {}{spilling}", canonical::set(&self.properties), self.threshold)

@@ -1,15 +1,13 @@
 //! The kinds of views. One file per kind, and one line in the list of `kinds!`.
 //!
-//! A kind declares: its settings and how a section of the configuration gives them ([`ViewSection`]), the properties it reads, the form of
-//! its items ([`Form`]), and its part of the canonical encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
+//! A kind declares: its settings and how a section of the configuration gives them ([`ViewSection`]), the form of its items ([`Form`]), and its
+//! part of the canonical encoding. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
 
 mod section;
 
 pub use denormalize_range::RangeRows;
 pub use search_index::field_name;
 pub use section::{DeclaredKind, ReadKind, Reported, Settle, ViewSection, own_property};
-
-use std::collections::BTreeSet;
 
 use super::form::Form;
 use super::place::TargetRef;
@@ -20,8 +18,6 @@ use super::view::OnConflict;
 pub trait Kind<P> {
     /// Where the items are stored, and how.
     fn form(&self) -> Form<'_, P>;
-    /// Properties of the primary that the kind reads beside those of its key templates. May repeat those.
-    fn properties(&self) -> BTreeSet<&str>;
     /// The kind's own part of the canonical encoding. Hashed into migration records and footprints: the text of an existing definition
     /// never changes.
     fn canonical(&self, on_conflict: OnConflict) -> String;

@@ -1,7 +1,5 @@
 //! `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged. A sample of a kind, of builds for tests alone.
 
-use std::collections::BTreeSet;
-
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::form::{Form, RowForm};
@@ -24,10 +22,6 @@ impl<P> Kind<P> for Exchanged<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Copies { rows, select: None }
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        BTreeSet::new()
     }
 
     fn canonical(&self, on_conflict: OnConflict) -> String {

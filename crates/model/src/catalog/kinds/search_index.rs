@@ -1,6 +1,6 @@
 //! `kind = "search_index"`: a document of a search service for each primary.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
@@ -19,10 +19,6 @@ pub struct SearchIndex(pub Documents);
 impl<P> Kind<P> for SearchIndex {
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.0.properties()
     }
 
     fn canonical(&self, _: OnConflict) -> String {

@@ -1,7 +1,5 @@
 //! `kind = "secondary_index"`: a copy of each primary under another key.
 
-use std::collections::BTreeSet;
-
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use crate::catalog::canonical;
@@ -27,10 +25,6 @@ impl<P> Kind<P> for SecondaryIndex<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Copies { rows, select: self.select.as_deref() }
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.select.iter().flatten().map(String::as_str).collect()
     }
 
     fn canonical(&self, on_conflict: OnConflict) -> String {

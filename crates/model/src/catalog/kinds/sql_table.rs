@@ -1,6 +1,6 @@
 //! `kind = "sql_table"`: a row of a table in a database for each primary.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
@@ -18,10 +18,6 @@ pub struct SqlTable(pub Documents);
 impl<P> Kind<P> for SqlTable {
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.0.properties()
     }
 
     fn canonical(&self, _: OnConflict) -> String {

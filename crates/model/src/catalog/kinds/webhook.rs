@@ -1,6 +1,6 @@
 //! `kind = "webhook"`: an event for each change of a primary's document.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Kind;
 use super::search_index::fields;
@@ -18,10 +18,6 @@ pub struct WebhookEvents(pub Documents);
 impl<P> Kind<P> for WebhookEvents {
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
-    }
-
-    fn properties(&self) -> BTreeSet<&str> {
-        self.0.properties()
     }
 
     fn canonical(&self, _: OnConflict) -> String {
