@@ -22,7 +22,7 @@ impl RunJob for DeleteJob {
         // The version that this run asked to delete without an answer.
         let mut asked: Option<ETag> = None;
         loop {
-            reconciler.next_round()?;
+            reconciler.next_round().await?;
             let seen = reconciler.observe().await?;
             refuse_derived(&seen, &self.primary)?;
             let Some(row) = &seen.row else {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::engine::Engine;
 use super::footprint::Footprint;
 use super::observation::Observation;
+use super::queueing::RunRechecks;
 use crate::model::ETag;
 use crate::ports::Clock;
 
@@ -18,6 +19,13 @@ impl SentAt {
     pub(super) fn now(clock: &dyn Clock) -> Self {
         Self(clock.now(), clock.monotonic())
     }
+
+    /// How long ago that was, by the clock that says more: the steady one may stand while the machine is suspended.
+    pub(super) fn elapsed(self, clock: &dyn Clock) -> Duration {
+        let Self(wall, steady) = self;
+        let by_wall = Duration::try_from(clock.now().duration_since(wall)).unwrap_or_default();
+        by_wall.max(clock.monotonic().saturating_sub(steady))
+    }
 }
 
 /// The doubt that one run is in.
@@ -28,6 +36,8 @@ pub(super) struct Doubt {
     unanswered: bool,
     /// A write of the footprint has no answer: it may still arrive while the footprint is at the version that it was for.
     unheard: bool,
+    /// The last write of the footprint failed its condition: another pass has written it since.
+    overtaken: bool,
     /// This run has announced over another pass's open announcement: from then on that is its own, and the content of
     /// that announcement is not forgotten in later rounds.
     disturbed: bool,
@@ -35,11 +45,14 @@ pub(super) struct Doubt {
     may_have_written: bool,
     /// A row that the primary's first row does not tell of was in the way of a new one.
     rows_in_the_way: bool,
+    /// This run has closed the footprint, and another round is for what is left over.
+    closed: bool,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
     /// The version of documents in it.
     version: i64,
+    pub(super) rechecks: RunRechecks,
 }
 
 impl Doubt {
@@ -66,6 +79,16 @@ impl Doubt {
         self.rows_in_the_way = true;
     }
 
+    /// The footprint was written.
+    pub(super) const fn footprint_written(&mut self) {
+        self.overtaken = false;
+    }
+
+    /// The footprint was not written: another pass was faster.
+    pub(super) const fn footprint_overtaken(&mut self) {
+        self.overtaken = true;
+    }
+
     /// The footprint was written without an answer.
     pub(super) const fn footprint_unanswered(&mut self) {
         self.unheard = true;
@@ -77,6 +100,17 @@ impl Doubt {
         self.disturbed |= self.meets_a_stranger(seen);
         self.announced_at = Some(sent);
         self.announced = Some(etag);
+        self.closed = false;
+    }
+
+    /// The footprint is closed.
+    pub(super) const fn closed(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether the last round has closed the footprint.
+    pub(super) const fn has_closed(&self) -> bool {
+        self.closed
     }
 
     /// The announcement was written once more.
@@ -116,6 +150,12 @@ impl Doubt {
         self.unanswered
     }
 
+    /// Whether a run that is a recheck leaves the primary to the pass that was faster, and to the recheck that it has queued. So a recheck
+    /// leaves one other at most, however many workers race for its primary.
+    pub(super) const fn gives_way(&self) -> bool {
+        self.overtaken && !self.unheard && self.rechecks.are_queued()
+    }
+
     /// Whether this run has written the primary, or may have.
     pub(super) const fn may_have_written(&self) -> bool {
         self.may_have_written
@@ -129,8 +169,6 @@ impl Doubt {
     /// Whether an unconditional write now has arrived, or is lost, before the recheck of its announcement. A worker that
     /// was suspended for long announces again.
     pub(super) fn is_in_time(&self, engine: &Engine) -> bool {
-        let Some(SentAt(wall, steady)) = self.announced_at else { return false };
-        let by_wall = Duration::try_from(engine.clock.now().duration_since(wall)).unwrap_or_default();
-        by_wall.max(engine.clock.monotonic().saturating_sub(steady)) < engine.may_write_for()
+        self.announced_at.is_some_and(|sent| sent.elapsed(engine.clock.as_ref()) < engine.may_write_for())
     }
 }

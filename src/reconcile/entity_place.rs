@@ -79,9 +79,9 @@ impl<'e> EntityPlace<'e> {
     }
 
     /// Counts a round.
-    pub(super) fn next_round(&mut self) -> Result<(), Failure> {
+    pub(super) async fn next_round(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.next_round(),
+            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.next_round().await,
             Self::Document(document) => document.next_round(),
             // Nothing comes back from a log.
             Self::Log(_) => Ok(()),
@@ -245,7 +245,7 @@ async fn values_still(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
 /// Copies missing values again. `None` where the row is gone, or points to other values.
 async fn values_again(reconciler: &mut Reconciler<'_>) -> Result<Option<Footprint>, Failure> {
     loop {
-        reconciler.next_round()?;
+        reconciler.next_round().await?;
         let seen = reconciler.observe().await?;
         let Some(row) = &seen.row else { return Ok(None) };
         if let Some(ValuesAnnounced(footprint)) = values_first(reconciler, &seen, Some(&row.entity)).await? {

@@ -125,7 +125,7 @@ impl Engine {
         let table = TableRef { account: account.clone(), table: kept.primary().map_or(&home.table, |primary| &primary.table).clone() };
         let apart = self.clocks_apart(delivery, &table);
         loop {
-            kept.next_round()?;
+            kept.next_round().await?;
             let found = kept.observe().await?;
             refuse_derived(&found, kept.primary().unwrap_or(home))?;
             let Some(row) = &found.row else {

@@ -25,11 +25,16 @@ pub(super) async fn write(
         None => TableOperation::Insert(entity),
     };
     match scope.tables()?.apply(&scope.footprints, &operation).await {
-        Ok(etag) => Ok(etag),
+        Ok(etag) => {
+            doubt.footprint_written();
+            Ok(etag)
+        }
+        Err(error) if error.class == ErrorClass::Ambiguous => {
+            doubt.footprint_unanswered();
+            Ok(None)
+        }
         Err(error) if error.may_have_lost() => {
-            if error.class == ErrorClass::Ambiguous {
-                doubt.footprint_unanswered();
-            }
+            doubt.footprint_overtaken();
             Ok(None)
         }
         Err(error) => Err(storage(step(), error)),

@@ -44,6 +44,7 @@ impl Execute for Engine {
         if wrote_nothing && delivery.dequeue_count > 1 {
             match work {
                 Work::Job(job) => self.look_again(job, delivery).await?,
+                Work::Recheck(_) if ended.as_ref().is_ok_and(|outcome| outcome.summary().rechecked) => {}
                 Work::Recheck(recheck) => look_again(&self.pass_over(&recheck.primary, Some(delivery))?.pass.scope).await?,
             }
         }

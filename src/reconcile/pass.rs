@@ -156,13 +156,14 @@ impl<'e> Pass<'e> {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of
             // its job.
-            queue_recheck(scope, &close.again).await?;
+            self.doubt.rechecks.queue(scope, &close.again).await?;
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
         if overtaken || footprints::write(scope, &mut self.doubt, &close.footprint, etag.as_ref(), "closing").await?.is_none() {
             self.met.touched.extend(plan.touched().cloned());
             return Ok(false);
         }
+        self.doubt.closed();
         conflicts::left_over(&self.scope, plan, wanted)
     }
 }

@@ -56,7 +56,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
     let mut reconciler = engine.pass(&primary, delivery)?;
     let mut room: Option<Room> = None;
     loop {
-        reconciler.next_round()?;
+        reconciler.next_round().await?;
         let seen = reconciler.observe().await?;
         refuse_derived(&seen, &primary)?;
         room = room.filter(|room| seen.row.as_ref().is_some_and(|row| row.entity == room.left));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::doubt::SentAt;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
@@ -20,8 +21,46 @@ use crate::ports::Ttl;
 /// A recheck message stays well below the limit of a queue message, Base64 included.
 const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
-/// on another service's clock. The recheck is delayed by as much more.
-pub(super) const SERVED_MARGIN: Duration = Duration::from_mins(1);
+/// on another service's clock, and possibly a round later. The recheck is delayed by as much more.
+pub(super) const SERVED_MARGIN: Duration = Duration::from_secs(90);
+/// How long a recheck that a run has queued serves its later rounds too.
+const SERVES_ROUNDS: Duration = Duration::from_secs(30);
+
+/// The rechecks that one run queues before it closes a footprint.
+#[derive(Debug, Default)]
+pub(super) struct RunRechecks {
+    /// The items of the recheck that this run is.
+    own: Vec<ItemAddress>,
+    queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
+}
+
+impl RunRechecks {
+    /// Of a run that is a recheck itself: each recheck that it queues can take its place.
+    pub(super) fn of(recheck: &Recheck) -> Self {
+        Self { own: recheck.items.clone(), queued: None }
+    }
+
+    /// Queues a recheck of these items, unless one of an earlier round serves.
+    pub(super) async fn queue(&mut self, scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
+        let clock = scope.engine.clock.as_ref();
+        let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
+            sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
+        };
+        if self.queued.as_ref().is_some_and(serves) {
+            return Ok(());
+        }
+        let sent = SentAt::now(clock);
+        let items: BTreeSet<ItemAddress> = items.iter().chain(&self.own).cloned().collect();
+        queue_recheck(scope, &Vec::from_iter(items.clone())).await?;
+        self.queued = Some((sent, items));
+        Ok(())
+    }
+
+    /// Whether any is queued.
+    pub(super) const fn are_queued(&self) -> bool {
+        self.queued.is_some()
+    }
+}
 
 impl Engine {
     /// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.

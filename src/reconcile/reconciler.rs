@@ -1,5 +1,7 @@
 //! Passes over one primary, until one closes: a race that was lost begins another, a few times.
 
+use std::time::Duration;
+
 use super::change::{Advance, Change, Commit};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Summary};
@@ -14,17 +16,22 @@ use crate::catalog::TableRef;
 use crate::model::job::Primary;
 use crate::planted::{Bug, planted};
 
+/// The longest wait between two rounds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
 /// The passes of one run over one primary.
 pub(super) struct Reconciler<'e> {
     pub(super) pass: Pass<'e>,
     rounds: u32,
+    /// When its last round began (monotonic).
+    began: Duration,
     /// This run writes the primary: how soon that is found says nothing of others' writes.
     writes: bool,
 }
 
 impl<'e> Reconciler<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
-        Self { pass: Pass::new(Scope::new(engine, source, primary, delivery)), rounds: 0, writes: false }
+        Self { pass: Pass::new(Scope::new(engine, source, primary, delivery)), rounds: 0, began: Duration::ZERO, writes: false }
     }
 
     /// Brings every item of the primary in step with its present state.
@@ -39,7 +46,7 @@ impl<'e> Reconciler<'e> {
             return Ok(());
         }
         loop {
-            self.next_round()?;
+            self.next_round().await?;
             let mut seen = self.observe().await?;
             if !self.receive(&mut seen).await? {
                 continue;
@@ -60,12 +67,23 @@ impl<'e> Reconciler<'e> {
         if done { Ok(()) } else { self.settle().await }
     }
 
-    /// Counts a round.
-    pub(super) fn next_round(&mut self) -> Result<(), Failure> {
+    /// Counts a round. After a race that was lost it waits: passes that begin at once interrupt each other, and none comes to its end.
+    pub(super) async fn next_round(&mut self) -> Result<(), Failure> {
+        let lost = self.rounds;
+        if lost == ROUNDS {
+            return Err(lost_race(format!("reconciling {}", self.pass.scope.primary), ROUNDS));
+        }
+        let Engine { clock, chance, .. } = self.pass.scope.engine;
+        if lost > 0 && !self.pass.doubt.has_closed() {
+            let wait = pause(lost, clock.monotonic().saturating_sub(self.began), chance.unit());
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+        }
+        self.began = clock.monotonic();
         self.rounds += 1;
-        self.pass.summary.extra_rounds = self.rounds - 1;
-        let gives_up = self.rounds > ROUNDS;
-        if gives_up { Err(lost_race(format!("reconciling {}", self.pass.scope.primary), ROUNDS)) } else { Ok(()) }
+        self.pass.summary.extra_rounds = lost;
+        Ok(())
     }
 
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {
@@ -105,5 +123,23 @@ impl<'e> Reconciler<'e> {
             // The announcement for the refused state is withdrawn.
             Advance::Refused(failure) => self.settle_from(seen).await.and(Err(failure)),
         }
+    }
+}
+
+/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
+fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
+    took.saturating_mul(2_u32.saturating_pow(lost)).min(LONGEST_PAUSE).mul_f64(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
+        let took = Duration::from_millis(50);
+        assert_eq!((1..=4).map(|lost| pause(lost, took, 0.5).as_millis()).collect::<Vec<_>>(), [50, 100, 200, 400]);
+        assert_eq!(pause(4, Duration::from_secs(3), 1.0), LONGEST_PAUSE);
+        assert_eq!(pause(1, Duration::ZERO, 1.0), Duration::ZERO);
     }
 }

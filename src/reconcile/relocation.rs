@@ -94,7 +94,7 @@ impl<'e> Relocation<'e> {
         // The first delivery to a place without items of its own expects nothing there and saves the reading.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
-            self.source.next_round()?;
+            self.source.next_round().await?;
             // Its place before the source: a version that another job takes there meanwhile is never newer than the source that is read afterwards.
             let found = if read_kept { self.target.observe().await? } else { Observation::blank() };
             let seen = self.source.observe().await?;

@@ -50,7 +50,7 @@ impl RunJob for RestoreJob {
         // The version of the archived row that this run had read before it wrote the source.
         let mut restored: Option<ETag> = None;
         loop {
-            kept.next_round()?;
+            kept.next_round().await?;
             let found = kept.observe().await?;
             let seen = source.observe().await?;
             let mine = seen.row.as_ref().filter(|row| delivery.stamp.is_on(&row.entity));

@@ -11,7 +11,8 @@ use super::failure::storage;
 use super::footprint;
 use super::look::Look;
 use super::observation::Observation;
-use super::queueing::SERVED_MARGIN;
+use super::pass::Pass;
+use super::queueing::{RunRechecks, SERVED_MARGIN};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
@@ -23,11 +24,18 @@ use crate::ports::{IfMatch, TableOperation};
 /// served their time.
 pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck) -> Result<Summary, Failure> {
     reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
+    reconciler.pass.doubt.rechecks = RunRechecks::of(recheck);
     if !reconciler.pass.scope.has_views() {
         return reconciler.reconcile().await;
     }
+    look(&mut reconciler).await?;
+    let Pass { summary, doubt, .. } = reconciler.pass;
+    Ok(Summary { rechecked: doubt.rechecks.are_queued(), ..summary })
+}
+
+async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     loop {
-        reconciler.next_round()?;
+        reconciler.next_round().await?;
         let mut seen = reconciler.observe().await?;
         if !reconciler.receive(&mut seen).await? {
             continue;
@@ -36,20 +44,20 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck) -> Re
             seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
         if nothing_there && seen.footprint.items.is_empty() {
             match &seen.etag {
-                None => return Ok(reconciler.pass.summary),
+                None => return Ok(()),
                 Some(etag) if has_served(&reconciler.pass.scope, &seen) => {
                     if remove_tombstone(&reconciler.pass.scope, etag).await? {
-                        return Ok(reconciler.pass.summary);
+                        return Ok(());
                     }
                     continue;
                 }
                 // Younger than this recheck: the pass that wrote it has queued one of its own.
-                Some(_) if seen.footprint.settled == footprint::Settled::Absent => return Ok(reconciler.pass.summary),
+                Some(_) if seen.footprint.settled == footprint::Settled::Absent => return Ok(()),
                 Some(_) => {}
             }
         }
-        if reconciler.closes(&seen).await? {
-            return Ok(reconciler.pass.summary);
+        if reconciler.closes(&seen).await? || reconciler.pass.doubt.gives_way() {
+            return Ok(());
         }
     }
 }
@@ -87,8 +95,8 @@ mod tests {
         let queued: Timestamp = "2026-11-20T15:00:00Z".parse().unwrap();
         let written = |seconds| queued + SignedDuration::from_secs(seconds);
         assert!(is_old_enough(queued, written(-5)), "written before the recheck was queued");
-        assert!(is_old_enough(queued, written(60)), "the close that follows the queueing");
-        for seconds in [61, 5 * 60, 28 * 60] {
+        assert!(is_old_enough(queued, written(90)), "the close that follows the queueing");
+        for seconds in [91, 5 * 60, 28 * 60] {
             assert!(!is_old_enough(queued, written(seconds)), "written {seconds} s later: another recheck was queued with it");
         }
     }

@@ -20,6 +20,7 @@ mod once;
 mod oracle;
 mod random;
 mod ranges;
+mod rechecks;
 mod retention;
 mod scenarios;
 mod sinks;

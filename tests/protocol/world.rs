@@ -92,6 +92,8 @@ pub(crate) struct Strike {
     unheard: Mutex<Option<Unheard>>,
     /// Every operation lets the others go on first.
     turns: AtomicBool,
+    /// Every operation takes a millisecond.
+    slow: AtomicBool,
     /// Writes of each table's rows.
     writes: Mutex<BTreeMap<String, u64>>,
     /// The names of the operations that are counted.
@@ -146,6 +148,11 @@ impl Strike {
         self.turns.store(true, Ordering::SeqCst);
     }
 
+    /// From now on every operation takes a millisecond.
+    pub(crate) fn take_time(&self) {
+        self.slow.store(true, Ordering::SeqCst);
+    }
+
     /// How often a row of a table was written.
     pub(crate) fn writes_to(&self, table: &str) -> u64 {
         self.writes.lock().unwrap().get(table).copied().unwrap_or(0)
@@ -193,6 +200,9 @@ impl FaultPolicy for Strike {
         *self.totals.lock().unwrap().entry(operation.name).or_default() += 1;
         if self.turns.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
+        }
+        if self.slow.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if let Some(verdict) = self.unheard(operation).await {
             return verdict;
@@ -254,6 +264,16 @@ impl Chance for Dice {
     fn next_u64(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// Numbers all over.
+struct Spread(AtomicU64);
+
+impl Chance for Spread {
+    fn next_u64(&self) -> u64 {
+        // Steps of a generator with a golden increment (Weyl).
+        self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
     }
 }
 
@@ -326,13 +346,14 @@ fn engine(
     clock: &Arc<Hands>,
     catalog: &Arc<Catalog>,
     decorators: Option<Grouping>,
+    chance: Arc<dyn Chance>,
 ) -> Arc<Engine> {
     let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
     let beside = beside.map(|sim| (other(), sim.account()));
     let accounts = [(AccountName::main(), account(sim, clock, decorators))].into_iter().chain(beside);
     let stores = Stores::new(accounts.collect()).with_files(sim.files()).with_sinks(sinks);
     let stores = stores.with_vault(Some(vault()));
-    let (catalog, clock, chance) = (Arc::clone(catalog), Arc::clone(clock), Arc::new(Dice));
+    let (catalog, clock) = (Arc::clone(catalog), Arc::clone(clock));
     Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
 }
 
@@ -379,8 +400,8 @@ impl Lab {
         let declared = Arc::new(catalog);
         let lab = Self {
             shape,
-            engine: engine((&sim, beside.as_ref()), &clock, &declared, decorators),
-            meddler: engine((&sim, beside.as_ref()), &clock, &declared, None),
+            engine: engine((&sim, beside.as_ref()), &clock, &declared, decorators, Arc::new(Dice)),
+            meddler: engine((&sim, beside.as_ref()), &clock, &declared, None, Arc::new(Dice)),
             sim,
             beside,
             account,
@@ -408,7 +429,7 @@ impl Lab {
     /// The same laboratory under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
-        let engine = || engine((&self.sim, self.beside.as_ref()), &self.clock, &catalog, None);
+        let engine = || engine((&self.sim, self.beside.as_ref()), &self.clock, &catalog, None, Arc::new(Dice));
         Self { engine: engine(), meddler: engine(), ..self.clone() }
     }
 
@@ -417,11 +438,18 @@ impl Lab {
         Self { engine: Arc::clone(&self.meddler), ..self.clone() }
     }
 
+    /// The same laboratory as one of many workers sees it, who race.
+    pub(crate) fn of_a_racing_worker(&self) -> Self {
+        let chance = Spread(AtomicU64::new(Dice.next_u64() << 40));
+        let engine = engine((&self.sim, self.beside.as_ref()), &self.clock, self.engine.catalog(), None, Arc::new(chance));
+        Self { engine, ..self.clone() }
+    }
+
     /// The same laboratory as a worker sees it that has heard no answer.
     pub(crate) fn of_a_new_worker(&self) -> Self {
         let sim = self.sim.seen_by(1, self.faults.clone());
         let beside = self.beside.as_ref().map(|beside| beside.seen_by(1, self.faults.clone()));
-        let engine = || engine((&sim, beside.as_ref()), &self.clock, self.engine.catalog(), None);
+        let engine = || engine((&sim, beside.as_ref()), &self.clock, self.engine.catalog(), None, Arc::new(Dice));
         Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), beside: beside.clone(), ..self.clone() }
     }
 
@@ -592,6 +620,14 @@ impl Lab {
                 self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
             }
         }
+    }
+
+    /// The rechecks that are queued, 32 at most.
+    pub(crate) async fn rechecks(&self) -> Vec<Recheck> {
+        self.wait(RECHECK_AFTER + Duration::from_mins(2));
+        let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
+        let text = |text: MessageText| if let MessageText::Readable(text) = text { text } else { panic!("unreadable recheck") };
+        messages.into_iter().map(|message| Recheck::decode(&text(message.text)).unwrap()).collect()
     }
 
     /// Lets late requests arrive, time pass, and rechecks run, until none is queued.

@@ -1,0 +1,100 @@
+//! Rechecks of one primary that race for it.
+
+use evenkeel::model::job::Primary;
+use evenkeel::model::{AccountName, EntityKey, ItemAddress, Job, ViewName, odata};
+use evenkeel::reconcile::{Execute as _, Failure, FailureClass, Recheck, Work};
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::oracle;
+use crate::world::{Disturbance, Lab, SHAPE, employee, job, table};
+
+const WORKERS: usize = 7;
+const EACH: usize = 3;
+
+fn put(email: &str) -> Job {
+    job(&json!({"op": "put", "table": "Employees", "entity": odata::encode(&employee("1", email, "Lovelace"))}))
+}
+
+fn recheck() -> Recheck {
+    let (key, former) = (EntityKey::new("Sales", "1").unwrap(), EntityKey::new("email_Sales", "ada@contoso.com").unwrap());
+    let item = ItemAddress::row(ViewName::new("by_email").unwrap(), AccountName::main(), table("ByEmail"), former);
+    Recheck { primary: Primary { table: table("Employees"), key }, items: vec![item] }
+}
+
+/// Delivers a recheck until it is done.
+async fn look(lab: &Lab, recheck: &Recheck) {
+    let mut delivery = lab.delivery();
+    let work = Work::Recheck(recheck.clone());
+    while let Err(Failure { class, step, .. }) = lab.engine.execute(&work, &delivery).await {
+        assert!(matches!(class, FailureClass::Transient { .. }) && delivery.dequeue_count < 100, "{step}");
+        delivery.dequeue_count += 1;
+    }
+}
+
+/// A pass has stopped with its announcement open, and several workers have rechecks of its primary at once: each run that meets the
+/// announcement of another queues a recheck. So there must not be more of them afterwards, or they would never end.
+#[tokio::test(start_paused = true)]
+async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were() {
+    let operations = {
+        let lab = Lab::of(SHAPE);
+        lab.work(&put("ada@contoso.com")).await.unwrap();
+        lab.operations_of(&put("countess@contoso.com")).await
+    };
+    let mut queued = 0;
+    for at in 1..=operations {
+        let lab = Lab::of(SHAPE);
+        lab.work(&put("ada@contoso.com")).await.unwrap();
+        lab.faults.arm(at, Disturbance::Crash);
+        assert!(lab.deliver(&put("countess@contoso.com"), 1).await.is_none(), "no crash at operation {at}");
+        lab.faults.calm();
+        let before = lab.rechecks().await.len();
+        lab.faults.take_time();
+        let recheck = recheck();
+        let workers: [Lab; WORKERS] = std::array::from_fn(|_| lab.of_a_racing_worker());
+        join_all(workers.iter().map(async |lab| {
+            for _ in 0..EACH {
+                look(lab, &recheck).await;
+            }
+        }))
+        .await;
+        let after = lab.rechecks().await.len() - before;
+        assert!(after <= EACH * WORKERS, "{after} rechecks in the place of {}, stopped at operation {at}", EACH * WORKERS);
+        queued += after;
+        lab.finish().await;
+        oracle::check(&lab, &format!("rechecks that race, after a stop at operation {at}")).await;
+    }
+    assert!(queued > 0, "nobody raced");
+}
+
+/// Where another worker was faster, a recheck leaves the primary to it. What it has queued in its own place looks at the same items.
+#[tokio::test]
+async fn a_recheck_that_gives_way_hands_on_its_items() {
+    let recheck = recheck();
+    let (mut gave_way, mut at) = (0, 0);
+    loop {
+        at += 1;
+        let lab = Lab::of(SHAPE);
+        lab.work(&put("ada@contoso.com")).await.unwrap();
+        // Its first announcement.
+        lab.faults.arm(5, Disturbance::Crash);
+        assert!(lab.deliver(&put("countess@contoso.com"), 1).await.is_none());
+        lab.faults.calm();
+        let before = lab.rechecks().await.len();
+        lab.faults.arm(at, Disturbance::Meddle);
+        let other = lab.of_another_worker();
+        lab.faults.meddle(Box::pin(async move { drop(other.work(&put("again@contoso.com")).await) }));
+        let ended = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
+        let disturbed = lab.faults.counted() >= at;
+        lab.faults.calm();
+        let queued = lab.rechecks().await;
+        assert!(!ended.summary().rechecked || queued.iter().any(|queued| queued.items.contains(&recheck.items[0])), "operation {at}");
+        gave_way += usize::from(ended.summary().rechecked && queued.len() > before);
+        lab.finish().await;
+        oracle::check(&lab, &format!("a recheck and another worker before operation {at}")).await;
+        if !disturbed {
+            break;
+        }
+    }
+    assert!(gave_way > 0, "it never gave way");
+}
