@@ -70,7 +70,11 @@ pub(super) fn decide(
 
 /// Whether an earlier delivery of this job may have archived another version before that which another job has archived. Of several jobs the
 /// archive names the last one only. That this one has not acted is proved by a source, or another's copy, that was there before it was enqueued.
-pub(super) fn may_have_archived(source: &Row, kept: &Row, (delivery, apart): (&Delivery, ClocksApart)) -> bool {
+pub(super) fn may_have_archived(
+    (source, apart): (&Row, ClocksApart),
+    (kept, kept_apart): (&Row, ClocksApart),
+    delivery: &Delivery,
+) -> bool {
     let is_own = delivery.stamp.is_on(&kept.entity);
     let is_this_version = kept.entity.text(SOURCE_ETAG) == Some(source.etag.as_str());
     let archived_at = match kept.entity.get(ARCHIVED_AT) {
@@ -78,14 +82,18 @@ pub(super) fn may_have_archived(source: &Row, kept: &Row, (delivery, apart): (&D
         _ => None,
     };
     let enqueued = delivery.stamp.enqueued;
-    let acted = || may_be_since(source, None, enqueued, apart) && may_be_since(kept, archived_at, enqueued, apart);
+    let acted = || may_be_since(source, None, enqueued, apart) && may_be_since(kept, archived_at, enqueued, kept_apart);
     delivery.dequeue_count > 1 && !is_own && !is_this_version && acted()
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::model::{EdmDateTime, Entity, EntityKey};
+
+    const NOT: ClocksApart = ClocksApart::NOT;
 
     fn stamp(id: &str, second: i64) -> Stamp {
         Stamp { message_id: id.to_owned(), enqueued: jiff::Timestamp::from_second(second).unwrap(), job: None }
@@ -169,15 +177,18 @@ mod tests {
             let copied = |second: i64| kept(&other, "e1", &at(second).to_string());
             for (second, deliveries, expected) in [(10_030, 2, true), (9_991, 2, true), (9_950, 2, false), (10_030, 1, false)] {
                 assert_eq!(
-                    may_have_archived(&source, &copied(second), (&delivered(&job, deliveries), ClocksApart::NOT)),
+                    may_have_archived((&source, NOT), (&copied(second), NOT), &delivered(&job, deliveries)),
                     expected,
                     "{other} at {second}"
                 );
             }
-            assert!(!may_have_archived(&row("e1", LATE), &copied(10_030), (&delivered(&job, 2), ClocksApart::NOT)), "this very version");
+            // Of an account whose tables are behind the queue by more than the source's.
+            let behind = ClocksApart { least: SignedDuration::from_secs(49), most: SignedDuration::from_secs(51) };
+            assert!(may_have_archived((&source, NOT), (&copied(9_950), behind), &delivered(&job, 2)), "{other} by another clock");
+            assert!(!may_have_archived((&row("e1", LATE), NOT), (&copied(10_030), NOT), &delivered(&job, 2)), "this very version");
             let old = row("e2", &at(9_950).to_string());
             assert!(
-                !may_have_archived(&old, &copied(10_030), (&delivered(&job, 2), ClocksApart::NOT)),
+                !may_have_archived((&old, NOT), (&copied(10_030), NOT), &delivered(&job, 2)),
                 "there all the time since the job was sent"
             );
             // A document has no time of the service's: a worker has dated it, whose clock may be off.
@@ -188,13 +199,13 @@ mod tests {
             };
             for (second, expected) in [(Some(9_100), true), (Some(9_000), false), (None, true)] {
                 assert_eq!(
-                    may_have_archived(&source, &filed(second), (&delivered(&job, 2), ClocksApart::NOT)),
+                    may_have_archived((&source, NOT), (&filed(second), NOT), &delivered(&job, 2)),
                     expected,
                     "{other} at {second:?}"
                 );
             }
         }
-        assert!(!may_have_archived(&source, &kept(&job, "e1", LATE), (&delivered(&job, 2), ClocksApart::NOT)), "its own");
+        assert!(!may_have_archived((&source, NOT), (&kept(&job, "e1", LATE), NOT), &delivered(&job, 2)), "its own");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::reconciler::Reconciler;
 use super::steps::{Plan, Write};
 use super::value::{PointerError, ValueOrigin};
 use super::{commit, footprints};
-use crate::catalog::{Archive, ArchiveTarget};
+use crate::catalog::{Archive, ArchiveTarget, TableRef};
 use crate::model::job::Primary;
 use crate::model::{Entity, EntityKey};
 
@@ -49,6 +49,14 @@ impl<'e> EntityPlace<'e> {
     pub(super) const fn primary(&self) -> Option<&Primary> {
         match self {
             Self::Row(reconciler) | Self::Moved(reconciler) => Some(&reconciler.pass.scope.primary),
+            Self::Document(_) | Self::Log(_) => None,
+        }
+    }
+
+    /// Its table, where it is in one.
+    pub(super) const fn table(&self) -> Option<&TableRef> {
+        match self {
+            Self::Row(reconciler) | Self::Moved(reconciler) => Some(reconciler.pass.scope.source),
             Self::Document(_) | Self::Log(_) => None,
         }
     }

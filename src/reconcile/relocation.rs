@@ -224,9 +224,11 @@ impl<'e> Relocation<'e> {
             }
         }
         let apart = self.engine.clocks_apart(self.delivery, self.source.pass.scope.source);
+        // It may lie in another account, whose clock is another one.
+        let kept_apart = self.target.table().map_or(apart, |table| self.engine.clocks_apart(self.delivery, table));
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
             // What lies in the way of a move is not written over in any case.
-            (Copy::Replace(_), Some(kept)) if !matches!(self.target, EntityPlace::Moved(_)) && may_have_archived(row, kept, (self.delivery, apart)) => Copy::Skip(
+            (Copy::Replace(_), Some(kept)) if !matches!(self.target, EntityPlace::Moved(_)) && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
             ),
