@@ -1,6 +1,7 @@
 //! Two who set properties on each other: what they are from time to time, and what each says of the other then.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{PatternsShape, SPOUSES};
 use crate::client::{ClientAction, ClientMessage, ClientStep};
@@ -28,8 +29,14 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape, gro
     let chance = chance(seed, 22);
     let draw = Draw(&chance);
     let Some([ann, bob]) = keys(shape) else { return Vec::new() };
-    let mut steps = Vec::new();
-    for burst in 0..3 + draw.below(6) {
+    let sync = |key: &EntityKey| {
+        ClientAction::Send(ClientMessage::Job { op: "sync", table: SPOUSES, key: key.clone(), to: None, condition: None })
+    };
+    let bursts = 3 + draw.below(6);
+    // Whoever founded them has sent a job for each.
+    let mut steps: Vec<_> =
+        [&ann, &bob].into_iter().map(|key| ClientStep::new(Duration::ZERO, groups + 1 + bursts * 8, sync(key))).collect();
+    for burst in 0..bursts {
         let start = draw.moment(fault_plan.storm);
         let within = seconds(*draw.of(&[0.02, 0.5, 5.0, 60.0]));
         for change in 0..=draw.below(5) {
@@ -38,9 +45,8 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape, gro
             let entity = Entity::new(one.clone()).with("Name", *draw.of::<&str>(&NAMES));
             let entity = entity.with("Spouse", spouse).with("Town", other.pk.as_str());
             let (at, group) = (start + draw.moment(within), groups + 1 + burst * 8 + change);
-            let sync = ClientMessage::Job { op: "sync", table: SPOUSES, key: one.clone(), to: None, condition: None };
             steps.push(ClientStep::new(at, group, ClientAction::Merge(SPOUSES, entity)));
-            steps.push(ClientStep::new(at + seconds(draw.magnitude(0.02, 20.0)), group, ClientAction::Send(sync)));
+            steps.push(ClientStep::new(at + seconds(draw.magnitude(0.02, 20.0)), group, sync(one)));
         }
     }
     steps
