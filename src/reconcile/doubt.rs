@@ -1,32 +1,11 @@
 //! Doubt: the requests of one run that may have been executed, or may still arrive, and the rechecks that follow from that.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
-
 use super::engine::Engine;
 use super::footprint::Footprint;
 use super::observation::Observation;
 use super::queueing::RunRechecks;
+use super::sent_at::SentAt;
 use crate::model::ETag;
-use crate::ports::Clock;
-
-/// When an announcement was sent, by the wall and by the steady clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SentAt(Timestamp, Duration);
-
-impl SentAt {
-    pub(super) fn now(clock: &dyn Clock) -> Self {
-        Self(clock.now(), clock.monotonic())
-    }
-
-    /// How long ago that was, by the clock that says more: the steady one may stand while the machine is suspended.
-    pub(super) fn elapsed(self, clock: &dyn Clock) -> Duration {
-        let Self(wall, steady) = self;
-        let by_wall = Duration::try_from(clock.now().duration_since(wall)).unwrap_or_default();
-        by_wall.max(clock.monotonic().saturating_sub(steady))
-    }
-}
 
 /// The doubt that one run is in.
 #[derive(Debug, Default)]

@@ -71,6 +71,7 @@ mod sample_touch;
 mod scope;
 mod seal;
 mod second_look;
+mod sent_at;
 mod shared;
 mod since;
 mod situation;

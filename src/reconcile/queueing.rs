@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::doubt::SentAt;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::recheck::Recheck;
 use super::scope::Scope;
+use super::sent_at::SentAt;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
 use crate::model::job::{Looks, Primary};
