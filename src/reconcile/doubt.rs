@@ -129,8 +129,9 @@ impl Doubt {
         self.unanswered
     }
 
-    /// Whether a run that is a recheck leaves the primary to the pass that was faster, and to the recheck that it has queued. So a recheck
-    /// leaves one other at most, however many workers race for its primary.
+    /// Whether a run that is a recheck leaves the primary to the pass that was faster, and to the recheck that it has queued. Its items it has
+    /// looked at by then, and what was to be done with them was in its announcement, which the faster pass has read. So a recheck leaves
+    /// one other at most, however many workers race for its primary.
     pub(super) const fn gives_way(&self) -> bool {
         self.overtaken && !self.unheard && self.rechecks.are_queued()
     }

