@@ -129,9 +129,9 @@ impl Doubt {
         self.unanswered
     }
 
-    /// Whether a run that is a recheck leaves the primary to the pass that was faster, and to the recheck that it has queued. Its items it has
-    /// looked at by then, and what was to be done with them was in its announcement, which the faster pass has read. So a recheck leaves
-    /// one other at most, however many workers race for its primary.
+    /// Whether the run of a recheck leaves the primary to a faster pass, and to the recheck in its place. It has looked at its items by
+    /// then, and announced all changes of them; the faster pass has read the announcement. So a recheck leaves one other at most, however
+    /// many workers race for its primary.
     pub(super) const fn gives_way(&self) -> bool {
         self.overtaken && !self.unheard && self.rechecks.are_queued()
     }
