@@ -29,7 +29,7 @@ use crate::ops::api::{self, ApiParts, GatheredJobs};
 use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
-use crate::reconcile::{Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse};
+use crate::reconcile::{Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret};
 use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
 
@@ -268,6 +268,8 @@ struct AppParts {
     changes: TaskTracker,
     /// Memory budget of all jobs, under any catalog.
     memory: Arc<MemoryBudget>,
+    /// The secret of the seals of all engines.
+    secret: Arc<SealSecret>,
 }
 
 impl AppParts {
@@ -287,7 +289,7 @@ impl AppParts {
             announce_view(view.as_str());
         }
         let memory = Arc::new(MemoryBudget::told(context.settings.worker.memory, memory_gauges()));
-        Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new(), memory })
+        Ok(Self { context, opened, chance, config, log, changes: TaskTracker::new(), memory, secret: Arc::default() })
     }
 
     fn migrator(&self) -> anyhow::Result<Migrator> {
@@ -378,22 +380,23 @@ impl AppParts {
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(Engine::new(self.engine_parts(catalog)).within(Arc::clone(&self.memory)))
+        Arc::new(self.plain_engine(catalog))
     }
 
     /// An engine for a command that a person watches: walks over tables report their progress often.
     fn watched_engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(Engine::new(self.engine_parts(catalog)).in_parts_of(WATCHED_PART).within(Arc::clone(&self.memory)))
+        Arc::new(self.plain_engine(catalog).in_parts_of(WATCHED_PART))
     }
 
-    fn engine_parts(&self, catalog: Arc<Catalog>) -> EngineParts {
-        EngineParts {
+    fn plain_engine(&self, catalog: Arc<Catalog>) -> Engine {
+        let parts = EngineParts {
             stores: self.context.stores.clone(),
             catalog,
             clock: Arc::clone(&self.context.clock),
             chance: Arc::clone(&self.chance),
             recheck_after: self.context.settings.worker.recheck_after,
-        }
+        };
+        Engine::new(parts).within(Arc::clone(&self.memory)).sealing_by(Arc::clone(&self.secret))
     }
 }
 

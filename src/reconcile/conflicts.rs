@@ -98,15 +98,16 @@ async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender:
     let step = || format!("adding {contender} to those that wait for {item}");
     let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;
     let Some(row) = row else { return Ok(Enlisted::Unlisted) };
+    let secret = engine.secret.get();
     // An unreadable one is left to its owner's jobs.
-    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity) else { return Ok(Enlisted::Done) };
+    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, secret) else { return Ok(Enlisted::Done) };
     if !footprint.items.contains_key(item) {
         return Ok(Enlisted::Unlisted);
     }
     if !footprint.contenders.add(item, contender) {
         return Ok(Enlisted::Done);
     }
-    let Some(contenders) = footprint.encode(&owner.primary).ok().and_then(footprint::contenders_alone) else {
+    let Some(contenders) = footprint.encode(&owner.primary, secret).ok().and_then(footprint::contenders_alone) else {
         return Ok(Enlisted::Done);
     };
     match tables.apply(&table, &TableOperation::Merge(contenders, IfMatch::Matches(row.etag))).await {

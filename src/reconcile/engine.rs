@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::OnceCell;
 
 use super::execute::{Delivery, Failure};
 use super::failure::permanent;
 use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
+use super::secret::SealSecret;
 use super::shared::DocumentTurns;
 use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::condition::{Condition, TimedCondition};
@@ -59,8 +59,8 @@ pub struct Engine {
     pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: LogLanes,
-    /// Key that seals cursors, once it was needed.
-    pub(super) secret: OnceCell<[u8; 32]>,
+    /// Secret of the seals on cursors and footprints.
+    pub(super) secret: Arc<SealSecret>,
     /// Keys of hashes, once they were needed.
     pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
 }
@@ -98,7 +98,7 @@ impl Engine {
             recheck_after,
             turns: DocumentTurns::default(),
             lanes: LogLanes::default(),
-            secret: OnceCell::new(),
+            secret: Arc::default(),
             hash_keys: Mutex::default(),
             part: PART,
             memory: Arc::default(),
@@ -115,6 +115,12 @@ impl Engine {
     #[must_use]
     pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
         Self { memory, ..self }
+    }
+
+    /// The same, with a secret of seals that others share.
+    #[must_use]
+    pub fn sealing_by(self, secret: Arc<SealSecret>) -> Self {
+        Self { secret, ..self }
     }
 
     /// The primary that a job is about, its table spelled as declared; `None` where the catalog does not

@@ -4,12 +4,17 @@
 //! `<table>~<pk>` so that the footprints of one source partition share entity group transactions. Every
 //! write of it is conditional on its own ETag, which orders concurrent passes. Those of a table by date lie in a table
 //! of their own, which is dropped with it.
+//!
+//! Whole rows and blobs may have any key, so an entry of another primary's would pass for the primary's own. The list that has some is
+//! sealed under the workers' [secret](super::secret). An unsealed list is believed as far as looks confirm it: older versions write no seals.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use subtle::ConstantTimeEq as _;
 
 use super::contenders::Contenders;
+use super::secret::Secret;
 use crate::catalog;
 use crate::model::job::Primary;
 pub use crate::model::settled::{Settled, footprint_key as key, footprints as table};
@@ -17,6 +22,7 @@ use crate::model::{
     BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site,
     TableName, limits,
 };
+use crate::planted::{Bug, planted};
 
 /// The table of footprints, in each account that has sources of views; prefix of the names of those of tables by date.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
@@ -31,6 +37,8 @@ const WRITTEN: &str = "DocumentVersion";
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
 /// The property that lists the contenders, where there are any.
 const CONTENDERS: &str = "Contenders";
+/// The property that has the seal: HMAC-SHA-256 of the primary's key and the item list, where whole rows or blobs are among the items.
+const SEAL: &str = "Seal";
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
 /// Bytes taken at most by everything beside the item list: keys of 1 KiB each, the primary's ETag, names, and the
@@ -54,6 +62,8 @@ pub struct Footprint {
     pub contenders: Contenders,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
+    /// It was read without a right seal, and has rows or blobs that were not looked at since. It is written without one.
+    pub unproven: bool,
 }
 
 /// The version of the next writes of documents: by the clock, and above the last one whatever the clock says. So it goes on where a
@@ -145,8 +155,13 @@ impl Footprint {
         self.items.len() <= limits::ITEMS_ANNOUNCED && 2 * units + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
     }
 
-    /// The entity that records this footprint.
-    pub fn encode(&self, primary: &Primary) -> Result<Entity, FootprintError> {
+    /// The items that a seal vouches for, since neither their address nor a part names their primary.
+    pub(super) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
+        self.items.iter().filter(|(address, _)| address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. }))
+    }
+
+    /// The entity that records this footprint, sealed where there is a secret.
+    pub fn encode(&self, primary: &Primary, secret: Option<&Secret>) -> Result<Entity, FootprintError> {
         let (version, list) = self.list();
         let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version));
         if let Some(until) = self.tainted_until
@@ -156,6 +171,9 @@ impl Footprint {
         }
         if self.version > 0 {
             entity = entity.with(WRITTEN, self.version);
+        }
+        if let Some(secret) = secret.filter(|_| !self.unproven && self.sealed_items().next().is_some()) {
+            entity.properties.insert(SEAL.to_owned(), EdmValue::Binary(seal(secret, primary, version, &list).to_vec()));
         }
         let too_large = |bytes| FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes };
         if self.items.len() > limits::ITEMS_ANNOUNCED {
@@ -185,8 +203,8 @@ impl Footprint {
         (ANY, serde_json::to_string(&items).unwrap_or_default())
     }
 
-    /// Reads the entity that records a footprint.
-    pub fn decode(primary: &Primary, entity: &Entity) -> Result<Self, FootprintError> {
+    /// Reads the entity that records a footprint; without a secret, no seal is right.
+    pub fn decode(primary: &Primary, entity: &Entity, secret: Option<&Secret>) -> Result<Self, FootprintError> {
         let wrong = |problem: String| FootprintError::Format { primary: primary.clone(), problem };
         let format = match entity.get("Version") {
             Some(EdmValue::Int32(format @ (ROWS | ANY))) => *format,
@@ -221,8 +239,20 @@ impl Footprint {
         let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
         let mut contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
         contenders.retain(|item| items.contains_key(item));
-        Ok(Self { settled, items, tainted_until, contenders, version })
+        let mut read = Self { settled, items, tainted_until, contenders, version, unproven: false };
+        let right = || match (secret, entity.get(SEAL)) {
+            (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, format, &list)).into(),
+            _ => planted(Bug::SealNotChecked),
+        };
+        read.unproven = read.sealed_items().next().is_some() && !right();
+        Ok(read)
     }
+}
+
+/// The seal of a list in a format. No cursor's seal is one: the text of a cursor begins with a bracket.
+fn seal(secret: &Secret, primary: &Primary, format: i32, list: &str) -> [u8; 32] {
+    let of = serde_json::json!([primary.table, primary.key.pk, primary.key.rk, format]).to_string();
+    secret.mac(&["footprint", &of, list])
 }
 
 /// A whole row as the first format lists it; nothing for any other kind of item.
@@ -307,6 +337,8 @@ mod tests {
     use crate::model::{AccountName, Member, ViewName};
     use proptest::prelude::*;
 
+    const SECRET: Option<&Secret> = Some(&Secret::ZEROS);
+
     fn primary(pk: &str) -> Primary {
         Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, "7").unwrap() }
     }
@@ -349,12 +381,12 @@ mod tests {
             footprint.items.insert(address(&format!("{i:0>100}")), Entry { generation: 1, etag, changing: i % 2 == 0 });
         }
         assert!(footprint.fits());
-        let entity = footprint.encode(&primary("Sales")).unwrap();
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert!(entity.properties.contains_key("Items_1"));
-        assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint.clone()));
+        assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint.clone()));
         footprint.items.insert(address("one more"), Entry { generation: 1, etag: None, changing: true });
         assert!(!footprint.fits());
-        assert!(matches!(footprint.encode(&primary("Sales")), Err(FootprintError::TooLarge { count: 2_001, .. })));
+        assert!(matches!(footprint.encode(&primary("Sales"), SECRET), Err(FootprintError::TooLarge { count: 2_001, .. })));
     }
 
     #[test]
@@ -373,14 +405,14 @@ mod tests {
         }
         assert!(footprint.items.len() < limits::ITEMS_PER_PRIMARY, "the bytes are the limit here");
         footprint.items.values_mut().enumerate().for_each(|(i, entry)| entry.etag = Some(etag(i)));
-        footprint.encode(&primary).unwrap();
+        footprint.encode(&primary, SECRET).unwrap();
     }
 
     #[test]
     fn what_was_edited_by_hand_is_refused_and_not_guessed() {
-        let entity = Footprint::default().encode(&primary("Sales")).unwrap();
+        let entity = Footprint::default().encode(&primary("Sales"), SECRET).unwrap();
         for broken in [entity.clone().with("Version", 3), entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
-            assert!(matches!(Footprint::decode(&primary("Sales"), &broken), Err(FootprintError::Format { .. })));
+            assert!(matches!(Footprint::decode(&primary("Sales"), &broken, SECRET), Err(FootprintError::Format { .. })));
         }
     }
 
@@ -388,13 +420,44 @@ mod tests {
     fn a_footprint_of_rows_alone_is_written_as_it_was_before_there_were_other_items() {
         let mut footprint = Footprint::default();
         footprint.items.insert(address("r"), Entry { generation: 1, etag: None, changing: true });
-        let entity = footprint.encode(&primary("Sales")).unwrap();
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert_eq!(entity.get("Version"), Some(&1.into()));
         assert_eq!(entity.text("Items"), Some(r#"[["by_email",1,"main","ByEmail","p","r",null,1]]"#));
         footprint.items.insert(member("7"), Entry { generation: 2, etag: Some(ETag::token(5)), changing: false });
-        let entity = footprint.encode(&primary("Sales")).unwrap();
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert_eq!(entity.get("Version"), Some(&2.into()));
-        assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));
+        assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint));
+    }
+
+    #[test]
+    fn a_seal_is_right_for_its_primary_its_list_and_its_secret_alone() {
+        let entry = |etag: &str| Entry { generation: 1, etag: Some(ETag::new(etag).unwrap()), changing: false };
+        let footprint = Footprint { items: [(address("r"), entry("1"))].into(), ..Footprint::default() };
+        let sealed = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        let unproven = |pk: &str, entity: &Entity, secret| Footprint::decode(&primary(pk), entity, secret).unwrap().unproven;
+        assert!(!unproven("Sales", &sealed, SECRET));
+        assert!(!unproven("Sales", &sealed.clone().with("Settled", "absent").with(CONTENDERS, "[]"), SECRET), "what decides on no drop");
+        let other = sealed.text("Items").unwrap().replace("\"1\"", "\"2\"");
+        assert!(unproven("Sales", &sealed.clone().with("Items", other), SECRET));
+        assert!(unproven("Sales\n7", &sealed, SECRET) && unproven("Sales", &sealed, None));
+        let EdmValue::Binary(seal) = sealed.get(SEAL).unwrap() else { panic!("a seal of bytes") };
+        for wrong in [EdmValue::Binary(seal[..31].to_vec()), EdmValue::Binary(Vec::new()), hex::encode(seal).into()] {
+            let mut entity = sealed.clone();
+            entity.properties.insert(SEAL.to_owned(), wrong);
+            assert!(unproven("Sales", &entity, SECRET));
+        }
+        let unsealed = Footprint { unproven: true, ..footprint }.encode(&primary("Sales"), SECRET).unwrap();
+        assert!(unsealed.get(SEAL).is_none() && unproven("Sales", &unsealed, SECRET));
+    }
+
+    #[test]
+    fn a_list_of_parts_and_documents_needs_no_seal() {
+        let entry = || Entry { generation: 1, etag: None, changing: false };
+        let mut footprint = Footprint { items: [(member("7"), entry()), (document("d"), entry())].into(), ..Footprint::default() };
+        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        assert!(entity.get(SEAL).is_none() && !Footprint::decode(&primary("Sales"), &entity, None).unwrap().unproven);
+        footprint.items.insert(blob("b"), entry());
+        assert!(footprint.encode(&primary("Sales"), SECRET).unwrap().get(SEAL).is_some());
     }
 
     #[test]
@@ -433,9 +496,10 @@ mod tests {
                 tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()),
                 contenders: Contenders::default(),
                 version,
+                unproven: false,
             };
-            let entity = footprint.encode(&primary("Sales")).unwrap();
-            prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity), Ok(footprint));
+            let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
+            prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint));
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) async fn write(
     doing: &str,
 ) -> Result<Option<ETag>, Failure> {
     let step = || format!("{doing} the footprint of {}", scope.primary);
-    let entity = footprint.encode(&scope.primary).map_err(|error| permanent(step(), error))?;
+    let entity = footprint.encode(&scope.primary, scope.engine.secret.get()).map_err(|error| permanent(step(), error))?;
     let operation = match over {
         _ if planted(Bug::UnconditionalFootprint) => TableOperation::InsertOrReplace(entity),
         Some(etag) => TableOperation::Replace(entity, IfMatch::Matches(etag.clone())),

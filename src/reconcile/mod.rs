@@ -71,6 +71,7 @@ mod sample_touch;
 mod scope;
 mod seal;
 mod second_look;
+mod secret;
 mod sent_at;
 mod shared;
 mod since;
@@ -97,6 +98,7 @@ pub use memory::{DEFAULT_MEMORY, MemoryBudget, MemoryGrant, MemoryListener, Memo
 pub use recheck::{Recheck, RecheckError};
 pub use report::{PlanReport, TakenItem, UnderivedView};
 pub use seal::CursorSeal;
+pub use secret::{SealSecret, Secret};
 pub use situation::OutdatedCatalog;
 pub use sweep::SweepPage;
 pub use waiting::Waits;

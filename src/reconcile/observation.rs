@@ -11,7 +11,7 @@ use super::primary::StoredPrimary;
 use super::scope::Scope;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
-use crate::model::job::Looks;
+use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, ETag, EdmDateTime, EdmValue, ItemAddress, Row, Site};
 use crate::patterns::Claimed;
 use crate::planted::{Bug, planted};
@@ -55,6 +55,21 @@ impl Observation {
         }
     }
 
+    /// The items that only the footprint's seal can vouch for: no look was taken at them.
+    pub(super) fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
+        self.footprint.sealed_items().map(|(address, _)| address).filter(|address| !self.looks.contains_key(address))
+    }
+
+    /// Items of others that the footprint lists at their present versions, as no worker does.
+    fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
+        let is_anothers = |owner: &Owner| owner.primary != *primary;
+        let borrowed = self.footprint.sealed_items().filter(|(address, entry)| match self.looks.get(address) {
+            Some(Look::Taken { etag, owner }) => entry.etag.is_some() && entry.etag == *etag && owner.as_ref().is_none_or(is_anothers),
+            _ => false,
+        });
+        borrowed.map(|(address, _)| address.clone()).collect()
+    }
+
     /// Whether the row is the item of one primary in its own table. (A list there is none: footprints of its key may be left.)
     pub(super) fn is_derived(&self) -> bool {
         self.derived.as_ref().is_some_and(|row| Owner::of(&row.entity).is_some())
@@ -72,10 +87,15 @@ pub(super) async fn observe(
     let mut seen = Observation::blank();
     let early = if planted(Bug::PrimaryReadFirst) { Some(read_primary(scope, leftovers).await?) } else { None };
     if scope.has_views() {
+        // A report writes nothing, nor the secret.
+        if scope.delivery.is_some() {
+            scope.engine.read_secret().await;
+        }
         let step = || format!("reading the footprint of {}", scope.primary);
         let row = scope.tables()?.get(&scope.footprints, &footprint::key(&scope.primary), None).await;
         if let Some(row) = row.map_err(|error| storage(step(), error))? {
-            let footprint = Footprint::decode(&scope.primary, &row.entity).map_err(|error| permanent(step(), error))?;
+            let footprint =
+                Footprint::decode(&scope.primary, &row.entity, scope.engine.secret.get()).map_err(|error| permanent(step(), error))?;
             seen.footprint = scope.disowned(footprint);
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;
@@ -97,6 +117,11 @@ pub(super) async fn observe(
         seen.looks = looked.looks.into_iter().collect();
         seen.said = looked.said.into_iter().collect();
         seen.behind = looked.behind;
+        if seen.footprint.unproven {
+            let unproven = seen.unproven().next().is_some();
+            seen.footprint.unproven = unproven;
+            scope.warn_of(&seen.borrowed(&scope.primary), "footprint", "another owner has them at these very versions");
+        }
     }
     let StoredPrimary { row, rows } = if let Some(stored) = early { stored } else { read_primary(scope, leftovers).await? };
     seen.rows = rows;

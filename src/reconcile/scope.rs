@@ -166,7 +166,7 @@ impl<'e> Scope<'e> {
             }
             kept
         });
-        self.warn_of(&foreign, "footprint");
+        self.warn_of(&foreign, "footprint", "they cannot be this primary's");
         footprint
     }
 
@@ -174,14 +174,12 @@ impl<'e> Scope<'e> {
     pub(super) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched.iter().filter(|address| self.claims(address) == Claimed::Foreign).cloned().collect();
         touched.retain(|address| !foreign.contains(address));
-        self.warn_of(&foreign, "recheck");
+        self.warn_of(&foreign, "recheck", "they cannot be this primary's");
     }
 
-    fn warn_of(&self, foreign: &[ItemAddress], record: &'static str) {
+    /// Logs items that are none of this primary's, and are left alone.
+    pub(super) fn warn_of(&self, foreign: &[ItemAddress], record: &'static str, because: &'static str) {
         let Some(first) = foreign.first() else { return };
-        tracing::warn!(
-            primary = %self.primary, record, count = foreign.len(), item = %first,
-            "items ignored: they cannot be this primary's; nothing there is looked at or deleted"
-        );
+        tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "items ignored: {because}; nothing there is deleted");
     }
 }

@@ -3,24 +3,20 @@
 //! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
 //! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
 //! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
-//! counts for nothing: the job begins anew.
+//! counts for nothing: the job begins anew. Footprints are sealed under the same secret.
 
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, Outcome};
 use super::failure::{permanent, storage};
+use super::secret::{SECRET, Secret};
 use crate::model::cursor::JobCursor;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, EdmValue, Entity, EntityKey, Job, TableName};
 use crate::ports::{ErrorClass, Missing, StoreError, TableOperation, TableStore};
 
-/// Bytes of a block of SHA-256.
-const BLOCK: usize = 64;
-/// Bytes of the secret, in hex twice as many.
-const SECRET: usize = 32;
-const STEP: &str = "reading the secret that cursors are sealed with";
+const STEP: &str = "reading the secret of seals";
 
 /// The row of the secret says something else.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +26,7 @@ struct UnreadableSecret;
 /// What a worker seals the cursors of one message with.
 #[derive(Clone)]
 pub struct CursorSeal {
-    secret: [u8; SECRET],
+    secret: Secret,
     message_id: String,
     op: &'static str,
 }
@@ -39,11 +35,11 @@ impl CursorSeal {
     /// Of no secret.
     #[cfg(test)]
     pub(crate) const fn for_tests() -> Self {
-        Self { secret: [0; SECRET], message_id: String::new(), op: "sync" }
+        Self { secret: Secret::ZEROS, message_id: String::new(), op: "sync" }
     }
 
     fn of(&self, cursor: &Value) -> String {
-        hex::encode(hmac(&self.secret, &serde_json::json!([self.message_id, self.op, cursor]).to_string()))
+        hex::encode(self.secret.mac(&[&serde_json::json!([self.message_id, self.op, cursor]).to_string()]))
     }
 
     /// Seals the cursor among the fields that a message is to carry from now on, where there is one.
@@ -95,11 +91,24 @@ impl Engine {
 
     /// The seal of a message's cursors.
     pub(super) async fn cursor_seal(&self, op: &'static str, delivery: &Delivery) -> Result<CursorSeal, Failure> {
-        let secret = *self.secret.get_or_try_init(|| self.read_secret()).await?;
-        Ok(CursorSeal { secret, message_id: delivery.stamp.message_id.clone(), op })
+        Ok(CursorSeal { secret: self.secret().await?, message_id: delivery.stamp.message_id.clone(), op })
     }
 
-    async fn read_secret(&self) -> Result<[u8; SECRET], Failure> {
+    /// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after
+    /// a minute: meanwhile no job waits for it.
+    pub async fn read_secret(&self) {
+        if self.secret.is_to_be_read(self.clock.monotonic())
+            && let Err(failure) = self.secret().await
+        {
+            tracing::warn!(error = failure.chain(), "footprints: not sealed for now, and items of unsealed ones are looked at");
+        }
+    }
+
+    async fn secret(&self) -> Result<Secret, Failure> {
+        self.secret.read.get_or_try_init(|| self.read_or_draw()).await.copied()
+    }
+
+    async fn read_or_draw(&self) -> Result<Secret, Failure> {
         let main = self.stores.account(&AccountName::main()).map_err(|error| permanent(STEP, error))?;
         let (table, key) = place().map_err(|error| permanent(STEP, error))?;
         let failed = |error| storage(STEP, error);
@@ -112,7 +121,7 @@ impl Engine {
         }
         let row = Entity::new(key.clone()).with("Secret", hex::encode(drawn));
         match main.tables.apply(&table, &TableOperation::Insert(row)).await {
-            Ok(_) => Ok(drawn),
+            Ok(_) => Ok(Secret(drawn)),
             // Another worker was faster, or this request was and its answer is lost.
             Err(error) if error.may_have_lost() => {
                 let found = find(main.tables.as_ref(), &table, &key).await.map_err(failed)?;
@@ -139,33 +148,7 @@ async fn find(tables: &dyn TableStore, table: &TableName, key: &EntityKey) -> Re
     }
 }
 
-fn parse(secret: &str) -> Result<[u8; SECRET], Failure> {
+fn parse(secret: &str) -> Result<Secret, Failure> {
     let bytes = hex::decode(secret).ok().and_then(|bytes| <[u8; SECRET]>::try_from(bytes).ok());
-    bytes.ok_or_else(|| permanent(STEP, UnreadableSecret))
-}
-
-/// HMAC-SHA-256 (RFC 2104) under a secret that is shorter than a block.
-fn hmac(secret: &[u8; SECRET], text: &str) -> [u8; 32] {
-    let pad = |with: u8| {
-        let mut block = [with; BLOCK];
-        for (byte, secret) in block.iter_mut().zip(secret) {
-            *byte ^= secret;
-        }
-        block
-    };
-    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text).finalize();
-    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_is_hmac_sha256() {
-        // RFC 4231, test case 1, with a key of 20 bytes, filled up with zeros.
-        let mut key = [0; SECRET];
-        key[..20].fill(0x0b);
-        assert_eq!(hex::encode(hmac(&key, "Hi There")), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-    }
+    bytes.map(Secret).ok_or_else(|| permanent(STEP, UnreadableSecret))
 }

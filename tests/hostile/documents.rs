@@ -18,7 +18,7 @@ async fn no_document_of_another_index_or_another_key_is_deleted() {
             stage.recheck_of(&staff("7"), std::slice::from_ref(&item)).await;
             for changing in [0, 1] {
                 let items = json!([[view, 1, "catalog", ["document", index, document], null, "e1", changing]]);
-                stage.forge_footprint(&staff("7"), &items).await;
+                drop(stage.forge_footprint(&staff("7"), &items).await);
             }
             assert_eq!(stage.picture(), before, "{item}");
         }

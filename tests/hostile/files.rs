@@ -42,7 +42,7 @@ async fn a_forged_footprint_deletes_no_file_and_makes_no_folder() {
     for (dir, file) in paths(&stage) {
         for changing in [0, 1] {
             let items = json!([["photos", 1, "main", ["file", dir, file], null, "\"1-2-3\"", changing]]);
-            stage.forge_footprint(&staff("7"), &items).await;
+            drop(stage.forge_footprint(&staff("7"), &items).await);
             assert_eq!(stage.picture(), before, "{items}");
         }
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::poison::message;
 use crate::records::{gone, line, number};
-use crate::stage::{ORDERS, OTHER_LOG, Stage, key, staff, table};
+use crate::stage::{ORDERS, OTHER_LOG, Stage, TRUE, key, staff, table};
 
 /// One forgery.
 #[derive(Debug, Clone)]
@@ -104,10 +104,29 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         }
         site
     });
-    let listed = (views(), accounts(), sites(), parts(), 0..3_u32, select(vec![None, Some("e1"), Some("W/\"1\""), Some("1")]), 0..2_u8)
+    let listed = (
+        views(),
+        accounts(),
+        sites(),
+        parts(),
+        0..3_u32,
+        select(vec![None, Some("e1"), Some("W/\"1\""), Some("1"), Some(TRUE), Some(TRUE)]),
+        0..2_u8,
+    )
         .prop_map(|(view, account, (_, site), part, generation, etag, changing)| {
             json!([view, generation, account, site, part, etag, changing])
         });
+    // In the table of its view, at its version.
+    let at_home = select(vec![
+        ("by_email", json!(["row", "ByEmail", "email_Sales", "bob@contoso.com"])),
+        ("near", json!(["row", "Staff", "Sales", "near_bob@contoso.com"])),
+        ("near", json!(["row", "Staff", "Sales", "8"])),
+        ("managers", json!(["row", "Managers", "m_Sales", "8"])),
+        ("photos", json!(["blob", "payroll", format!("staff/Sales/7/Photo-{}", "0".repeat(64))])),
+    ]);
+    let at_home = (at_home, 0..3_u32, 0..2_u8);
+    let at_home = at_home.prop_map(|((view, site), generation, changing)| json!([view, generation, "main", site, null, TRUE, changing]));
+    let listed = prop_oneof![2 => listed, 1 => at_home];
     let poison = select(vec![
         json!({"body_blob": {"container": "payroll", "name": "2026/salaries.csv"}}),
         json!({"body_blob": {"container": "photos", "name": "staff/Sales/8/Photo"}}),
@@ -214,7 +233,7 @@ impl Stage {
                 let items: Vec<Value> = items.iter().map(|item| self.placed(item)).collect();
                 self.recheck_of(of, &items).await;
             }
-            Forgery::Footprint { of, items } => self.forge_footprint(of, &self.placed(items)).await,
+            Forgery::Footprint { of, items } => drop(self.forge_footprint(of, &self.placed(items)).await),
             Forgery::Poison { fields, discard } => self.operate(fields, *discard).await,
             Forgery::Claims { members } => {
                 let at = claim::place(&evenkeel::model::ViewName::new("floor").unwrap(), &table("Rooms"), &key("Sales", "x").pk);

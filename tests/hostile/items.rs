@@ -72,7 +72,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_member_and_no_property_o
         (json!("properties"), json!(["row", "Departments", "Sales", "department"]), "manager", owned),
     ] {
         let items = json!([[view, 1, "main", site, part, token, 0]]);
-        stage.forge_footprint(&staff("7"), &items).await;
+        drop(stage.forge_footprint(&staff("7"), &items).await);
         assert_eq!(stage.picture(), before, "{items}");
         stage.bob_is_listed().await;
         let department = stage.read("Departments", "Sales", "department").await.unwrap().entity;

@@ -15,4 +15,5 @@ mod items;
 mod memory;
 mod poison;
 mod records;
+mod seals;
 mod stage;

@@ -224,6 +224,8 @@ const TABLES: [&str; 12] =
 const CONTAINERS: [&str; 7] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-lists", "evenkeel-staging", "logs"];
 /// A table by date of another application.
 pub(crate) const ORDERS: &str = "Orders20200101";
+/// In a forged footprint, the ETag of the row or blob as it is.
+pub(crate) const TRUE: &str = "$TRUE";
 /// A log of another application, beside the archive's.
 pub(crate) const OTHER_LOG: &str = "theirs/2026/11/20/1500/000001.jsonl";
 
@@ -413,19 +415,41 @@ impl Stage {
     }
 
     /// Overwrites the footprint of a primary with a list of items, whose keys all others are said to want, and syncs the primary. An item
-    /// is as the second format lists it.
-    pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) {
+    /// is as the second format lists it; in the place of an ETag, [`TRUE`] is that of the row or blob as it is now.
+    pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) -> Result<Outcome, Failure> {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
-            let site = item[3].as_array().filter(|site| site.len() == 4)?;
+            // What is dropped at its true version is not to be brought back.
+            let site = item[3].as_array().filter(|site| site.len() == 4 && item[5] != TRUE)?;
             let address = json!({"view": item[0], "account": item[2], "table": site[1], "pk": site[2], "rk": site[3]});
             Some(["Staff", "Payroll"].map(|table| json!([address, table, "Sales", "8"])))
         };
         let contenders: Vec<Value> = items.as_array().into_iter().flatten().filter_map(row).flatten().collect();
+        let mut items = items.clone();
+        for item in items.as_array_mut().into_iter().flatten().filter(|item| item[5] == TRUE) {
+            item[5] = json!(self.version_at(&item[3]).await);
+        }
         entity = entity.with("Version", 2).with("Items", items.to_string()).with("Contenders", json!(contenders).to_string());
         self.account.tables.apply(&footprint::table(), &TableOperation::InsertOrReplace(entity)).await.unwrap();
-        drop(self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await);
+        let ended = self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await;
         self.queued().await;
+        ended
+    }
+
+    /// The ETag of the row or blob at a site that a footprint spells.
+    async fn version_at(&self, site: &Value) -> Option<String> {
+        let site: Vec<&str> = site.as_array()?.iter().filter_map(Value::as_str).collect();
+        let etag = match site.as_slice() {
+            ["row", table, pk, rk] => self.read(table, pk, rk).await?.etag,
+            ["blob", of, name] => self.account.blobs.properties(&container(of), &BlobName::new(*name).unwrap()).await.unwrap()?.etag,
+            _ => return None,
+        };
+        Some(etag.to_string())
+    }
+
+    /// The footprint of a primary.
+    pub(crate) async fn footprint_of(&self, primary: &Primary) -> Option<Row> {
+        self.account.tables.get(&footprint::table(), &footprint::key(primary), None).await.unwrap()
     }
 
     /// Everything that is none of Ann's (`7` of Sales), in words: rows without their versions, blobs, documents, files and folders.

@@ -103,17 +103,10 @@ impl Site {
         for suffix in ["", "-recheck"] {
             bare.queues.create_queue(&QueueName::new(format!("jobs-{unique}{suffix}")).unwrap()).await.unwrap();
         }
-        Self {
-            account: bare.clone(),
-            engine: Engine::new(parts),
-            client,
-            decorated,
-            searched,
-            clock,
-            unique,
-            messages: AtomicU64::new(0),
-            folder,
-        }
+        let engine = Engine::new(parts);
+        // As a worker does before its first job.
+        engine.read_secret().await;
+        Self { account: bare.clone(), engine, client, decorated, searched, clock, unique, messages: AtomicU64::new(0), folder }
     }
 
     /// A name with `§` in it.

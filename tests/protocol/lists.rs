@@ -339,7 +339,7 @@ async fn check(lab: &Lab, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
         let recorded = lab.account.tables.get(&footprint::table(), &footprint::key(&primary), None).await.unwrap().unwrap();
-        let recorded = Footprint::decode(&primary, &recorded.entity).unwrap();
+        let recorded = Footprint::decode(&primary, &recorded.entity, None).unwrap();
         for (ItemAddress { site, part, .. }, entry) in &recorded.items {
             let place = match site {
                 Site::Row { table, key } => (if table.as_str() == "Lists" { "Lists" } else { "Groups" }, key.rk.to_string()),

@@ -107,7 +107,7 @@ async fn check(lab: &Lab, story: &str) {
     for row in lab.sim.rows(&footprint::table()) {
         let key = footprint::owner(&table("Employees"), &row.entity.key).unwrap();
         let primary = Primary { table: table("Employees"), key };
-        let footprint = Footprint::decode(&primary, &row.entity).unwrap();
+        let footprint = Footprint::decode(&primary, &row.entity, None).unwrap();
         assert!(!footprint.is_changing(), "{story}: {footprint:?}");
         listed.extend(footprint.items.keys().filter(|item| !item.site.is_conditional()).map(ToString::to_string));
     }

@@ -16,7 +16,9 @@ use evenkeel::model::job::{self, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::vault::Vault;
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, Work, footprint};
+use evenkeel::reconcile::{
+    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, SealSecret, Work, footprint,
+};
 use evenkeel::settings::{Backoff, RetryPolicy};
 use evenkeel_simulation::Placement;
 use evenkeel_simulation::company::{CONTAINER, FOLDER, Shape, catalog, department};
@@ -308,6 +310,8 @@ pub(crate) struct Lab {
     meddler: Arc<Engine>,
     pub(crate) faults: Arc<Strike>,
     clock: Arc<Hands>,
+    /// The secret of its engines' seals.
+    secret: Arc<SealSecret>,
     messages: Arc<AtomicU64>,
     /// What the meddling client wrote last: row key and e-mail address.
     pub(crate) last_client_write: Arc<Mutex<Option<(String, String)>>>,
@@ -343,7 +347,7 @@ pub(crate) fn other() -> AccountName {
 
 fn engine(
     (sim, beside): (&SimWorld, Option<&SimWorld>),
-    clock: &Arc<Hands>,
+    (clock, secret): (&Arc<Hands>, &Arc<SealSecret>),
     catalog: &Arc<Catalog>,
     decorators: Option<Grouping>,
     chance: Arc<dyn Chance>,
@@ -354,7 +358,8 @@ fn engine(
     let stores = Stores::new(accounts.collect()).with_files(sim.files()).with_sinks(sinks);
     let stores = stores.with_vault(Some(vault()));
     let (catalog, clock) = (Arc::clone(catalog), Arc::clone(clock));
-    Arc::new(Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER }))
+    let engine = Engine::new(EngineParts { stores, catalog, clock, chance, recheck_after: RECHECK_AFTER });
+    Arc::new(engine.sealing_by(Arc::clone(secret)))
 }
 
 impl Lab {
@@ -397,16 +402,17 @@ impl Lab {
             beside.number_from(BESIDE);
         }
         let account = sim.account();
-        let declared = Arc::new(catalog);
+        let (declared, secret) = (Arc::new(catalog), Arc::default());
         let lab = Self {
             shape,
-            engine: engine((&sim, beside.as_ref()), &clock, &declared, decorators, Arc::new(Dice)),
-            meddler: engine((&sim, beside.as_ref()), &clock, &declared, None, Arc::new(Dice)),
+            engine: engine((&sim, beside.as_ref()), (&clock, &secret), &declared, decorators, Arc::new(Dice)),
+            meddler: engine((&sim, beside.as_ref()), (&clock, &secret), &declared, None, Arc::new(Dice)),
             sim,
             beside,
             account,
             faults,
             clock,
+            secret,
             messages: Arc::default(),
             last_client_write: Arc::default(),
             sync_later: Arc::default(),
@@ -422,6 +428,9 @@ impl Lab {
                 lab.account.queues.create_queue(&queue).await.unwrap();
             }
             lab.account.blobs.create_container(&ContainerName::new(CONTAINER).unwrap()).await.unwrap();
+            // As workers do before their first jobs. The other engine has it from here.
+            // No runtime is there to give it a new budget.
+            tokio::task::unconstrained(lab.meddler.read_secret()).await;
         });
         lab
     }
@@ -429,7 +438,7 @@ impl Lab {
     /// The same laboratory under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
-        let engine = || engine((&self.sim, self.beside.as_ref()), &self.clock, &catalog, None, Arc::new(Dice));
+        let engine = || engine((&self.sim, self.beside.as_ref()), (&self.clock, &self.secret), &catalog, None, Arc::new(Dice));
         Self { engine: engine(), meddler: engine(), ..self.clone() }
     }
 
@@ -441,7 +450,7 @@ impl Lab {
     /// The same laboratory as one of many workers sees it, who race.
     pub(crate) fn of_a_racing_worker(&self) -> Self {
         let chance = Spread(AtomicU64::new(Dice.next_u64() << 40));
-        let engine = engine((&self.sim, self.beside.as_ref()), &self.clock, self.engine.catalog(), None, Arc::new(chance));
+        let engine = engine((&self.sim, self.beside.as_ref()), (&self.clock, &self.secret), self.engine.catalog(), None, Arc::new(chance));
         Self { engine, ..self.clone() }
     }
 
@@ -449,7 +458,7 @@ impl Lab {
     pub(crate) fn of_a_new_worker(&self) -> Self {
         let sim = self.sim.seen_by(1, self.faults.clone());
         let beside = self.beside.as_ref().map(|beside| beside.seen_by(1, self.faults.clone()));
-        let engine = || engine((&sim, beside.as_ref()), &self.clock, self.engine.catalog(), None, Arc::new(Dice));
+        let engine = || engine((&sim, beside.as_ref()), (&self.clock, &self.secret), self.engine.catalog(), None, Arc::new(Dice));
         Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), beside: beside.clone(), ..self.clone() }
     }
 

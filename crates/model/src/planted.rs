@@ -160,6 +160,8 @@ bugs! {
     ValueNotSpared,
     /// A reader who waits takes any settled footprint for an answer.
     WaitTrustsAnOldFootprint,
+    /// A footprint is believed without its seal.
+    SealNotChecked,
 }
 
 /// Whether this bug is planted.

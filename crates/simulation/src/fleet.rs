@@ -30,7 +30,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::job::{ListedBatch, Primary};
 use evenkeel::model::{AccountName, ETag};
 use evenkeel::ports::{Account, Chance, Clock, Sink, Stores};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, ListWindow, Outcome, Work};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, ListWindow, Outcome, SealSecret, Work};
 use evenkeel::retention::Keeper;
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::{KeyOf, Mode, Worker, WorkerParts};
@@ -76,6 +76,8 @@ pub(super) struct WorkerSetup {
     pub(super) chance: Arc<dyn Chance>,
     /// The chance of its engines.
     engines: Arc<dyn Chance>,
+    /// The secret of their seals.
+    secret: Arc<SealSecret>,
 }
 
 impl WorkerFleet {
@@ -196,6 +198,7 @@ impl WorkerFleet {
             return self.released(setup, ReleaseWorker { mode, release, slot }, shutdown).await.map(drop);
         }
         let engine = self.engine(setup, Arc::clone(&self.catalog));
+        shutdown.run_until_cancelled(engine.read_secret()).await;
         let keys = Arc::clone(&engine);
         let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
         worker.run(mode, shutdown.clone()).await?;
@@ -220,18 +223,28 @@ impl WorkerFleet {
         let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
         let engines = Arc::new(self::chance(self.seed, 6_000 + number));
         let stores = stores(&seen, accounts, sink);
-        Some(WorkerSetup { caller, number, stores, circuits: Arc::new(Circuits::new(circuits)), clock, chance, engines })
+        Some(WorkerSetup {
+            caller,
+            number,
+            stores,
+            circuits: Arc::new(Circuits::new(circuits)),
+            clock,
+            chance,
+            engines,
+            secret: Arc::default(),
+        })
     }
 
     /// An engine with a catalog.
     pub(super) fn engine(&self, setup: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(Engine::new(EngineParts {
+        let engine = Engine::new(EngineParts {
             stores: setup.stores.clone(),
             catalog,
             clock: Arc::clone(&setup.clock),
             chance: Arc::clone(&setup.engines),
             recheck_after: self.fault_plan.settings.recheck_after,
-        }))
+        });
+        Arc::new(engine.sealing_by(Arc::clone(&setup.secret)))
     }
 
     /// The daemon as `app` composes it.

@@ -63,6 +63,7 @@ const UNMET: &[(Bug, &str)] = &[
         Bug::BegunUnconfirmed,
         "a message shown early while it waits, done elsewhere, and its primary written anew; the worker's tests catch it",
     ),
+    (Bug::SealNotChecked, "somebody who forges footprints; tests/hostile catches it"),
     (Bug::LostRaceEndsTheWalk, "many who want one key, and slow answers; a unit test beside it has them"),
 ];
 

@@ -178,7 +178,7 @@ pub(crate) async fn look(api: &Api, table: &str, pk: &str, rk: &str, visitor: Vi
     let reading = |error| Problem::store("reading the entity", &error);
     let row = api.client().whole(&table, &primary.key).await?.map(|whole| whole.row);
     let recorded = account.tables.get(&engine.catalog().footprint_table(&table), &footprint::key(&primary), None).await.map_err(reading)?;
-    let recorded = recorded.map(|row| Footprint::decode(&primary, &row.entity)).transpose();
+    let recorded = recorded.map(|row| Footprint::decode(&primary, &row.entity, None)).transpose();
     let recorded = recorded.map_err(|error| Problem::unusable(error.to_string()))?;
     let plan = engine.plan(&primary).await?;
     Ok(EntityReport {

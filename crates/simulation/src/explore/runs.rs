@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 
 use super::moment;
@@ -18,7 +19,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::AccountName;
 use evenkeel::model::job::{Primary, Stamp};
 use evenkeel::ports::{Clock, Stores};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute as _, FailureClass, Work};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute as _, FailureClass, SealSecret, Work};
 
 /// Most requests that one run has under way at once.
 pub(super) const AT_ONCE: usize = 4;
@@ -95,15 +96,21 @@ impl Runs {
         let era = Arc::new(Era(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
         let elsewhere = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
-        let stores = Stores::new([(AccountName::main(), recorder.account(elsewhere.blobs))].into());
-        let engine = Engine::new(EngineParts {
-            stores,
-            catalog: Arc::new(catalog),
-            clock,
-            // Rows need no chance.
-            chance: Arc::new(SeededChance::new(0)),
-            recheck_after: RECHECK_AFTER,
-        });
+        let (catalog, secret) = (Arc::new(catalog), Arc::new(SealSecret::default()));
+        let engine = |account| {
+            let engine = Engine::new(EngineParts {
+                stores: Stores::new([(AccountName::main(), account)].into()),
+                catalog: Arc::clone(&catalog),
+                clock: Arc::clone(&clock),
+                // Rows need no chance.
+                chance: Arc::new(SeededChance::new(0)),
+                recheck_after: RECHECK_AFTER,
+            });
+            engine.sealing_by(Arc::clone(&secret))
+        };
+        // A worker has the secret of seals before its first run.
+        assert!(engine(elsewhere.clone()).read_secret().now_or_never().is_some());
+        let engine = engine(recorder.account(elsewhere.blobs));
         let none = Beginning { work: 0, again: false, enqueued: 0, era: 0 };
         let nobody = RunNode { beginning: none, before: 0, heard: [None; AT_ONCE], asks: Vec::new(), end: None };
         Self {
