@@ -93,9 +93,9 @@ pub fn footprint(data: &[u8]) {
     let Ok(json) = serde_json::from_slice(data) else { return };
     let Ok(entity) = odata::decode(&json) else { return };
     let primary = Primary { table: TableName::new("Employees").expect("a name"), key: key() };
-    let Ok(footprint) = Footprint::decode(&primary, &entity) else { return };
-    if let Ok(encoded) = footprint.encode(&primary) {
-        assert_eq!(Footprint::decode(&primary, &encoded).expect("what was encoded is decoded"), footprint);
+    let Ok(footprint) = Footprint::decode(&primary, &entity, None) else { return };
+    if let Ok(encoded) = footprint.encode(&primary, None) {
+        assert_eq!(Footprint::decode(&primary, &encoded, None).expect("what was encoded is decoded"), footprint);
     }
 }
 

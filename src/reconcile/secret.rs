@@ -31,7 +31,7 @@ impl Secret {
             }
             Sha256::new().chain_update(block)
         };
-        let inner = text.iter().fold(pad(0x36), |inner, part| inner.chain_update(part)).finalize();
+        let inner = text.iter().fold(pad(0x36), Sha256::chain_update).finalize();
         pad(0x5c).chain_update(inner).finalize().into()
     }
 }
