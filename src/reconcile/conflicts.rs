@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::confirm;
 use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
@@ -50,8 +51,11 @@ enum Enlisted {
 }
 
 /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
-/// anew. The remaining conflicts are final.
-pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, plan: Plan) -> Result<Option<Plan>, Failure> {
+/// anew, as it does for items without proof. The remaining conflicts are final.
+pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observation, plan: Plan) -> Result<Option<Plan>, Failure> {
+    if !confirm::proven(&mut met.touched, seen) {
+        return Ok(None);
+    }
     let mut freed = false;
     for KeyConflict { address, owner } in &plan.taken {
         let Some(owner) = owner else { continue };

@@ -69,10 +69,7 @@ impl<'e> Pass<'e> {
         if plan.settled && change.is_none() {
             return self.settled(&wanted).await.map(|()| Advance::Ended(Commit::Closed));
         }
-        if !confirm::proven(&mut self.met.touched, seen) {
-            return lost;
-        }
-        let Some(plan) = conflicts::resolve(&self.scope, &mut self.met, plan).await? else { return lost };
+        let Some(plan) = conflicts::resolve(&self.scope, &mut self.met, seen, plan).await? else { return lost };
         if change.is_some()
             && let Some(end) = commit::hindered(&self.scope, &mut self.met.touched, seen, &plan, &wanted)?
         {
