@@ -38,6 +38,8 @@ pub(super) struct KeysMet {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Items of others at a key which this run wants, and that their owners' footprints did not list.
     pub(super) unlisted: BTreeSet<ItemAddress>,
+    /// The last round has ended for them, and lost no race.
+    pub(super) another_round: bool,
 }
 
 /// How it ended to add a contender to a footprint.
@@ -53,7 +55,8 @@ enum Enlisted {
 /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
 /// anew, as it does for items without proof. The remaining conflicts are final.
 pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observation, plan: Plan) -> Result<Option<Plan>, Failure> {
-    if !confirm::proven(&mut met.touched, seen) {
+    met.another_round = !confirm::proven(&mut met.touched, seen);
+    if met.another_round {
         return Ok(None);
     }
     let mut freed = false;
@@ -90,6 +93,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             }
         }
     }
+    met.another_round = freed;
     Ok((!freed).then_some(plan))
 }
 
