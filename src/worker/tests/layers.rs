@@ -19,7 +19,7 @@ use crate::model::allowed::JobAllowance;
 use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
 use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
-use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts};
+use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts, SealSecret};
 use crate::settings::{Backoff, Concurrency, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use crate::worker::testing::{SECOND, TestClock, sync};
 use crate::worker::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
@@ -45,7 +45,12 @@ pub(super) struct Daemon {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) bare: Account,
     world: SimWorld,
+    /// Read before any job, as by the daemon.
+    secret: Arc<SealSecret>,
 }
+
+/// How long a forgotten request may live.
+const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 impl Daemon {
     /// A company with so many employees, each with a job.
@@ -68,7 +73,11 @@ impl Daemon {
             bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
             bare.queues.put(&company::queue("jobs"), &sync(number), Duration::ZERO, Ttl::Never).await.unwrap();
         }
-        Self { clock, bare, world }
+        let secret = Arc::default();
+        let (stores, chance) = (Stores::new([(AccountName::main(), bare.clone())].into()), Arc::new(SeededChance::new(7)));
+        let parts = EngineParts { stores, catalog: Arc::default(), clock: Arc::clone(&clock), chance, recheck_after: RECHECK_AFTER };
+        Engine::new(parts).sealing_by(Arc::clone(&secret)).read_secret().await;
+        Self { clock, bare, world, secret }
     }
 
     /// The daemon, with the settings that it has where nothing is configured.
@@ -106,7 +115,7 @@ impl Daemon {
             retry_delay: backoff(2 * SECOND, 2 * SECOND, Duration::from_mins(10)),
             job_timeout: Duration::from_mins(10),
             freshness_goal: Duration::from_secs(5),
-            recheck_after: Duration::from_mins(26),
+            recheck_after: RECHECK_AFTER,
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),
             poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },
@@ -116,13 +125,14 @@ impl Daemon {
         let account = self.world.seen_by(2, faults).account();
         let decorated = decorate(&AccountName::main(), &account, Grouping::Together, settings.storage_retry, &self.clock, &chance);
         let stores = Stores::new([(AccountName::main(), decorated.account)].into());
-        let engine = Arc::new(Engine::new(EngineParts {
+        let engine = Engine::new(EngineParts {
             stores: stores.clone(),
             catalog: Arc::new(catalog),
             clock: Arc::clone(&self.clock),
             chance: Arc::clone(&chance),
             recheck_after: settings.recheck_after,
-        }));
+        });
+        let engine = Arc::new(engine.sealing_by(Arc::clone(&self.secret)));
         let keys = Arc::clone(&engine);
         Worker::new(WorkerParts {
             stores,
