@@ -6,7 +6,7 @@
 //! of their own, which is dropped with it.
 //!
 //! Whole rows and blobs may have any key, so an entry of another primary's would pass for the primary's own. The list that has some is
-//! sealed under the workers' [secret](super::secret). An unsealed list is believed as far as looks confirm it: older versions write no seals.
+//! sealed under the workers' secret. An unsealed list is believed as far as looks confirm it: older versions write no seals.
 
 use std::collections::BTreeMap;
 
