@@ -38,8 +38,8 @@ pub(super) struct KeysMet {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Items of others at a key which this run wants, and that their owners' footprints did not list.
     pub(super) unlisted: BTreeSet<ItemAddress>,
-    /// The last round has ended for them, and lost no race.
-    pub(super) another_round: bool,
+    /// The last round has lost no race: it has closed, freed a key, or found items without proof.
+    pub(super) lost_no_race: bool,
 }
 
 /// How it ended to add a contender to a footprint.
@@ -55,8 +55,8 @@ enum Enlisted {
 /// Resolves key conflicts: an owner that no longer wants its key is reconciled first, and then the round begins
 /// anew, as it does for items without proof. The remaining conflicts are final.
 pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observation, plan: Plan) -> Result<Option<Plan>, Failure> {
-    met.another_round = !confirm::proven(&mut met.touched, seen);
-    if met.another_round {
+    met.lost_no_race = !confirm::proven(&mut met.touched, seen);
+    if met.lost_no_race {
         return Ok(None);
     }
     let mut freed = false;
@@ -93,7 +93,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             }
         }
     }
-    met.another_round = freed;
+    met.lost_no_race = freed;
     Ok((!freed).then_some(plan))
 }
 
@@ -106,16 +106,15 @@ async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender:
     let step = || format!("adding {contender} to those that wait for {item}");
     let row = tables.get(&table, &key, None).await.map_err(|error| storage(step(), error))?;
     let Some(row) = row else { return Ok(Enlisted::Unlisted) };
-    let secret = engine.secret.get();
-    // An unreadable one is left to its owner's jobs.
-    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, secret) else { return Ok(Enlisted::Done) };
+    // An unreadable one is left to its owner's jobs. Contenders are under no seal.
+    let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else { return Ok(Enlisted::Done) };
     if !footprint.items.contains_key(item) {
         return Ok(Enlisted::Unlisted);
     }
     if !footprint.contenders.add(item, contender) {
         return Ok(Enlisted::Done);
     }
-    let Some(contenders) = footprint.encode(&owner.primary, secret).ok().and_then(footprint::contenders_alone) else {
+    let Some(contenders) = footprint.encode(&owner.primary, None).ok().and_then(footprint::contenders_alone) else {
         return Ok(Enlisted::Done);
     };
     match tables.apply(&table, &TableOperation::Merge(contenders, IfMatch::Matches(row.etag))).await {

@@ -24,8 +24,6 @@ pub(super) struct Doubt {
     may_have_written: bool,
     /// A row that the primary's first row does not tell of was in the way of a new one.
     rows_in_the_way: bool,
-    /// This run has closed the footprint, and another round is for what is left over.
-    closed: bool,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
@@ -79,17 +77,6 @@ impl Doubt {
         self.disturbed |= self.meets_a_stranger(seen);
         self.announced_at = Some(sent);
         self.announced = Some(etag);
-        self.closed = false;
-    }
-
-    /// The footprint is closed.
-    pub(super) const fn closed(&mut self) {
-        self.closed = true;
-    }
-
-    /// Whether the last round has closed the footprint.
-    pub(super) const fn has_closed(&self) -> bool {
-        self.closed
     }
 
     /// The announcement was written once more.

@@ -164,7 +164,7 @@ impl<'e> Pass<'e> {
             self.met.touched.extend(plan.touched().cloned());
             return Ok(false);
         }
-        self.doubt.closed();
+        self.met.lost_no_race = true;
         conflicts::left_over(&self.scope, plan, wanted)
     }
 }

@@ -74,7 +74,7 @@ impl<'e> Reconciler<'e> {
             return Err(lost_race(format!("reconciling {}", self.pass.scope.primary), ROUNDS));
         }
         let Engine { clock, chance, .. } = self.pass.scope.engine;
-        if lost > 0 && !self.pass.doubt.has_closed() && !self.pass.met.another_round {
+        if lost > 0 && !self.pass.met.lost_no_race {
             let wait = pause(lost, clock.monotonic().saturating_sub(self.began), chance.unit());
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
