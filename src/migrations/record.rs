@@ -68,9 +68,9 @@ impl CatalogRecord {
         self.views.get(view).is_some_and(|view| !view.retired && view.definition_hash == definition)
     }
 
-    /// The part of the record that a catalog needs: the generations of its own views, and which are gone.
+    /// The part of the record that a catalog needs: the generations of its own views, which are gone, and which messages may be sent.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
-        let mut generations = Generations::default();
+        let mut generations = Generations { forms: self.forms, ..Generations::default() };
         for (name, view) in &self.views {
             if let Source::Dated(source) = &view.source
                 && !view.followers.is_empty()

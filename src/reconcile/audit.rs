@@ -112,6 +112,7 @@ impl Engine {
             findings: Vec::new(),
             summary: Summary::default(),
             told: BTreeSet::new(),
+            failed: BTreeSet::new(),
         };
         let ended = match run.part().await {
             Ok(ended) => ended,
@@ -157,6 +158,8 @@ struct AuditRun<'e> {
     summary: Summary,
     /// Rows shared by many that were found wrong.
     told: BTreeSet<(AccountName, Site)>,
+    /// Primaries of this page that failed for a reason of their own.
+    failed: BTreeSet<Primary>,
 }
 
 /// A primary, and an item that is to be looked at even where its footprint does not list it.
@@ -278,13 +281,14 @@ impl AuditRun<'_> {
         Ok(subject.met.as_ref().is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
-    /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested.
+    /// Compares each subject, compares the mismatching ones a second time, and mends the remainder if requested. Those that cannot be
+    /// judged or mended for a reason of their own do not hold up the others: each gets a sync job where it is to be mended.
     async fn compare(&mut self, subjects: Vec<Audited>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
             if let Some(failure) = seen.underived {
                 failure.views.iter().for_each(|view| self.cursor.found(view));
-                self.failed(&subject.primary, failure).await?;
+                self.fails(&subject.primary, failure)?;
             }
             suspects.push(subject);
         }
@@ -303,7 +307,8 @@ impl AuditRun<'_> {
                 self.findings.push(AuditFinding { problem, item, of: subject.primary.to_string(), repaired });
             }
         }
-        Ok(())
+        let failed = std::mem::take(&mut self.failed);
+        if self.repair { self.walk.engine.queue_syncs(&failed, Looks::Everything, self.walk.delivery).await } else { Ok(()) }
     }
 
     /// The mismatches of each subject's items; subjects with nothing to report or mend are left out.
@@ -330,7 +335,7 @@ impl AuditRun<'_> {
                         wrong.push((subject, seen));
                     }
                 }
-                Err(failure) => self.failed(&subject.primary, failure).await?,
+                Err(failure) => self.fails(&subject.primary, failure)?,
             }
         }
         Ok(wrong)
@@ -348,11 +353,11 @@ impl AuditRun<'_> {
             Err(failure) if failure.class == FailureClass::Permanent && !failure.views.is_empty() => {
                 let views = failure.views.clone();
                 if seen.underived.is_none() {
-                    self.failed(&subject.primary, failure).await?;
+                    self.fails(&subject.primary, failure)?;
                 }
                 Ok(Mended::AllBut(views))
             }
-            Err(failure) => self.failed(&subject.primary, failure).await.map(|()| Mended::Nothing),
+            Err(failure) => self.fails(&subject.primary, failure).map(|()| Mended::Nothing),
         }
     }
 
@@ -364,14 +369,15 @@ impl AuditRun<'_> {
         reconciler
     }
 
-    /// A primary with items that cannot be judged or mended for a reason of its own does not hold up the others.
-    async fn failed(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
+    /// Notes a primary with items that cannot be judged or mended for a reason of its own.
+    fn fails(&mut self, primary: &Primary, failure: Failure) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
         self.cursor.failed += 1;
         tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
-        if self.repair { self.walk.engine.queue_sync(primary, Looks::Everything, self.walk.delivery).await } else { Ok(()) }
+        self.failed.insert(primary.clone());
+        Ok(())
     }
 }
 

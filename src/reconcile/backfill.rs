@@ -13,6 +13,8 @@
 //! Not found: items of deleted primaries with a partition key so long that the footprint's key is a hash; rows listed
 //! by no footprint, which only a manual write can have created.
 
+use std::collections::BTreeSet;
+
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
@@ -109,27 +111,27 @@ fn source<'e>(engine: &'e Engine, scope: &BackfillScope) -> Result<&'e TableRef,
 async fn bring_in_step(walk: &Walk<'_>, keys: Vec<EntityKey>, cursor: &mut BackfillCursor, summary: &mut Summary) -> Result<(), Failure> {
     let passes: Vec<_> = keys.into_iter().map(|key| pass(walk, key)).collect();
     let mut passes = stream::iter(passes).buffer_unordered(AT_ONCE);
-    let mut slower = Vec::new();
+    let (mut slower, mut failed) = (Vec::new(), BTreeSet::new());
     while let Some((primary, ended)) = passes.next().await {
         match ended {
             Err(failure) if is_lost_race(&failure) && !planted(Bug::LostRaceEndsTheWalk) => slower.push(primary.key),
-            ended => count(walk, &primary, ended, (&mut *cursor, &mut *summary)).await?,
+            ended => count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?,
         }
     }
     // Many that want one key, or a part of one row, take it from each other. Those that never came first go one by one.
     for key in slower {
         let (primary, ended) = pass(walk, key).await;
-        count(walk, &primary, ended, (&mut *cursor, &mut *summary)).await?;
+        count(primary, ended, (&mut *cursor, &mut *summary), &mut failed)?;
     }
-    Ok(())
+    walk.engine.queue_syncs(&failed, Looks::Everything, walk.delivery).await
 }
 
-/// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own gets a job of its own.
-async fn count(
-    walk: &Walk<'_>,
-    primary: &Primary,
+/// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own is to have a job of its own.
+fn count(
+    primary: Primary,
     ended: Result<Summary, Failure>,
     (cursor, summary): (&mut BackfillCursor, &mut Summary),
+    failed: &mut BTreeSet<Primary>,
 ) -> Result<(), Failure> {
     match ended {
         Ok(done) => {
@@ -139,7 +141,7 @@ async fn count(
         Err(failure) if failure.class == FailureClass::Permanent => {
             cursor.failed += 1;
             tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
-            walk.engine.queue_sync(primary, Looks::Everything, walk.delivery).await?;
+            failed.insert(primary);
         }
         Err(failure) => return Err(failure),
     }

@@ -187,10 +187,14 @@ impl CarryRun<'_> {
                     account: self.target.account.clone(),
                     action: Action::Update,
                 }),
-                Err(failure) => self.leave_out(key, failure, &mut failed).await?,
+                Err(failure) => self.leave_out(key, failure, &mut failed)?,
             }
         }
         self.follow(&rows, &mut failed, summary).await?;
+        let table = &self.target.table;
+        let left_out = failed.iter().map(|key| Primary { table: table.clone(), key: key.clone() }).collect();
+        // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
+        self.engine.queue_syncs(&left_out, Looks::Doubtful, self.delivery).await?;
         cursor.failed += failed.len() as u64;
         cursor.done += (rows.len() - failed.len()) as u64;
         Ok(())
@@ -278,21 +282,19 @@ impl CarryRun<'_> {
         for (key, ended) in ended {
             match ended {
                 Ok(done) => summary.add(done),
-                Err(failure) => self.leave_out(key, failure, failed).await?,
+                Err(failure) => self.leave_out(key, failure, failed)?,
             }
         }
         Ok(())
     }
 
     /// Leaves an entity to a job of its own, which says why it cannot be.
-    async fn leave_out(&self, key: EntityKey, failure: Failure, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
+    fn leave_out(&self, key: EntityKey, failure: Failure, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
         let primary = Primary { table: self.target.table.clone(), key: key.clone() };
         tracing::warn!(%primary, error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
-        // A thorough one would carry the entity's own claim anew: of two in each other's ranges each would queue the other for ever.
-        self.engine.queue_sync(&primary, Looks::Doubtful, self.delivery).await?;
         failed.insert(key);
         Ok(())
     }

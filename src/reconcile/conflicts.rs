@@ -137,11 +137,11 @@ pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan:
                 continue;
             }
         }
-        if may_want(scope, contender, item) && told.insert(contender) {
-            scope.engine.queue_sync(contender, Looks::Everything, delivery).await?;
+        if may_want(scope, contender, item) {
+            told.insert(contender.clone());
         }
     }
-    Ok(())
+    scope.engine.queue_syncs(&told, Looks::Everything, delivery).await
 }
 
 /// Whether a view of a primary's table makes something where an item lies: a footprint may be forged.

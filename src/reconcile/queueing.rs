@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
@@ -13,7 +13,7 @@ use super::scope::Scope;
 use super::sent_at::SentAt;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
-use crate::model::job::{Looks, Primary};
+use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packed, Packer, Primary};
 use crate::model::{ItemAddress, Part, QueueName, body, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
@@ -66,13 +66,36 @@ impl Engine {
         put.map(|_| ()).map_err(|error| storage(what(), error))
     }
 
-    /// Queues a sync of a primary that cannot be brought in step for a reason of its own: it ends in the poison queue and
-    /// says why, and holds up no other.
-    pub(super) async fn queue_sync(&self, primary: &Primary, looks: Looks, delivery: &Delivery) -> Result<(), Failure> {
-        let thorough = looks == Looks::Everything;
-        let job = json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk, "thorough": thorough});
-        self.queue_on(&delivery.sync_queue, &job.to_string(), delivery, || format!("queueing a sync of {primary}")).await
+    /// Queues syncs of primaries, in as few messages as they fit into. A primary that cannot be brought in step for a reason of its own
+    /// ends in the poison queue by itself and says why, and holds up no other.
+    pub(super) async fn queue_syncs(&self, primaries: &BTreeSet<Primary>, looks: Looks, delivery: &Delivery) -> Result<(), Failure> {
+        // Recheck queues carry messages about one primary alone.
+        let packs = self.catalog.generations.forms >= LISTS_FORM && delivery.sync_queue != delivery.recheck_queue;
+        for (first, message) in sync_messages(primaries, looks, if packs { BATCH_KEYS } else { 1 }) {
+            self.queue_on(&delivery.sync_queue, &message, delivery, || format!("queueing a sync of {first}")).await?;
+        }
+        Ok(())
     }
+}
+
+/// The messages that ask for syncs of primaries, of at most so many each, with the first primary of each.
+fn sync_messages(primaries: &BTreeSet<Primary>, looks: Looks, most: usize) -> Vec<(&Primary, String)> {
+    let (mut packer, mut first, mut messages) = (Packer::new(most), None, Vec::new());
+    let mut close =
+        |packer: &mut Packer, first: Option<_>| messages.extend(first.zip(packer.take().map(|job| Value::from(job).to_string())));
+    for primary in primaries {
+        let Primary { table, key } = primary;
+        let fields = [("op", json!("sync")), ("table", json!(table)), ("pk", json!(key.pk)), ("rk", json!(key.rk))];
+        let mut job: Map<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        job.insert("thorough".to_owned(), json!(looks == Looks::Everything));
+        if packer.add(&job) != Packed::Taken {
+            close(&mut packer, first.take());
+            packer.add(&job);
+        }
+        first.get_or_insert(primary);
+    }
+    close(&mut packer, first);
+    messages
 }
 
 /// Queues second looks, visible after `recheck_after` and the margin for the close that follows.
@@ -151,6 +174,40 @@ mod tests {
             ItemAddress { part: Some(part), ..whole }
         };
         sizes.iter().map(item).collect()
+    }
+
+    fn primary(table: &str, pk: &str, rk: &str) -> Primary {
+        Primary { table: TableName::new(table).unwrap(), key: EntityKey::new(pk, rk).unwrap() }
+    }
+
+    #[test]
+    fn syncs_of_one_table_share_a_message() {
+        let primaries = BTreeSet::from([
+            primary("Staff", "p", "1"),
+            primary("Staff", "p", "2"),
+            primary("Teams", "p", "1"),
+            primary("Teams", "q", "1"),
+        ]);
+        let messages = |most| -> Vec<(Primary, Value)> {
+            let messages = sync_messages(&primaries, Looks::Everything, most).into_iter();
+            messages.map(|(first, text)| (first.clone(), serde_json::from_str(&text).unwrap())).collect()
+        };
+        let staff = json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "thorough": true});
+        let teams = json!({"op": "sync", "table": "Teams", "keys": [["p", "1"], ["q", "1"]], "thorough": true});
+        assert_eq!(messages(BATCH_KEYS), [(primary("Staff", "p", "1"), staff), (primary("Teams", "p", "1"), teams)]);
+        let one = json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "2", "thorough": true});
+        assert_eq!((messages(1).len(), &messages(1)[1]), (4, &(primary("Staff", "p", "2"), one)), "for workers that read no lists");
+        assert!(sync_messages(&BTreeSet::new(), Looks::Doubtful, 1).is_empty());
+    }
+
+    #[test]
+    fn many_syncs_of_long_keys_fit_into_their_messages() {
+        let long = "\"".repeat(500);
+        let primaries: BTreeSet<Primary> = (0..300).map(|n| primary("Staff", &format!("{n}"), &format!("{long}{n}"))).collect();
+        let messages = sync_messages(&primaries, Looks::Doubtful, BATCH_KEYS);
+        assert!(messages.len() > 5 && messages.iter().all(|(_, text)| text.len() <= limits::QUEUE_BODY_BYTES), "{}", messages.len());
+        let named = |text: &String| serde_json::from_str::<Value>(text).unwrap()["keys"].as_array().unwrap().len();
+        assert_eq!(messages.iter().map(|(_, text)| named(text)).sum::<usize>(), 300);
     }
 
     #[test]

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use evenkeel::model::job::Primary;
+use evenkeel::model::job::{LISTS_FORM, Primary};
 use evenkeel::model::{EntityKey, Job, QueueName};
 use evenkeel::ports::MessageText;
 use evenkeel::reconcile::FailureClass;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel_simulation::company::Shape;
+use evenkeel_simulation::company::{Shape, catalog};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::oracle;
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync, table};
+use crate::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, jobs_of, sync, table};
 
 /// The last of two who want an e-mail address has it.
 const LAST: Shape = Shape { last_writer: true, ..SMALL };
@@ -54,9 +54,10 @@ async fn do_queued(lab: &Lab) {
         }
         for message in messages {
             let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
-            let queued = evenkeel::model::job::decode(text).unwrap().job;
-            if let Err(failure) = lab.work(&queued).await {
-                assert_eq!(failure.class, FailureClass::Permanent, "{queued:?}: {}", failure.chain());
+            for queued in jobs_of(text) {
+                if let Err(failure) = lab.work(&queued).await {
+                    assert_eq!(failure.class, FailureClass::Permanent, "{queued:?}: {}", failure.chain());
+                }
             }
             lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
         }
@@ -281,4 +282,45 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     let row = lab.read("ByEmail", "email_Sales", WANTED).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
     assert_eq!(lab.read("ByEmail", "email_Sales", WANTED).await.unwrap().etag, row.etag, "and its row is not touched");
+}
+
+/// The messages that wait for workers: how many, and the RowKeys of their jobs.
+fn waiting(lab: &Lab) -> (usize, Vec<String>) {
+    let messages = lab.sim.messages(&QueueName::new("jobs").unwrap());
+    let jobs = messages.iter().flat_map(|message| jobs_of(&message.text));
+    (messages.len(), jobs.map(|job| job.key().unwrap().rk.to_string()).collect())
+}
+
+/// Four employees who want one address, where messages of this form may be sent. The first has it.
+async fn four_who_want_it(forms: u32) -> Lab {
+    let mut catalog = catalog(SMALL);
+    catalog.generations.forms = forms;
+    let lab = Lab::with(SMALL, catalog);
+    for rk in ["1", "2", "3", "4"] {
+        comes(&lab, rk).await;
+    }
+    lab
+}
+
+#[tokio::test]
+async fn all_who_wait_for_a_key_are_told_in_one_message_where_workers_read_lists() {
+    for (forms, messages) in [(LISTS_FORM, 1), (LISTS_FORM - 1, 3)] {
+        let lab = four_who_want_it(forms).await;
+        lab.write(employee("1", "other@contoso.com", "King")).await;
+        lab.work(&sync("Sales", "1")).await.unwrap();
+        assert_eq!(waiting(&lab), (messages, ["2", "3", "4"].map(str::to_owned).to_vec()), "form {forms}");
+        do_queued(&lab).await;
+        assert_eq!(holder(&lab).await.as_deref(), Some("2"), "form {forms}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
+    for (forms, messages) in [(LISTS_FORM, 1), (LISTS_FORM - 1, 3)] {
+        let lab = four_who_want_it(forms).await;
+        lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
+        assert_eq!(waiting(&lab), (messages, ["2", "3", "4"].map(str::to_owned).to_vec()), "form {forms}");
+        do_queued(&lab).await;
+        assert_eq!(holder(&lab).await.as_deref(), Some("1"), "form {forms}");
+    }
 }

@@ -12,7 +12,7 @@ use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::KeyBytes;
 use evenkeel::model::claim;
-use evenkeel::model::job::{self, Stamp};
+use evenkeel::model::job::{self, JobRequest, Stamp};
 use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, document};
 use evenkeel::ports::vault::Vault;
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
@@ -621,10 +621,11 @@ impl Lab {
                 done += 1;
                 assert!(done < MOST_QUEUED, "jobs queue jobs without end: {message:?}");
                 let MessageText::Readable(text) = &message.text else { panic!("an unreadable job") };
-                let queued = job::decode(text).unwrap().job;
-                match self.work(&queued).await {
-                    Ok(Outcome::Done(_)) => {}
-                    ended => panic!("{queued:?} ended as {ended:?}"),
+                for queued in jobs_of(text) {
+                    match self.work(&queued).await {
+                        Ok(Outcome::Done(_)) => {}
+                        ended => panic!("{queued:?} ended as {ended:?}"),
+                    }
                 }
                 self.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
             }
@@ -678,6 +679,15 @@ impl Lab {
 /// When the job of a scenario was enqueued: before everything that is done to the data afterwards.
 fn start() -> Timestamp {
     Timestamp::from_millisecond(1_795_000_000_000).unwrap().saturating_add(SignedDuration::from_secs(30)).unwrap()
+}
+
+/// The jobs that a message asks for.
+pub(crate) fn jobs_of(text: &str) -> Vec<Job> {
+    match job::decode_request(job::decode_object(text).unwrap()).unwrap() {
+        JobRequest::Job(envelope) => vec![envelope.job],
+        JobRequest::Batch(batch) => (0..batch.len()).map(|at| batch.job(at).unwrap().job).collect(),
+        JobRequest::Listed(list) => panic!("a list in a blob: {list:?}"),
+    }
 }
 
 pub(crate) fn job(value: &serde_json::Value) -> Job {

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use super::content::Brings;
-use evenkeel::model::EntityKey;
+use super::listed::listed;
+use evenkeel::model::job::{JobRequest, SyncJob};
+use evenkeel::model::{EntityKey, Job, job};
+
+/// The tables whose primaries a worker may queue a sync of.
+const SYNCED: [&str; 5] = ["Employees", "FormerEmployees", "Teams", "Managers", "Spouses"];
 
 /// The condition of a job, as its client meant it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,4 +75,33 @@ pub(super) enum Expectation {
     Poison(&'static str),
     /// A second look, sent by a worker.
     Recheck,
+}
+
+impl Expectation {
+    /// What a message asks for that a worker has put on a queue of jobs.
+    pub(super) fn of_worker(text: &str) -> Result<Self, String> {
+        let object = job::decode_object(text).map_err(|error| error.to_string())?;
+        match job::decode_request(object).map_err(|error| error.to_string())? {
+            JobRequest::Job(envelope) => Self::queued(envelope.job),
+            JobRequest::Batch(batch) => {
+                let jobs = (0..batch.len()).map(|at| Self::queued(batch.job(at).map_err(|error| error.to_string())?.job));
+                let keys = listed(text).unwrap_or_default();
+                Ok(Self::Batch(keys.into_iter().zip(jobs.collect::<Result<Vec<_>, _>>()?).collect()))
+            }
+            JobRequest::Listed(list) => Err(format!("a worker has queued {list:?}")),
+        }
+    }
+
+    fn queued(job: Job) -> Result<Self, String> {
+        match job {
+            Job::Carry(_) => Ok(Self::Whole("carry")),
+            Job::DropTable(_) => Ok(Self::Whole("drop_table")),
+            Job::Sync(SyncJob { primary, .. }) => {
+                let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
+                let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
+                Ok(Self::Job(EntityJob::sync(table, primary.key)))
+            }
+            other => Err(format!("a worker has queued {other:?}")),
+        }
+    }
 }

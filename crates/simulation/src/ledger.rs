@@ -16,8 +16,7 @@ use super::history::History;
 use super::listed::{Lists, listed, message_of};
 use super::stage::WORKERS;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
-use evenkeel::model::job::SyncJob;
-use evenkeel::model::{EntityKey, Job, body, job};
+use evenkeel::model::EntityKey;
 use evenkeel::ports::Ttl;
 use evenkeel::reconcile::Outcome;
 
@@ -35,9 +34,6 @@ const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 /// How wrong a worker may be about how far the clocks of two services are apart, right after its start: it has one answer of each, which
 /// may have taken as long as anybody waits, and told its time in whole seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
-
-/// The tables whose primaries a worker may queue a sync of.
-const SYNCED: [&str; 5] = ["Employees", "FormerEmployees", "Teams", "Managers", "Spouses"];
 
 /// A run on whose behalf a request was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +123,7 @@ impl Ledger {
                 ObservedChange::Put { queue, id, text } => {
                     let from_worker = execution.caller >= WORKERS;
                     let expectation = match queue.as_str() {
-                        JOBS if from_worker => Some((sent_by_worker(text)?, Ttl::Never)),
+                        JOBS if from_worker => Some((Expectation::of_worker(text)?, Ttl::Never)),
                         JOBS => self.expected.pop_front(),
                         _ => Some(self.expected_recheck()),
                     };
@@ -530,21 +526,5 @@ impl Ledger {
         let undone = self.messages.values().filter(|entry| entry.poisoned || entry.expired);
         let staged = undone.filter_map(|entry| if let Expectation::Job(asked) = &entry.expectation { Some(&asked.staged) } else { None });
         staged.flatten().map(String::as_str).collect()
-    }
-}
-
-/// What a job is that a worker has queued.
-fn sent_by_worker(text: &str) -> Result<Expectation, String> {
-    let job =
-        body::decode(text).map_err(|error| error.to_string()).and_then(|body| job::decode(&body.text).map_err(|error| error.to_string()));
-    match job?.job {
-        Job::Carry(_) => Ok(Expectation::Whole("carry")),
-        Job::DropTable(_) => Ok(Expectation::Whole("drop_table")),
-        Job::Sync(SyncJob { primary, .. }) => {
-            let table = SYNCED.into_iter().find(|table| *table == primary.table.as_str());
-            let table = table.ok_or_else(|| format!("a worker has queued a sync of {primary}"))?;
-            Ok(Expectation::Job(EntityJob::sync(table, primary.key)))
-        }
-        other => Err(format!("a worker has queued {other:?}")),
     }
 }

@@ -31,6 +31,8 @@ pub const VERSION: u64 = 1;
 /// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs;
 /// 4 with conditions.
 pub const FORMS: u32 = 4;
+/// The form of messages with lists of primaries.
+pub const LISTS_FORM: u32 = 2;
 
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
