@@ -156,6 +156,8 @@ bugs! {
     WorkersRetire,
     /// An entity under way is looked for once in either place.
     FindLooksOnce,
+    /// A lookup of entities answers with their copies.
+    EntitiesFromCopies,
     /// A pass drops a large value that another run may be about to point to.
     ValueNotSpared,
     /// A reader who waits takes any settled footprint for an answer.

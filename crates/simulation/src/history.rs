@@ -44,6 +44,8 @@ pub(super) struct History {
     pub(super) resurrections: u64,
     /// On whose behalf staged blobs were deleted, by name.
     unstaged: BTreeMap<String, BTreeSet<String>>,
+    /// When each row of any table was deleted last.
+    deleted: BTreeMap<Address, u64>,
     /// What is known in the world of the archives, in the place of all this.
     pub(super) archives: Option<Box<ArchiveHistory>>,
 }
@@ -120,6 +122,9 @@ impl History {
             return taken_in;
         }
         for change in execution.changes {
+            if let ObservedChange::Row { table, key, row: None } = change {
+                self.deleted.insert((table.to_string(), key.clone()), tick);
+            }
             match change {
                 // First the further rows, without which a first row says half.
                 ObservedChange::Row { table, key, row } if is_continuation(&key.rk) && known_table(table.as_str()).is_some() => {
@@ -222,20 +227,18 @@ impl History {
     /// Whether three looks after a tick and up to another, in the table, in the archive and in the table again, can all have missed an
     /// entity.
     pub(super) fn may_be_missed(&self, key: &EntityKey, after: u64, until: u64) -> bool {
+        may_be_missed(after, until, |tick| self.places_at(key, tick))
+    }
+
+    /// The same of looks under one key of the table, under another, and under the first again.
+    pub(super) fn may_be_missed_between(&self, (from, to): (&EntityKey, &EntityKey), after: u64, until: u64) -> bool {
+        may_be_missed(after, until, |tick| [from, to].map(|key| self.places_at(key, tick)[0]))
+    }
+
+    /// Whether an entity was in its table and in its archive at a tick.
+    fn places_at(&self, key: &EntityKey, tick: u64) -> [bool; 2] {
         let places = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
-        let at = |tick: u64| places.iter().rev().find(|(since, _)| *since <= tick).map(|(_, places)| *places).unwrap_or_default();
-        let mut missed = 0;
-        for tick in after + 1..=until {
-            let [source, archive] = at(tick);
-            // One tick may stand for more than one look: nothing happened between them.
-            for look in 0..3 {
-                let there = if look == 1 { archive } else { source };
-                if missed == look && !there {
-                    missed += 1;
-                }
-            }
-        }
-        missed == 3
+        places.iter().rev().find(|(since, _)| *since <= tick).map(|(_, places)| *places).unwrap_or_default()
     }
 
     /// Notes who wants what only one can have.
@@ -266,6 +269,17 @@ impl History {
 
     pub(super) fn known(&self, table: &str, key: &EntityKey) -> Option<&KnownPrimary> {
         self.primaries.get(&(table.to_owned(), key.clone()))
+    }
+
+    /// What a primary has said, the oldest first.
+    pub(super) fn states(&self, table: &str, key: &EntityKey) -> impl Iterator<Item = &Content> {
+        let known = self.known(table, key).into_iter();
+        known.flat_map(|known| known.past.iter().map(|(_, past)| past).chain(known.present.then_some(&known.content)))
+    }
+
+    /// Whether a row was deleted since a tick.
+    pub(super) fn deleted_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
+        self.deleted.get(&(table.to_owned(), key.clone())).is_some_and(|deleted| *deleted >= tick)
     }
 
     /// Whether a primary said this at some moment since a tick.
@@ -353,6 +367,22 @@ impl History {
             _ => None,
         }
     }
+}
+
+/// Whether three looks after a tick and up to another, in two places and in the first again, can all miss what is there at each tick.
+fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool {
+    let mut missed = 0;
+    for tick in after + 1..=until {
+        let [first, second] = at(tick);
+        // One tick may stand for more than one look: nothing happened between them.
+        for look in 0..3 {
+            let there = if look == 1 { second } else { first };
+            if missed == look && !there {
+                missed += 1;
+            }
+        }
+    }
+    missed == 3
 }
 
 /// A table of primaries that is watched.

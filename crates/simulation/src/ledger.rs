@@ -107,6 +107,16 @@ impl Ledger {
         self.lists.entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
     }
 
+    /// The move that was asked for last of those that have not ended: from which key to which.
+    pub(super) fn moving(&self) -> Option<(EntityKey, EntityKey)> {
+        let open = self.messages.values().filter(|entry| !entry.gone);
+        let moves = open.filter_map(|entry| match &entry.expectation {
+            Expectation::Job(EntityJob { op: "move", key, to: Some(to), .. }) => Some((!entry.running.is_empty(), entry.enqueued, key, to)),
+            _ => None,
+        });
+        moves.max().map(|(.., from, to)| (from.clone(), to.clone()))
+    }
+
     /// The entries of a message that have not ended.
     fn open(&self, queue: &str, message: &str) -> Vec<(String, String)> {
         let entries = self.lists.entries(message).into_iter().map(|entry| (queue.to_owned(), entry));

@@ -1,12 +1,23 @@
-//! Readers: applications that find entities and wait for what they wrote, while everything fails.
+//! Readers: applications that find entities, look them up and wait for what they wrote, while everything fails.
 //!
 //! They read by the client of applications, and do not write. What they are told is compared with what is known at that moment:
 //!
-//! | asked | told | wrong where |
-//! |---|---|---|
-//! | `find` | an entity | it did not say that since the question, in either place |
-//! | | none | none of three looks, in source, archive and source, can have missed it |
-//! | `settled` | yes | the primary was not written since the question, and one of its rows is missing or says something else |
+//! | world | asked | told | wrong where |
+//! |---|---|---|---|
+//! | company | `find` | an entity | it did not say that since the question, in either place |
+//! | | | none | none of three looks, in source, archive and source, can have missed it |
+//! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or says something else |
+//! | | `lookup` | copies | they are two, one says what its primary never said, or an older state than one reader saw in it before |
+//! | | | no copy | `settled` said yes before, and the primary was not written since |
+//! | | its entities | an entity | it did not say that since the question |
+//! | patterns | source, target and source of a `move` | an entity | it did not say that since the question, under either key |
+//! | | | none | the three looks cannot have missed it |
+//!
+//! A copy that was deleted and created anew meanwhile may say an older state: an old insert may arrive late, which a recheck mends.
+
+mod copies;
+mod lookups;
+mod moves;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +27,7 @@ use async_trait::async_trait;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::company::{self, ARCHIVE, Shape, table, view_name};
+use super::company::{ARCHIVE, Shape, table, view_name};
 use super::content;
 use super::fault_plan::{Draw, chance, seconds};
 use super::fleet::stores;
@@ -25,6 +36,7 @@ use super::items::{ItemPlace, Properties};
 use super::oracle::expected;
 use super::sim_accounts::SimulatedAccounts;
 use super::stage::Stage;
+use super::world::Setting;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::client::{Client, Found};
@@ -39,7 +51,42 @@ const MOST: u32 = 80;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// The readers of one run.
-pub(super) struct SimulatedReaders {
+pub(super) enum SimulatedReaders {
+    Company(CompanyReaders),
+    Patterns(moves::MoveReaders),
+}
+
+impl SimulatedReaders {
+    /// Of these employees, in the accounts as readers see them. `None` where a world has none.
+    pub(super) fn of(
+        setting: &Setting,
+        (seed, storm): (u64, Duration),
+        stage: Arc<Stage>,
+        seen: SimulatedAccounts,
+        employees: Vec<EntityKey>,
+    ) -> Option<Self> {
+        let stores = stores(&seen, seen.accounts(), seen.main.sink());
+        let client = Client::new(stores, Arc::new(setting.catalog()), Vec::new());
+        match setting {
+            Setting::Company(shape) => {
+                Some(Self::Company(CompanyReaders { seed, storm, stage, accounts: seen, client, employees, shape: *shape }))
+            }
+            Setting::Patterns(_) => Some(Self::Patterns(moves::MoveReaders { seed, storm, stage, client })),
+            Setting::Archives(_) | Setting::Releases(_) => None,
+        }
+    }
+
+    /// Asks until the storm is over.
+    pub(super) async fn read(&self, over: &CancellationToken) {
+        match self {
+            Self::Company(readers) => drop(tokio::join!(readers.read(over), readers.look_up(over))),
+            Self::Patterns(readers) => readers.read(over).await,
+        }
+    }
+}
+
+/// The readers of employees.
+pub(super) struct CompanyReaders {
     seed: u64,
     storm: Duration,
     stage: Arc<Stage>,
@@ -49,22 +96,9 @@ pub(super) struct SimulatedReaders {
     shape: Shape,
 }
 
-impl SimulatedReaders {
-    /// Of these employees, in the accounts as readers see them.
-    pub(super) fn new(
-        (seed, storm): (u64, Duration),
-        stage: Arc<Stage>,
-        seen: SimulatedAccounts,
-        employees: Vec<EntityKey>,
-        shape: Shape,
-    ) -> Self {
-        let stores = stores(&seen, seen.accounts(), seen.main.sink());
-        let client = Client::new(stores, Arc::new(company::catalog(shape)), Vec::new());
-        Self { seed, storm, stage, accounts: seen, client, employees, shape }
-    }
-
-    /// Asks until the storm is over.
-    pub(super) async fn read(&self, over: &CancellationToken) {
+impl CompanyReaders {
+    /// Finds employees, and asks whether they are settled, until the storm is over.
+    async fn read(&self, over: &CancellationToken) {
         let chance = chance(self.seed, PART);
         let draw = Draw(&chance);
         // Throughout the storm, as far as there are so many.

@@ -268,13 +268,10 @@ impl Play {
         let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(Arc::clone(&stage), &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
-        let readers = match setting {
-            Setting::Company(shape) if readers::there_are(seed) => {
-                let seen = sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::of(seed))));
-                Some(SimulatedReaders::new((seed, fault_plan.storm), Arc::clone(&stage), seen, request.world.employees(seed), shape))
-            }
-            _ => None,
-        };
+        let readers = readers::there_are(seed).then(|| sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::of(seed)))));
+        let readers = readers.and_then(|seen| {
+            SimulatedReaders::of(&setting, (seed, fault_plan.storm), Arc::clone(&stage), seen, request.world.employees(seed))
+        });
         let fleet =
             WorkerFleet::new(seed, Arc::clone(&stage), (Arc::clone(&fault_plan), abroad), sim_accounts, (Arc::clone(&catalog), releases));
         fleet.found(&FaultPolicies::same(breeze(54))).await;

@@ -1,0 +1,63 @@
+//! Readers of entities that are given another key: they look under the one, under the other, and under the first once more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{AT_ONCE, MOST, PART, fair};
+use crate::company::table_ref;
+use crate::content::{self, Content};
+use crate::fault_plan::{Draw, chance};
+use crate::history::SOURCE;
+use crate::stage::Stage;
+use evenkeel::client::Client;
+use evenkeel::model::EntityKey;
+
+/// The readers of moved employees.
+pub(in super::super) struct MoveReaders {
+    pub(super) seed: u64,
+    pub(super) storm: Duration,
+    pub(super) stage: Arc<Stage>,
+    pub(super) client: Client,
+}
+
+impl MoveReaders {
+    /// Looks for entities under way until the storm is over.
+    pub(super) async fn read(&self, over: &CancellationToken) {
+        let chance = chance(self.seed, PART + 4);
+        let draw = Draw(&chance);
+        let pace = self.storm * 2 / MOST;
+        for _ in 0..MOST {
+            let moving = self.stage.books().ledger.moving();
+            let pause = draw.moment(if moving.is_some() { pace.min(AT_ONCE) } else { pace });
+            if over.run_until_cancelled(sleep(pause)).await.is_none() {
+                return;
+            }
+            let Some((from, to)) = moving else { continue };
+            if let Err(wrong) = self.find(&from, &to).await {
+                self.stage.violated(wrong);
+                return;
+            }
+        }
+    }
+
+    async fn find(&self, from: &EntityKey, to: &EntityKey) -> Result<(), String> {
+        let asked = self.stage.tick();
+        for key in [from, to, from] {
+            let found = self.client.whole(&table_ref(SOURCE), key).await.map_err(|error| fair(&error))?;
+            let Some(found) = found else { continue };
+            let says = Content::new(content::own(&found.row.entity.properties).collect());
+            if self.stage.books().history.said_since(SOURCE, key, &says, asked) {
+                return Ok(());
+            }
+            return Err(format!("a reader found {key} with what it has not said since it asked: {says:?}"));
+        }
+        let books = self.stage.books();
+        if books.history.may_be_missed_between((from, to), asked, books.tick()) {
+            return Ok(());
+        }
+        Err(format!("a reader found nothing under {from}, {to} and {from}, though one of them was there all the time"))
+    }
+}
