@@ -24,9 +24,9 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
+use super::context::RunContext;
 use super::decide::{End, Interruption, Ran, Rejection, Settlement};
 use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
-use super::engine::Core;
 use super::examine::{Examined, STEP};
 use super::lease::{Confirmation, Lease, LeaseOutcome};
 use super::poison::Reason;
@@ -55,7 +55,7 @@ struct Jobs<'a> {
 
 /// Works on a batch, of which a job may take the process down so many times, and settles its message.
 pub(super) async fn work_on(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
@@ -63,39 +63,39 @@ pub(super) async fn work_on(
     lease: &mut Lease,
 ) -> Concluded {
     let jobs = Jobs { batch, message: received.message, seal: None };
-    work_on_jobs(engine, source, received, examined, (&jobs, most), lease).await
+    work_on_jobs(context, source, received, examined, (&jobs, most), lease).await
 }
 
 /// The same of the next jobs of a list in a blob. The list goes with its last job.
 pub(super) async fn work_on_list(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
     (list, most): (&ListedBatch, u32),
     lease: &mut Lease,
 ) -> Concluded {
-    let window = match next_window(engine, source, received, examined, (list, most), lease).await {
+    let window = match next_window(context, source, received, examined, (list, most), lease).await {
         Ok(window) => window,
-        Err(end) => return conclude(engine, source, received, examined, end, lease).await,
+        Err(end) => return conclude(context, source, received, examined, end, lease).await,
     };
     if let Some(fields) = window.checked {
         let checked = Ran::Finished(Outcome::Advanced { fields, summary: Summary::default() });
-        return conclude(engine, source, received, examined, End::Ran(Arc::new(checked)), lease).await;
+        return conclude(context, source, received, examined, End::Ran(Arc::new(checked)), lease).await;
     }
     let concluded = if let Some(batch) = &window.batch {
         let message = Message { dequeue_count: window.dequeue_count, ..received.message.clone() };
         let jobs = Jobs { batch, message: &message, seal: Some(&window.seal) };
-        work_on_jobs(engine, source, received, examined, (&jobs, most), lease).await
+        work_on_jobs(context, source, received, examined, (&jobs, most), lease).await
     } else {
         let nothing = Ran::Finished(Outcome::Done(Summary::default()));
-        conclude(engine, source, received, examined, End::Ran(Arc::new(nothing)), lease).await
+        conclude(context, source, received, examined, End::Ran(Arc::new(nothing)), lease).await
     };
     let is_gone = matches!(concluded.settled, SettleOutcome::Deleted | SettleOutcome::Poisoned(_));
     if is_gone
         && !lease.is_presumed_gone()
         && matches!(concluded.settlement, Settlement::Delete)
-        && let Err(failure) = engine.execute.forget(list, &window.version).await
+        && let Err(failure) = context.execute.forget(list, &window.version).await
     {
         tracing::warn!(error = failure.chain(), "list of primaries: not deleted; its jobs have ended");
     }
@@ -103,7 +103,7 @@ pub(super) async fn work_on_list(
 }
 
 async fn next_window(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
@@ -115,13 +115,13 @@ async fn next_window(
     if deliveries.are_exhausted(most + usize::BITS - BATCH_KEYS.leading_zeros() + 1) {
         return Err(End::Exhausted(deliveries.attempts().saturating_sub(1)));
     }
-    note(engine, lease, deliveries).await?;
+    note(context, lease, deliveries).await?;
     let delivery = source.delivery(received.message, None);
     let read = async {
         tokio::select! {
             biased;
-            () = engine.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
-            read = AssertUnwindSafe(engine.execute.window(list, &delivery)).catch_unwind() => match read {
+            () = context.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
+            read = AssertUnwindSafe(context.execute.window(list, &delivery)).catch_unwind() => match read {
                 Ok(Ok(window)) => Ok(window),
                 Ok(Err(failure)) => Err(End::Ran(Arc::new(Ran::Failed(failure)))),
                 Err(payload) => Err(End::Panicked(cause::panic(&*payload))),
@@ -132,7 +132,7 @@ async fn next_window(
 }
 
 async fn work_on_jobs(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
@@ -141,25 +141,25 @@ async fn work_on_jobs(
 ) -> Concluded {
     let batch = jobs.batch;
     let tries = Tries::of(batch.len(), &examined.deliveries, most);
-    let ends = match run(engine, source, examined, (jobs, tries), lease).await {
+    let ends = match run(context, source, examined, (jobs, tries), lease).await {
         Ok(ends) => ends,
-        Err(end) => return conclude(engine, source, received, examined, end, lease).await,
+        Err(end) => return conclude(context, source, received, examined, end, lease).await,
     };
-    let ended = engine.now();
-    noticed(engine, source, ends.iter().map(|end| &end.end));
-    let situation = situation(engine, received, examined, ends.iter().map(|end| &end.end));
-    let mut decision = BatchDecision::of(&ends, tries, &situation, &engine.limits());
+    let ended = context.now();
+    noticed(context, source, ends.iter().map(|end| &end.end));
+    let situation = situation(context, received, examined, ends.iter().map(|end| &end.end));
+    let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
     let end = decision.telling(&ends);
-    let LeaseOutcome::Finished(not_put) = poison(engine, source, received, examined, (batch, &decision), lease).await else {
+    let LeaseOutcome::Finished(not_put) = poison(context, source, received, examined, (batch, &decision), lease).await else {
         let jobs = Some(decision.jobs(batch));
         return Concluded { end, ended, settlement: Settlement::Abandon, settled: SettleOutcome::Lost, jobs };
     };
-    decision.come_again(&not_put, engine.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
+    decision.come_again(&not_put, context.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
     let mut settlement = decision.settlement(batch);
     if let (Settlement::Advance(progress), Some(seal)) = (&mut settlement, jobs.seal) {
         seal.seal(&mut progress.fields);
     }
-    let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
+    let settled = settle(context, source, lease, received.message, examined, &settlement).await;
     let settled = match decision.poisoned.first() {
         Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),
         _ => settled,
@@ -169,7 +169,7 @@ async fn work_on_jobs(
 
 /// Runs jobs of a batch under the lease of its message: their ends, the first jobs of the batch; or the end of the whole.
 async fn run(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     examined: &Examined,
     (jobs, tries): (&Jobs<'_>, Tries),
@@ -180,21 +180,21 @@ async fn run(
     }
     // That of a list is noted before the list is read.
     if jobs.seal.is_none() {
-        note(engine, lease, &examined.deliveries).await?;
+        note(context, lease, &examined.deliveries).await?;
     }
-    let until = engine.now() + engine.settings.job_timeout / 2;
+    let until = context.now() + context.settings.job_timeout / 2;
     let confirmation = lease.confirmation();
     let ends = async {
-        let may_begin = |_: &usize| engine.now() < until && !engine.stop.receiving.is_cancelled();
+        let may_begin = |_: &usize| context.now() < until && !context.stop.receiving.is_cancelled();
         let begun = stream::iter((0..tries.jobs(jobs.batch.len())).take_while(may_begin));
-        let running = begun.map(|at| run_one(engine, source, examined, (jobs, at), &confirmation));
+        let running = begun.map(|at| run_one(context, source, examined, (jobs, at), &confirmation));
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
     };
     held(lease.hold(ends).await)
 }
 
 async fn run_one(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     examined: &Examined,
     (jobs, at): (&Jobs<'_>, usize),
@@ -210,8 +210,8 @@ async fn run_one(
     };
     let work = Work::Job(envelope.job);
     let assignment = Assignment { message: jobs.message, work: &work, digest: envelope.digest.as_ref(), deliveries: &examined.deliveries };
-    let end = match turn(engine, source, &assignment, confirmation).await {
-        Ok(lead) => execute(engine, source, &assignment, lead).await,
+    let end = match turn(context, source, &assignment, confirmation).await {
+        Ok(lead) => execute(context, source, &assignment, lead).await,
         Err(end) => end,
     };
     JobEnd { at, end }
@@ -219,7 +219,7 @@ async fn run_one(
 
 /// Puts a poison message for each job that comes to nothing: those of which none could be put.
 async fn poison(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
@@ -231,7 +231,7 @@ async fn poison(
         if planted(Bug::FailedJobOfABatchNotPoisoned) {
             break;
         }
-        match lease.hold(put_poison_of(engine, source, received.message, examined, (batch, *at), verdict)).await {
+        match lease.hold(put_poison_of(context, source, received.message, examined, (batch, *at), verdict)).await {
             LeaseOutcome::Finished(true) => {}
             LeaseOutcome::Finished(false) | LeaseOutcome::Over => not_put.push(*at),
             LeaseOutcome::Lost => return LeaseOutcome::Lost,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+use super::context::{RunContext, WorkerTally};
 use super::decide::{End, Health, Inputs, Ran, Settlement, decide, describe};
-use super::engine::{Core, WorkerTally};
 use super::examine::{self, Assigned, Examined, examine};
 use super::lease::{Lease, LeaseOutcome, Leased};
 use super::observer::{EndedDelivery, delivered};
@@ -34,24 +34,24 @@ use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping, Urgency};
 
 /// Works on one message that was got by a request sent at `sent` (monotonic). The slot is free afterwards.
-pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Message, sent: Duration, place: InFlight) {
-    let began = engine.now();
-    let queue_time = QueueTime::of(&message, engine.settings.lease, sent);
+pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, message: Message, sent: Duration, place: InFlight) {
+    let began = context.now();
+    let queue_time = QueueTime::of(&message, context.settings.lease, sent);
     let received = Incoming { message: &message, queue_time, sent, began };
-    let mut lease = begin_lease(&engine, &source, &received);
+    let mut lease = begin_lease(&context, &source, &received);
     let raw = examine::open(&message);
     let weight = weight::examining(&message, raw.as_ref().map(RawBody::extent).unwrap_or_default());
     // Before it is decoded: a small message may hold much.
-    let mut memory = match lease.hold(engine.memory.take(MemoryShare::Messages, weight)).await {
+    let mut memory = match lease.hold(context.memory.take(MemoryShare::Messages, weight)).await {
         LeaseOutcome::Finished(memory) => memory,
         LeaseOutcome::Lost | LeaseOutcome::Over => {
             tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
-            WorkerTally::add(&engine.tally.lost);
+            WorkerTally::add(&context.tally.lost);
             return;
         }
     };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &engine.events)))
+    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &context.events)))
         .unwrap_or_else(|payload| {
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
@@ -60,8 +60,8 @@ pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Mes
         // Given back first: whoever waits holds nothing of what it waits for.
         drop(memory);
         let window = weight::received(&message) + WINDOW_MEMORY;
-        let LeaseOutcome::Finished(granted) = lease.hold(engine.memory.take(MemoryShare::Messages, window)).await else {
-            WorkerTally::add(&engine.tally.lost);
+        let LeaseOutcome::Finished(granted) = lease.hold(context.memory.take(MemoryShare::Messages, window)).await else {
+            WorkerTally::add(&context.tally.lost);
             return;
         };
         memory = granted;
@@ -70,9 +70,9 @@ pub(crate) async fn deliver(engine: Arc<Core>, source: Arc<Intake>, message: Mes
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
     traces::follow(&span, examined.traceparent.as_deref());
-    let keeping = if engine.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
+    let keeping = if context.observer.is_some() { Keeping::Kept } else { Keeping::Unkept };
     let urgency = if walks(&examined) { Urgency::Background } else { Urgency::Live };
-    trail::scope(keeping, urgency, work_on(&engine, &source, &received, &examined, lease)).instrument(span).await;
+    trail::scope(keeping, urgency, work_on(&context, &source, &received, &examined, lease)).instrument(span).await;
     drop(memory);
     // Only now: a message is in flight until it is settled.
     drop(place);
@@ -89,16 +89,16 @@ pub(super) struct Incoming<'m> {
     began: Duration,
 }
 
-fn begin_lease(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>) -> Lease {
+fn begin_lease(context: &RunContext, source: &Arc<Intake>, received: &Incoming<'_>) -> Lease {
     let Incoming { message, queue_time, sent, began } = *received;
-    let visibility = engine.settings.lease;
+    let visibility = context.settings.lease;
     let expires = message.expires.map(|expires| began + queue_time.until(expires, began));
     let text = match &message.text {
         MessageText::Readable(text) => Some(text.clone()),
         MessageText::Unreadable { .. } => None,
     };
     let leased = Leased { id: message.id.clone(), receipt: message.pop_receipt.clone(), text, visibility, sent, expires };
-    Lease::new(Arc::clone(source), Arc::clone(&engine.clock), Arc::clone(&engine.chance), leased)
+    Lease::new(Arc::clone(source), Arc::clone(&context.clock), Arc::clone(&context.chance), leased)
 }
 
 /// A delivery that came to its settlement.
@@ -130,34 +130,34 @@ impl JobsEnded {
     }
 }
 
-async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, examined: &Examined, mut lease: Lease) {
+async fn work_on(context: &RunContext, source: &Arc<Intake>, received: &Incoming<'_>, examined: &Examined, mut lease: Lease) {
     let Incoming { message, queue_time, sent, began } = *received;
     if planted(Bug::DeletedBeforeRun) {
         drop(lease.delete().await);
     }
-    let most = engine.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
+    let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
     let concluded = match &examined.work {
-        Ok(Assigned::Many(batch)) => batch::work_on(engine, source, received, examined, (batch, most), &mut lease).await,
-        Ok(Assigned::Listed(list)) => Box::pin(batch::work_on_list(engine, source, received, examined, (list, most), &mut lease)).await,
+        Ok(Assigned::Many(batch)) => batch::work_on(context, source, received, examined, (batch, most), &mut lease).await,
+        Ok(Assigned::Listed(list)) => Box::pin(batch::work_on_list(context, source, received, examined, (list, most), &mut lease)).await,
         Ok(Assigned::One(work)) => {
             let end = if examined.deliveries.are_exhausted(most) {
                 End::Exhausted(examined.deliveries.attempts().saturating_sub(1))
             } else {
                 let deliveries = &examined.deliveries;
-                run(engine, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await
+                run(context, source, &mut lease, &Assignment { message, work, digest: examined.digest.as_ref(), deliveries }).await
             };
-            conclude(engine, source, received, examined, end, &mut lease).await
+            conclude(context, source, received, examined, end, &mut lease).await
         }
-        Err(rejection) => conclude(engine, source, received, examined, End::Rejected(rejection.clone()), &mut lease).await,
+        Err(rejection) => conclude(context, source, received, examined, End::Rejected(rejection.clone()), &mut lease).await,
     };
     let Concluded { end, ended, settlement, settled, jobs } = &concluded;
-    let now = engine.now();
-    engine.tally.worked(sent, now);
+    let now = context.now();
+    context.tally.worked(sent, now);
     let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };
-    let outcome = record(engine, source, examined, &concluded, &times);
-    if let Some(observer) = &engine.observer {
+    let outcome = record(context, source, examined, &concluded, &times);
+    if let Some(observer) = &context.observer {
         observer.ended(delivered(
-            engine,
+            context,
             source,
             &EndedDelivery { message, examined, end, settled: *settled, outcome, times, jobs: *jobs },
         ));
@@ -171,39 +171,39 @@ async fn work_on(engine: &Core, source: &Arc<Intake>, received: &Incoming<'_>, e
 
 /// Settles a message by one end: of its one job, or of a batch as a whole.
 pub(super) async fn conclude(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     received: &Incoming<'_>,
     examined: &Examined,
     end: End,
     lease: &mut Lease,
 ) -> Concluded {
-    let ended = engine.now();
-    noticed(engine, source, [&end]);
-    let settlement = decide(&end, &situation(engine, received, examined, [&end]), &engine.limits());
-    let settled = settle(engine, source, lease, received.message, examined, &settlement).await;
+    let ended = context.now();
+    noticed(context, source, [&end]);
+    let settlement = decide(&end, &situation(context, received, examined, [&end]), &context.limits());
+    let settled = settle(context, source, lease, received.message, examined, &settlement).await;
     Concluded { end, ended, settlement, settled, jobs: None }
 }
 
 /// Tells the worker what runs have met: a store that throttles, a newer catalog.
-pub(super) fn noticed<'a>(engine: &Core, source: &Intake, ends: impl IntoIterator<Item = &'a End>) {
+pub(super) fn noticed<'a>(context: &RunContext, source: &Intake, ends: impl IntoIterator<Item = &'a End>) {
     for end in ends {
         source.slots.ended(is_throttled(end));
         if is_outdated(end) {
-            engine.outdated.cancel();
+            context.outdated.cancel();
         }
     }
 }
 
 /// The situation of a delivery that has just ended in these ways.
 pub(super) fn situation<'a>(
-    engine: &Core,
+    context: &RunContext,
     received: &Incoming<'_>,
     examined: &Examined,
     ends: impl IntoIterator<Item = &'a End>,
 ) -> Inputs {
     let Incoming { message, queue_time, .. } = *received;
-    let ended = engine.now();
+    let ended = context.now();
     let failing = examined.deliveries.failing(queue_time.at(ended));
     let timed_out = ends.into_iter().any(|end| matches!(end, End::TimedOut(_)));
     Inputs {
@@ -212,8 +212,8 @@ pub(super) fn situation<'a>(
         failing,
         failing_for: queue_time.since(failing.since, ended),
         ttl: message.expires.map(|expires| queue_time.until(expires, ended)),
-        stores: if timed_out { engine.circuit.look() } else { Health::Answer },
-        unit: engine.chance.unit(),
+        stores: if timed_out { context.circuit.look() } else { Health::Answer },
+        unit: context.chance.unit(),
     }
 }
 
@@ -236,10 +236,10 @@ pub(crate) struct Times {
 }
 
 /// Counts a delivery; its outcome in metrics.
-fn record(engine: &Core, source: &Intake, examined: &Examined, concluded: &Concluded, times: &Times) -> &'static str {
+fn record(context: &RunContext, source: &Intake, examined: &Examined, concluded: &Concluded, times: &Times) -> &'static str {
     let Concluded { end, settled, jobs, .. } = concluded;
     let settled = *settled;
-    let tally = &engine.tally;
+    let tally = &context.tally;
     let finished = match end.outcome() {
         Some(Outcome::Done(_)) => Some((&tally.done, "done")),
         Some(Outcome::Skipped { .. }) => Some((&tally.skipped, "skipped")),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::engine::Stop;
+use super::context::Stop;
 use super::status::StatusBoard;
 
 /// Time allowed for releasing cancelled work: with a drain of 25 s this stays below the 30 s that

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::engine::KeyOf;
+use super::context::KeyOf;
 use super::poison::{Discarded, PoisonQueue};
 use crate::model::job::ListedBatch;
 use crate::model::{AccountName, ETag, Job};

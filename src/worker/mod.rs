@@ -25,12 +25,12 @@ mod attempts;
 mod batch;
 mod circuit;
 mod concurrency;
+mod context;
 mod count;
 mod decide;
 mod deliver;
 mod doorbell;
 mod drain;
-mod engine;
 mod erasing;
 mod examine;
 mod idle;
@@ -61,8 +61,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use context::{KeyOf, RunReport};
 pub use doorbell::Doorbell;
-pub use engine::{KeyOf, RunReport};
 pub use erasing::discard_about;
 pub use idle::Rechecks;
 pub use observer::{Delivered, Ending, Observer};

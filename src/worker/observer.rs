@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::context::RunContext;
 use super::decide::{End, describe};
 use super::deliver::{JobsEnded, Times, is_awaited};
-use super::engine::Core;
 use super::examine::{Assigned, Examined};
 use super::settle::SettleOutcome;
 use super::source::Intake;
@@ -137,7 +137,7 @@ fn one(examined: &Examined) -> Option<&Work> {
 }
 
 /// The report of an ended delivery to an observer.
-pub(crate) fn delivered(engine: &Core, source: &Intake, ended: &EndedDelivery<'_>) -> Delivered {
+pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: &EndedDelivery<'_>) -> Delivered {
     let EndedDelivery { message, examined, end, settled, outcome, ref times, jobs } = *ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
     let ending = match settled {
@@ -160,10 +160,10 @@ pub(crate) fn delivered(engine: &Core, source: &Intake, ended: &EndedDelivery<'_
     let changes = end.outcome().map_or(&[][..], |outcome| &outcome.summary().changes);
     let lag = (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {
-        at: engine.clock.now(),
+        at: context.clock.now(),
         queue: source.queue.clone(),
         op: examined.op,
-        primary: one(examined).and_then(|work| engine.key(work)),
+        primary: one(examined).and_then(|work| context.key(work)),
         jobs: jobs.map_or(1, JobsEnded::all),
         ending,
         outcome,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::context::RunContext;
 use super::count;
 use super::deliver::deliver;
 use super::doorbell::ReceiverWait;
-use super::engine::Core;
 use super::poll::Pacing;
 use super::source::{Carries, Intake};
 use super::status::ReceiverState;
@@ -17,14 +17,14 @@ use crate::ports::{ErrorClass, Missing};
 use crate::settings::PollInterval;
 
 /// Receives until the run is stopped, then until every message that was got is settled.
-pub(crate) async fn receive(engine: Arc<Core>, source: Arc<Intake>) {
+pub(crate) async fn receive(context: Arc<RunContext>, source: Arc<Intake>) {
     let mut jobs = JoinSet::new();
-    let mut pacing = Pacing::new(poll_of(&engine, &source));
+    let mut pacing = Pacing::new(poll_of(&context, &source));
     let mut wait = ReceiverWait::For(Duration::ZERO);
-    while turn(&engine, &source, &mut pacing, wait).await {
+    while turn(&context, &source, &mut pacing, wait).await {
         reap(&mut jobs);
-        pacing.follow(poll_of(&engine, &source));
-        wait = batch(&engine, &source, &mut jobs, &mut pacing).await;
+        pacing.follow(poll_of(&context, &source));
+        wait = batch(&context, &source, &mut jobs, &mut pacing).await;
     }
     source.board.set_state(ReceiverState::Draining);
     while let Some(job) = jobs.join_next().await {
@@ -34,8 +34,8 @@ pub(crate) async fn receive(engine: Arc<Core>, source: Arc<Intake>) {
 }
 
 /// The poll interval of a queue. Rechecks are half an hour late by design, and no caller waits for one.
-fn poll_of(engine: &Core, source: &Intake) -> PollInterval {
-    let poll = engine.tuning.now().poll;
+fn poll_of(context: &RunContext, source: &Intake) -> PollInterval {
+    let poll = context.tuning.now().poll;
     match source.carries {
         Carries::Jobs => poll,
         Carries::Rechecks => poll.of_rechecks(),
@@ -43,7 +43,7 @@ fn poll_of(engine: &Core, source: &Intake) -> PollInterval {
 }
 
 /// Waits until the queue may be asked. `false` where it may not be any more.
-async fn turn(engine: &Core, source: &Intake, pacing: &mut Pacing, wait: ReceiverWait) -> bool {
+async fn turn(context: &RunContext, source: &Intake, pacing: &mut Pacing, wait: ReceiverWait) -> bool {
     if pacing.is_unheard() {
         source.board.set_state(ReceiverState::Unheard);
     }
@@ -51,53 +51,53 @@ async fn turn(engine: &Core, source: &Intake, pacing: &mut Pacing, wait: Receive
         if wait.over(&source.bell).await {
             pacing.rung();
         }
-        while engine.circuit.is_open(&source.account) {
+        while context.circuit.is_open(&source.account) {
             source.board.set_state(ReceiverState::PausedByStore);
-            engine.circuit.closed(&source.account).await;
+            context.circuit.closed(&source.account).await;
         }
         source.board.set_state(if pacing.is_unheard() { ReceiverState::Unheard } else { ReceiverState::Receiving });
     };
-    engine.stop.receiving.run_until_cancelled(ready).await.is_some()
+    context.stop.receiving.run_until_cancelled(ready).await.is_some()
 }
 
 /// Gets one batch and begins its jobs. Returns how long to wait.
-async fn batch(engine: &Arc<Core>, source: &Arc<Intake>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
+async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
     let slots = async {
         let slots = source.slots.refill().await;
-        engine.stuck.settled().await;
+        context.stuck.settled().await;
         slots
     };
-    let Some(Some(mut slots)) = engine.stop.receiving.run_until_cancelled(slots).await else {
+    let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
         return ReceiverWait::For(Duration::ZERO);
     };
     // While it waited for slots a circuit may have opened.
-    if engine.circuit.is_open(&source.account) {
+    if context.circuit.is_open(&source.account) {
         return ReceiverWait::For(Duration::ZERO);
     }
     let asked = slots.num_permits().min(pacing.batch() as usize);
-    let sent = engine.now();
-    let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), engine.settings.lease);
+    let sent = context.now();
+    let get = source.queues.get(&source.queue, u32::try_from(asked).unwrap_or(1), context.settings.lease);
     // A Get under way is awaited when the run is stopped, also where there is no time to drain: dropped, it would
     // have counted a delivery on messages that no task works on. They are released at once.
-    let Some(got) = engine.stop.settling.run_until_cancelled(get).await else {
+    let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
         return ReceiverWait::For(Duration::ZERO);
     };
     match got {
         Ok(messages) => {
-            source.board.polled(engine.clock.now());
+            source.board.polled(context.clock.now());
             let count = messages.len();
             for message in messages {
                 // A service that sends more than was asked for would get more slots than there are.
                 let Some(slot) = slots.split(1) else { break };
                 let place = source.board.enter(source.slots.taken(slot));
-                jobs.spawn(deliver(Arc::clone(engine), Arc::clone(source), message, sent, place));
+                jobs.spawn(deliver(Arc::clone(context), Arc::clone(source), message, sent, place));
             }
-            ReceiverWait::OrBell(pacing.answered(count, asked, engine.chance.unit()), pacing.fastest())
+            ReceiverWait::OrBell(pacing.answered(count, asked, context.chance.unit()), pacing.fastest())
         }
         Err(error) => {
             let text = cause::chain(&error);
             tracing::warn!(queue = %source.queue, error = text, "the queue cannot be received from");
-            source.board.failed(engine.clock.now(), text);
+            source.board.failed(context.clock.now(), text);
             if error.class == ErrorClass::NotFound(Missing::Container)
                 && let Err(error) = source.queues.create_queue(&source.queue).await
             {
@@ -105,9 +105,9 @@ async fn batch(engine: &Arc<Core>, source: &Arc<Intake>, jobs: &mut JoinSet<()>,
             }
             ReceiverWait::For(if error.class == ErrorClass::Ambiguous {
                 count::unanswered_poll(source);
-                pacing.unanswered(engine.chance.unit())
+                pacing.unanswered(context.chance.unit())
             } else {
-                pacing.failed(error.class.retry_after(), engine.chance.unit())
+                pacing.failed(error.class.retry_after(), context.chance.unit())
             })
         }
     }

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::adapt::adapt;
 use super::circuit::OpenCircuits;
 use super::concurrency;
+use super::context::{KeyOf, RunContext, RunReport, Stop, WorkerTally};
 use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
-use super::engine::{Core, KeyOf, RunReport, Stop, WorkerTally};
 use super::erasing::Erasing;
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
@@ -183,32 +183,32 @@ impl Worker {
         } else {
             return Ok(RunReport::default());
         }
-        let engine = Arc::new(self.engine());
+        let context = Arc::new(self.context());
         let mut receivers = JoinSet::new();
         for source in &self.sources {
-            let (engine, source) = (Arc::clone(&engine), Arc::clone(source));
+            let (context, source) = (Arc::clone(&context), Arc::clone(source));
             receivers.spawn(async move {
-                let receiving = || receive(Arc::clone(&engine), Arc::clone(&source));
-                supervised("receiver", &engine.stop.receiving, receiving).await;
+                let receiving = || receive(Arc::clone(&context), Arc::clone(&source));
+                supervised("receiver", &context.stop.receiving, receiving).await;
             });
         }
         let mut helpers = JoinSet::new();
-        self.start_helpers(&engine, &mut helpers);
+        self.start_helpers(&context, &mut helpers);
 
         let ended = tokio::select! {
             biased;
             () = shutdown.cancelled() => Ok(()),
-            ended = self.ended(&engine, mode) => ended,
+            ended = self.ended(&context, mode) => ended,
         };
-        drain(&mut receivers, &engine.stop, &self.board, self.parts.settings.drain).await;
-        engine.stop.settling.cancel();
+        drain(&mut receivers, &context.stop, &self.board, self.parts.settings.drain).await;
+        context.stop.settling.cancel();
         while helpers.join_next().await.is_some() {}
-        ended.map(|()| engine.tally.report())
+        ended.map(|()| context.tally.report())
     }
 
-    fn engine(&self) -> Core {
+    fn context(&self) -> RunContext {
         let parts = &self.parts;
-        Core {
+        RunContext {
             execute: Arc::new(Erasing {
                 execute: Arc::clone(&parts.execute),
                 stores: parts.stores.clone(),
@@ -235,8 +235,8 @@ impl Worker {
     }
 
     /// Tasks that help and own nothing: they run until the last settlement, since that may wait for a circuit.
-    fn start_helpers(&self, engine: &Arc<Core>, helpers: &mut JoinSet<()>) {
-        let watching = Arc::clone(engine);
+    fn start_helpers(&self, context: &Arc<RunContext>, helpers: &mut JoinSet<()>) {
+        let watching = Arc::clone(context);
         helpers.spawn(async move {
             let end = watching.stop.settling.clone();
             let watch = || watching.circuit.watch(watching.chance.as_ref());
@@ -246,14 +246,14 @@ impl Worker {
             let of_queue = |source: &&Arc<Intake>| {
                 source.carries == Carries::Jobs && source.configured == queue.name && source.account == queue.account
             };
-            let (adapting, sources): (_, Vec<_>) = (Arc::clone(engine), self.sources.iter().filter(of_queue).cloned().collect());
+            let (adapting, sources): (_, Vec<_>) = (Arc::clone(context), self.sources.iter().filter(of_queue).cloned().collect());
             helpers.spawn(async move {
                 let end = adapting.stop.receiving.clone();
                 let adapt = || adapt(&sources, adapting.settings.memory, adapting.clock.as_ref());
                 end.run_until_cancelled(supervised("concurrency", &end, adapt)).await;
             });
         }
-        let (sampling, sources) = (Arc::clone(engine), self.sources.clone());
+        let (sampling, sources) = (Arc::clone(context), self.sources.clone());
         helpers.spawn(async move {
             let end = sampling.stop.receiving.clone();
             let measure = || sample(&sources, sampling.clock.as_ref(), sampling.chance.as_ref());
@@ -262,12 +262,12 @@ impl Worker {
     }
 
     /// Waits until the run ends by itself.
-    async fn ended(&self, engine: &Core, mode: Mode) -> Result<(), WorkerError> {
+    async fn ended(&self, context: &RunContext, mode: Mode) -> Result<(), WorkerError> {
         match mode {
             Mode::Forever => std::future::pending().await,
             Mode::UntilIdle { quiet, rechecks } => tokio::select! {
                 biased;
-                () = engine.outdated.cancelled() => Err(WorkerError::OutdatedCatalog),
+                () = context.outdated.cancelled() => Err(WorkerError::OutdatedCatalog),
                 () = idle(&self.sources, quiet, rechecks, self.parts.clock.as_ref()) => Ok(()),
             },
         }

@@ -20,9 +20,9 @@ use futures::FutureExt as _;
 use tokio::time::sleep;
 
 use super::attempts::Deliveries;
+use super::context::RunContext;
 use super::count;
 use super::decide::{End, Interruption, Ran};
-use super::engine::Core;
 use super::lease::{Confirmation, Lease, LeaseOutcome, Traced};
 use super::schedule::Folding;
 use super::source::Intake;
@@ -42,16 +42,16 @@ pub(crate) struct Assignment<'a> {
 }
 
 /// Runs the work under its lease, or shares a run.
-pub(crate) async fn run(engine: &Core, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
+pub(crate) async fn run(context: &RunContext, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
     let confirmation = lease.confirmation();
-    let lead = match held(lease.hold(turn(engine, source, assignment, &confirmation)).await) {
+    let lead = match held(lease.hold(turn(context, source, assignment, &confirmation)).await) {
         Ok(Ok(lead)) => lead,
         Ok(Err(end)) | Err(end) => return end,
     };
-    if let Err(end) = note(engine, lease, assignment.deliveries).await {
+    if let Err(end) = note(context, lease, assignment.deliveries).await {
         return end;
     }
-    held(lease.hold(execute(engine, source, assignment, lead)).await).unwrap_or_else(|end| end)
+    held(lease.hold(execute(context, source, assignment, lead)).await).unwrap_or_else(|end| end)
 }
 
 /// The result of work under a lease.
@@ -64,33 +64,38 @@ pub(super) fn held<T>(hold: LeaseOutcome<T>) -> Result<T, End> {
 }
 
 /// Waits for the turn of the work's key, or for the end of the run that it was folded into.
-pub(super) async fn turn(engine: &Core, source: &Intake, assignment: &Assignment<'_>, confirmation: &Confirmation) -> Result<Lead, End> {
+pub(super) async fn turn(
+    context: &RunContext,
+    source: &Intake,
+    assignment: &Assignment<'_>,
+    confirmation: &Confirmation,
+) -> Result<Lead, End> {
     let job_folds = if let Work::Job(job) = assignment.work { Some(job.operation().folds()) } else { None };
     let folding = if job_folds == Some(true) { Folding::Folds } else { Folding::Alone };
-    let lead = lead(engine, source, assignment, folding).await?;
+    let lead = lead(context, source, assignment, folding).await?;
     if job_folds == Some(false) {
         tokio::select! {
             biased;
             () = confirmation.fresh() => {}
-            () = engine.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
+            () = context.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
         }
     }
     Ok(lead)
 }
 
-async fn lead(engine: &Core, source: &Intake, assignment: &Assignment<'_>, folding: Folding) -> Result<Lead, End> {
+async fn lead(context: &RunContext, source: &Intake, assignment: &Assignment<'_>, folding: Folding) -> Result<Lead, End> {
     let Assignment { message, work, .. } = assignment;
-    if engine.stop.receiving.is_cancelled() {
+    if context.stop.receiving.is_cancelled() {
         return Err(End::Interrupted(Interruption::Drain));
     }
-    let Some(key) = engine.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
-    match engine.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
+    let Some(key) = context.key(work) else { return Ok(Lead::unkeyed(message.dequeue_count)) };
+    match context.turns.arrive(key, folding, source.crowd(), message.dequeue_count) {
         QueuePosition::Now(lead) => Ok(lead),
         QueuePosition::Crowded => Err(End::Interrupted(Interruption::Crowded)),
         QueuePosition::Later(turn) => {
             let turn = tokio::select! {
                 biased;
-                () = engine.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
+                () = context.stop.receiving.cancelled() => return Err(End::Interrupted(Interruption::Drain)),
                 turn = turn => turn,
             };
             match turn {
@@ -107,13 +112,15 @@ async fn lead(engine: &Core, source: &Intake, assignment: &Assignment<'_>, foldi
 }
 
 /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.
-pub(super) async fn note(engine: &Core, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+pub(super) async fn note(context: &RunContext, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
     if !deliveries.is_disturbed() {
         lease.note_later(deliveries.begun());
         return Ok(());
     }
     match lease.note_now(&deliveries.begun()).await {
-        Traced::NoRoom if deliveries.are_exhausted_untraced(engine.limits().max_dequeue_count) => Err(End::Exhausted(deliveries.earlier())),
+        Traced::NoRoom if deliveries.are_exhausted_untraced(context.limits().max_dequeue_count) => {
+            Err(End::Exhausted(deliveries.earlier()))
+        }
         Traced::Noted | Traced::NoRoom => Ok(()),
         Traced::Failed => Err(End::Interrupted(Interruption::Untraced)),
         Traced::Lost => Err(End::LeaseLost),
@@ -121,18 +128,18 @@ pub(super) async fn note(engine: &Core, lease: &mut Lease, deliveries: &Deliveri
 }
 
 /// Runs the work, for all that were folded into it.
-pub(super) async fn execute(engine: &Core, source: &Intake, assignment: &Assignment<'_>, lead: Lead) -> End {
+pub(super) async fn execute(context: &RunContext, source: &Intake, assignment: &Assignment<'_>, lead: Lead) -> End {
     // Requests sent for any of them may be on their way still.
     let delivery = crate::reconcile::Delivery {
         dequeue_count: lead.dequeue_count(),
         ..source.delivery(assignment.message, assignment.digest.cloned())
     };
-    let limit = engine.settings.job_timeout;
-    let waits = Waits::new(Arc::clone(&engine.clock));
+    let limit = context.settings.job_timeout;
+    let waits = Waits::new(Arc::clone(&context.clock));
     let ran = tokio::select! {
         biased;
-        () = engine.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
-        ran = waits.of(AssertUnwindSafe(engine.execute.execute(assignment.work, &delivery)).catch_unwind()) => ran,
+        () = context.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
+        ran = waits.of(AssertUnwindSafe(context.execute.execute(assignment.work, &delivery)).catch_unwind()) => ran,
         () = time_up(limit, &waits) => return End::TimedOut(limit),
     };
     let ran = match ran {
@@ -142,8 +149,8 @@ pub(super) async fn execute(engine: &Core, source: &Intake, assignment: &Assignm
     };
     if let Ran::Finished(outcome) = ran.as_ref() {
         let summary = outcome.summary();
-        engine.items.changed(summary);
-        if let Some(observer) = &engine.observer
+        context.items.changed(summary);
+        if let Some(observer) = &context.observer
             && !summary.changes.is_empty()
         {
             observer.changed(&summary.changes);

@@ -9,8 +9,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 
+use super::context::RunContext;
 use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
-use super::engine::Core;
 use super::examine::{Assigned, Examined};
 use super::lease::{Lease, LeaseOutcome};
 use super::poison::{self, PoisonMessage, Reason};
@@ -61,7 +61,7 @@ enum Reply {
 
 /// Walks a settlement. `delivered` is the message as it was got.
 pub(crate) async fn settle(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
@@ -70,41 +70,41 @@ pub(crate) async fn settle(
 ) -> SettleOutcome {
     match settlement {
         Settlement::Abandon => SettleOutcome::Lost,
-        Settlement::Delete => match persist(engine, source, lease, delivered, SettleRequest::Delete).await {
+        Settlement::Delete => match persist(context, source, lease, delivered, SettleRequest::Delete).await {
             Reply::Done => SettleOutcome::Deleted,
             Reply::Lost | Reply::Refused => SettleOutcome::Lost,
         },
-        Settlement::Release { delay, attempt } => release(engine, source, lease, delivered, examined, *delay, *attempt).await,
-        Settlement::Advance(progress) => advance(engine, source, lease, delivered, examined, progress).await,
+        Settlement::Release { delay, attempt } => release(context, source, lease, delivered, examined, *delay, *attempt).await,
+        Settlement::Advance(progress) => advance(context, source, lease, delivered, examined, progress).await,
         Settlement::Poison(verdict) => {
             if planted(Bug::DeletedBeforePoisoned) {
-                persist(engine, source, lease, delivered, SettleRequest::Delete).await;
+                persist(context, source, lease, delivered, SettleRequest::Delete).await;
             }
             let put = async {
-                give_up(engine, source, delivered, examined, verdict).await
-                    && put_poison(engine, source, delivered, examined, verdict).await
+                give_up(context, source, delivered, examined, verdict).await
+                    && put_poison(context, source, delivered, examined, verdict).await
             };
             // A lease that ended with its message cannot be held any more, and no other receiver can get the message.
-            let put = if engine.now() >= lease.deadline() { LeaseOutcome::Finished(put.await) } else { lease.hold(put).await };
+            let put = if context.now() >= lease.deadline() { LeaseOutcome::Finished(put.await) } else { lease.hold(put).await };
             let delay = match put {
                 LeaseOutcome::Finished(true) => {
                     count::poisoned(source, verdict.reason);
                     // Were the delete to fail, the message would come again and be poisoned again under the same id.
-                    persist(engine, source, lease, delivered, SettleRequest::Delete).await;
+                    persist(context, source, lease, delivered, SettleRequest::Delete).await;
                     return SettleOutcome::Poisoned(verdict.reason);
                 }
                 LeaseOutcome::Lost => return SettleOutcome::Lost,
                 LeaseOutcome::Finished(false) | LeaseOutcome::Over => {
-                    engine.limits().retry_delay.wait(delivered.dequeue_count, engine.chance.unit())
+                    context.limits().retry_delay.wait(delivered.dequeue_count, context.chance.unit())
                 }
             };
-            release(engine, source, lease, delivered, examined, delay, verdict.attempt).await
+            release(context, source, lease, delivered, examined, delay, verdict.attempt).await
         }
     }
 }
 
 async fn release(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
@@ -123,14 +123,14 @@ async fn release(
         Attempt::Failed(failing) => examined.deliveries.failed(failing),
     };
     if let Some(text) = note::with_note(&text, &note) {
-        match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+        match persist(context, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
             Reply::Done => return SettleOutcome::Released,
             Reply::Lost => return SettleOutcome::Lost,
             // The text as it was is surely accepted.
             Reply::Refused => {}
         }
     }
-    match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
+    match persist(context, source, lease, delivered, SettleRequest::Release { text: &text, delay }).await {
         Reply::Done => SettleOutcome::Released,
         Reply::Lost | Reply::Refused => SettleOutcome::Lost,
     }
@@ -138,7 +138,7 @@ async fn release(
 
 /// Releases the message with its progress in it. Where that does not fit, as it was: the part is done once more.
 async fn advance(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     lease: &mut Lease,
     delivered: &Message,
@@ -147,9 +147,9 @@ async fn advance(
 ) -> SettleOutcome {
     let note = examined.deliveries.advanced(progress.at_once, progress.failing);
     let Some(text) = lease.text().and_then(|text| note::with_progress(text, &note, &progress.fields)) else {
-        return release(engine, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
+        return release(context, source, lease, delivered, examined, Duration::ZERO, Attempt::Counts).await;
     };
-    match persist(engine, source, lease, delivered, SettleRequest::Release { text: &text, delay: progress.delay }).await {
+    match persist(context, source, lease, delivered, SettleRequest::Release { text: &text, delay: progress.delay }).await {
         Reply::Done => SettleOutcome::Released,
         Reply::Lost | Reply::Refused => SettleOutcome::Lost,
     }
@@ -157,12 +157,12 @@ async fn advance(
 
 /// Sends a request until it has an answer. While the store is at fault it is repeated beyond the lease: a
 /// receipt outlives its visibility timeout until another receiver gets the message, and then the answer is "lost".
-async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> Reply {
+async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, delivered: &Message, request: SettleRequest<'_>) -> Reply {
     let op = match request {
         SettleRequest::Delete => "delete_message",
         SettleRequest::Release { .. } => "update_message",
     };
-    let mut waits = RETRIES.waits(|| engine.chance.unit());
+    let mut waits = RETRIES.waits(|| context.chance.unit());
     let mut stuck: Option<StuckOne<'_>> = None;
     let mut unanswered = false;
     let mut told = false;
@@ -209,33 +209,33 @@ async fn persist(engine: &Core, source: &Intake, lease: &mut Lease, delivered: &
         }
         count::retry(op, error.class.name());
         let pause = waits.next_wait().max(retry_after.unwrap_or_default());
-        if stuck.is_none() && engine.now() + pause + MARGIN >= lease.deadline() {
-            stuck = Some(engine.stuck.enter());
+        if stuck.is_none() && context.now() + pause + MARGIN >= lease.deadline() {
+            stuck = Some(context.stuck.enter());
         }
         tokio::select! {
             biased;
-            () = engine.stop.settling.cancelled() => {
+            () = context.stop.settling.cancelled() => {
                 tracing::warn!(queue = %source.queue, message_id = delivered.id, "the message was not settled before the program ended");
                 return Reply::Lost;
             }
-            () = engine.circuit.closes() => {}
+            () = context.circuit.closes() => {}
             // Spread over a second, since all that are stuck are woken at once.
-            () = engine.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(engine.chance.unit())).await,
+            () = context.stuck.another(), if stuck.is_some() => sleep(SPREAD.mul_f64(context.chance.unit())).await,
             () = sleep(pause) => {}
         }
     }
 }
 
 /// Gives the work of a message up that comes to no end. Whether its poison message may be put.
-async fn give_up(engine: &Core, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
+async fn give_up(context: &RunContext, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     match &examined.work {
-        Ok(Assigned::One(work)) => give_up_one(engine, source, delivered, (work, examined.digest.clone()), verdict).await,
+        Ok(Assigned::One(work)) => give_up_one(context, source, delivered, (work, examined.digest.clone()), verdict).await,
         Ok(Assigned::Many(_) | Assigned::Listed(_)) | Err(_) => true,
     }
 }
 
 async fn give_up_one(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     delivered: &Message,
     (work, digest): (&Work, Option<JobDigest>),
@@ -243,7 +243,7 @@ async fn give_up_one(
 ) -> bool {
     let (Reason::Exhausted | Reason::Expired) = verdict.reason else { return true };
     let delivery = source.delivery(delivered, digest);
-    let given_up = AssertUnwindSafe(engine.execute.give_up(work, &delivery)).catch_unwind().await;
+    let given_up = AssertUnwindSafe(context.execute.give_up(work, &delivery)).catch_unwind().await;
     let (error, may_go) = match given_up {
         Ok(Ok(())) => return true,
         // A failure that will repeat must not keep the message from the poison queue.
@@ -255,18 +255,18 @@ async fn give_up_one(
 }
 
 /// Puts the poison message, a few times where the store is at fault. Whether it is there.
-async fn put_poison(engine: &Core, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
+async fn put_poison(context: &RunContext, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     let text = match &delivered.text {
         MessageText::Readable(text) => text,
         MessageText::Unreadable { raw, .. } => raw,
     };
-    let message = poison_message(engine, source, delivered, examined, verdict, PoisonMessage::keep_body(text));
-    put_poison_message(engine, source, message).await
+    let message = poison_message(context, source, delivered, examined, verdict, PoisonMessage::keep_body(text));
+    put_poison_message(context, source, message).await
 }
 
 /// Gives a job of a batch up and puts its poison message: that of the job alone, under an id of its own. Whether it is there.
 pub(crate) async fn put_poison_of(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     delivered: &Message,
     examined: &Examined,
@@ -274,15 +274,15 @@ pub(crate) async fn put_poison_of(
     verdict: &PoisonVerdict,
 ) -> bool {
     if let Ok(JobEnvelope { job, digest, .. }) = batch.job(at)
-        && !give_up_one(engine, source, delivered, (&Work::Job(job), digest), verdict).await
+        && !give_up_one(context, source, delivered, (&Work::Job(job), digest), verdict).await
     {
         return false;
     }
     let body = Value::Object(batch.single(at)).to_string();
     let digits = hex::encode(Sha256::digest(&body));
-    let mut message = poison_message(engine, source, delivered, examined, verdict, body);
+    let mut message = poison_message(context, source, delivered, examined, verdict, body);
     message.message_id = format!("{}-{}", message.message_id, digits.get(..16).unwrap_or_default());
-    let put = put_poison_message(engine, source, message).await;
+    let put = put_poison_message(context, source, message).await;
     if put {
         count::poisoned(source, verdict.reason);
     }
@@ -290,7 +290,7 @@ pub(crate) async fn put_poison_of(
 }
 
 fn poison_message(
-    engine: &Core,
+    context: &RunContext,
     source: &Intake,
     delivered: &Message,
     examined: &Examined,
@@ -305,8 +305,8 @@ fn poison_message(
         op: examined.spelled.clone(),
         dequeue_count: delivered.dequeue_count,
         first_enqueued: delivered.inserted,
-        poisoned: engine.clock.now(),
-        worker: engine.worker.clone(),
+        poisoned: context.clock.now(),
+        worker: context.worker.clone(),
         queue: source.queue.clone(),
         message_id: delivered.id.clone(),
         id: examined.id.clone(),
@@ -315,11 +315,11 @@ fn poison_message(
     }
 }
 
-async fn put_poison_message(engine: &Core, source: &Intake, mut message: PoisonMessage) -> bool {
+async fn put_poison_message(context: &RunContext, source: &Intake, mut message: PoisonMessage) -> bool {
     if planted(Bug::PoisonLost) {
         return true;
     }
-    match engine.execute.seal_body(message.body.as_deref().unwrap_or_default()).await {
+    match context.execute.seal_body(message.body.as_deref().unwrap_or_default()).await {
         Ok(None) => {}
         Ok(sealed) => message.body = sealed,
         Err(failure) => {
@@ -336,7 +336,7 @@ async fn put_poison_message(engine: &Core, source: &Intake, mut message: PoisonM
             .map_err(|error| if error.class.is_transient() { backoff::Error::transient(error) } else { backoff::Error::permanent(error) })
     };
     let again = |error: StoreError, _| count::retry("put_message", error.class.name());
-    let waits = RETRIES.waits(|| engine.chance.unit()).at_most(POISON_TRIES - 1);
+    let waits = RETRIES.waits(|| context.chance.unit()).at_most(POISON_TRIES - 1);
     let put = retry_notify(waits, put, again).await.inspect_err(|error| {
         tracing::warn!(
             queue = %source.poison, message_id = message.message_id, error = %cause::chain(error),

@@ -25,7 +25,7 @@ use crate::settings::WorkerSettings;
 pub type KeyOf = Arc<dyn Fn(&Job) -> Option<Primary> + Send + Sync>;
 
 /// Shared by all tasks of one run.
-pub(crate) struct Core {
+pub(crate) struct RunContext {
     pub(crate) execute: Arc<dyn Execute>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
@@ -147,7 +147,7 @@ impl WorkerTally {
     }
 }
 
-impl Core {
+impl RunContext {
     pub(crate) fn limits(&self) -> Limits {
         let Tuned { max_dequeue_count, retry_delay, give_up_after, .. } = self.tuning.now();
         Limits { max_dequeue_count, retry_delay, give_up_after }
