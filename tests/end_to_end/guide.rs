@@ -21,9 +21,6 @@ use crate::worker::{Worker, wait_until};
 
 /// Examples that run side by side.
 const AT_ONCE: usize = 3;
-/// How often an example is run again, alone, where it took other requests than documented: on a busy machine one more was seen now and
-/// then.
-const AGAIN: usize = 2;
 
 /// Requests of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -105,9 +102,16 @@ impl Running {
             jobs = found;
             complete
         });
-        let sum = jobs.iter().map(|job| job["requests"].as_u64().unwrap()).sum();
+        let sum = jobs.iter().map(requests_of).sum();
         (Requests { jobs: sum, lookups: self.lookups }, jobs.iter().map(told).collect())
     }
+}
+
+/// The requests of a job, without the one that confirms its lease: a job that acts once sends it where it begins more than 250 ms
+/// after its message was got, which on a busy machine it does now and then.
+fn requests_of(job: &Value) -> u64 {
+    let confirmed = job["steps"][0]["op"] == "update_message";
+    job["requests"].as_u64().unwrap() - u64::from(confirmed)
 }
 
 /// A job and its requests, on a line.
@@ -165,15 +169,6 @@ fn every_example_takes_as_many_requests_as_the_documentation_says(place: impl Fn
         format!("name = {name:?}, jobs = {jobs}, lookups = {lookups}\n{told}")
     };
     let is_as_wanted = |(name, (requests, _)): &(String, (Requests, String))| wanted.contains(&(name.clone(), *requests));
-    for one in &mut found {
-        let example = GUIDE_EXAMPLES.iter().find(|example| example.name == one.0).unwrap();
-        for _ in 0..AGAIN {
-            if is_as_wanted(one) {
-                break;
-            }
-            one.1 = run(place(), example);
-        }
-    }
     let differing: String = found.iter().filter(|one| !is_as_wanted(one)).map(line).collect();
     assert!(differing.is_empty() && found.len() == wanted.len(), "docs/guide.toml says otherwise than\n{differing}");
 }
