@@ -24,8 +24,39 @@ pub struct NameError {
     pub rule: &'static str,
 }
 
+/// Names that are the same where their texts are.
+mod exact {
+    use super::{Hash, Hasher, Ordering};
+
+    pub(super) fn compare(one: &str, other: &str) -> Ordering {
+        one.cmp(other)
+    }
+
+    pub(super) fn hash(name: &str, state: &mut impl Hasher) {
+        name.hash(state);
+    }
+}
+
+/// Names that are the same whatever the case of their letters.
+mod caseless {
+    use super::{Cow, Hash, Hasher, Ordering};
+
+    pub(super) fn compare(one: &str, other: &str) -> Ordering {
+        let lower = |byte: u8| byte.to_ascii_lowercase();
+        one.bytes().map(lower).cmp(other.bytes().map(lower))
+    }
+
+    pub(super) fn hash(name: &str, state: &mut impl Hasher) {
+        canonical(name).hash(state);
+    }
+
+    pub(super) fn canonical(name: &str) -> Cow<'_, str> {
+        if name.bytes().any(|byte| byte.is_ascii_uppercase()) { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) }
+    }
+}
+
 macro_rules! name_type {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:literal, $valid:expr) => {
+    ($(#[$doc:meta])* $type:ident, $same:ident, $what:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -100,13 +131,13 @@ macro_rules! name_type {
 
         impl Ord for $type {
             fn cmp(&self, other: &Self) -> Ordering {
-                self.canonical().cmp(&other.canonical())
+                $same::compare(&self.0, &other.0)
             }
         }
 
         impl Hash for $type {
             fn hash<H: Hasher>(&self, state: &mut H) {
-                self.canonical().hash(state);
+                $same::hash(&self.0, state);
             }
         }
     };
@@ -114,7 +145,7 @@ macro_rules! name_type {
 
 name_type!(
     /// A table: `^[A-Za-z][A-Za-z0-9]{2,62}$`, not "tables". Kept as written, compared without regard to case.
-    TableName, "table", "3 to 63 letters and digits, starting with a letter, and not \"tables\"",
+    TableName, caseless, "table", "3 to 63 letters and digits, starting with a letter, and not \"tables\"",
     |name| {
         (3..=63).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_alphanumeric())
@@ -126,7 +157,7 @@ name_type!(
 impl TableName {
     /// The form in which two spellings of one table are equal.
     pub fn canonical(&self) -> Cow<'_, str> {
-        if self.0.bytes().any(|b| b.is_ascii_uppercase()) { Cow::Owned(self.0.to_ascii_lowercase()) } else { Cow::Borrowed(&self.0) }
+        caseless::canonical(&self.0)
     }
 }
 
@@ -140,7 +171,7 @@ fn dashed(name: &str) -> bool {
 
 name_type!(
     /// A queue: 3 to 63 of `a-z0-9-`, no dash at either end, no two dashes in a row.
-    QueueName, "queue", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
+    QueueName, exact, "queue", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
     dashed
 );
 
@@ -149,27 +180,18 @@ impl QueueName {
     pub fn with_suffix(&self, suffix: &str) -> Result<Self, NameError> {
         Self::new(format!("{}{suffix}", self.0))
     }
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
 }
 
 name_type!(
     /// A blob container: the same rule as a queue.
-    ContainerName, "container", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
+    ContainerName, exact, "container", "3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
     dashed
 );
-
-impl ContainerName {
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
-}
 
 name_type!(
     /// A blob: 1 to 1,024 printable ASCII characters without `\`, at most 254 segments none of which is
     /// empty, `.` or `..`. Stricter than Azure, since the client rewrites other names on their way.
-    BlobName, "blob", "1 to 1,024 printable ASCII characters without \\, in at most 254 segments, none of them empty, . or ..",
+    BlobName, exact, "blob", "1 to 1,024 printable ASCII characters without \\, in at most 254 segments, none of them empty, . or ..",
     |name| {
         (1..=limits::BLOB_NAME_CHARS).contains(&name.len())
             && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'\\')
@@ -180,15 +202,9 @@ name_type!(
     }
 );
 
-impl BlobName {
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
-}
-
 name_type!(
     /// A storage account as the configuration names it (`[accounts.main]`).
-    AccountName, "account", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    AccountName, exact, "account", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 
@@ -197,36 +213,23 @@ impl AccountName {
     pub fn main() -> Self {
         Self("main".to_owned())
     }
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
 }
 
 name_type!(
     /// A view or an archive as the configuration names it (`[views.employees_by_email]`).
-    ViewName, "view", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    ViewName, exact, "view", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 
-impl ViewName {
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
-}
-
 name_type!(
     /// The owner of the views of a recorded catalog: one application, however many workers it has (`[migrate] owner`).
-    CatalogOwner, "owner of a catalog", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
+    CatalogOwner, exact, "owner of a catalog", "1 to 63 letters, digits, dashes and underscores, starting with a letter",
     identifier
 );
 
 impl CatalogOwner {
     /// The owner where the configuration names none, and of views that were recorded before there were owners.
     pub const DEFAULT: &'static str = "default";
-
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
 }
 
 impl Default for CatalogOwner {
@@ -238,7 +241,7 @@ impl Default for CatalogOwner {
 name_type!(
     /// A collection of documents in another store, such as an index of a search service. As strict as Azure AI Search is (naming
     /// rules), its first kind.
-    CollectionName, "collection", "2 to 128 lower-case letters, digits, and single dashes and underscores, starting with a letter or digit",
+    CollectionName, exact, "collection", "2 to 128 lower-case letters, digits, and single dashes and underscores, starting with a letter or digit",
     |name| {
         (2..=128).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
@@ -247,27 +250,15 @@ name_type!(
     }
 );
 
-impl CollectionName {
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
-}
-
 name_type!(
     /// The key of a document in another store: the characters and the length that Azure AI Search allows (naming rules).
-    DocumentKey, "document", "1 to 1,024 letters, digits, dashes, underscores and equal signs, not starting with an underscore",
+    DocumentKey, exact, "document", "1 to 1,024 letters, digits, dashes, underscores and equal signs, not starting with an underscore",
     |key| {
         (1..=limits::DOCUMENT_KEY_CHARS).contains(&key.len())
             && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'='))
             && !key.starts_with('_')
     }
 );
-
-impl DocumentKey {
-    fn canonical(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.0)
-    }
-}
 
 fn identifier(name: &str) -> bool {
     (1..=63).contains(&name.len())
@@ -284,6 +275,8 @@ mod tests {
         let declared = TableName::new("Employees").unwrap();
         assert_eq!(declared, TableName::new("employees").unwrap());
         assert_eq!(declared.to_string(), "Employees");
+        let names = ["abC", "aBcd", "Abd", "B00"].map(|name| TableName::new(name).unwrap());
+        assert!(names.is_sorted(), "as their lower-case forms are");
         for bad in ["", "ab", "1abc", "a-b-c", "Tables", "a".repeat(64).as_str()] {
             assert!(TableName::new(bad).is_err(), "{bad}");
         }
