@@ -155,7 +155,10 @@ impl Entity {
                             });
                         }
                     }
-                    if let Some(c) = text.chars().find(|c| matches!(c, '\u{0}' | '\u{fffe}' | '\u{ffff}')) {
+                    // U+FFFE and U+FFFF begin with the byte EF: a text without that and without NUL needs no decoding.
+                    if text.bytes().any(|byte| matches!(byte, 0 | 0xef))
+                        && let Some(c) = text.chars().find(|c| matches!(c, '\u{0}' | '\u{fffe}' | '\u{ffff}'))
+                    {
                         return Err(EntityError::Character { name: name.clone(), code: u32::from(c) });
                     }
                 }

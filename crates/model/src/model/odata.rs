@@ -3,10 +3,12 @@
 //! Plain JSON carries strings, booleans, Int32 and Double; `"X@odata.type"` stands beside everything
 //! else, and beside every Double on the way out: Azurite reads an unannotated `3.0` back as Int32.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -58,11 +60,11 @@ const TYPE_SUFFIX: &str = "@odata.type";
 pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String, Value> {
     let mut map = Map::with_capacity(properties.len() * 2);
     for (name, value) in properties {
-        let (annotate, json) = encode_value(value);
+        let (annotate, json) = json(value);
         if annotate {
             map.insert(format!("{name}{TYPE_SUFFIX}"), Value::String(value.type_name().to_owned()));
         }
-        map.insert(name.clone(), json);
+        map.insert(name.clone(), json.into());
     }
     map
 }
@@ -76,7 +78,7 @@ pub fn same_properties(one: &BTreeMap<String, EdmValue>, other: &BTreeMap<String
 pub fn digest(properties: &BTreeMap<String, EdmValue>) -> [u8; 16] {
     let mut hash = Sha256::new();
     for (name, value) in properties {
-        let (_, json) = encode_value(value);
+        let json = Value::from(json(value).1);
         // Texts as JSON tell where they end; the names of types have neither quotes nor spaces.
         hash.update(format!("{} {} {json} ", Value::from(name.as_str()), value.type_name()));
     }
@@ -105,18 +107,54 @@ pub fn encode_row(row: &Row) -> Map<String, Value> {
     map
 }
 
+/// An entity as [`encode`] has it, written without a tree in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoded<'e>(pub &'e Entity);
+
+impl Serialize for Encoded<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Entity { key, properties } = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("PartitionKey", key.pk.as_str())?;
+        map.serialize_entry("RowKey", key.rk.as_str())?;
+        for (name, value) in properties {
+            write_property(&mut map, name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// A property alone, as an object.
+struct EncodedProperty<'p>(&'p str, &'p EdmValue);
+
+impl Serialize for EncodedProperty<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        write_property(&mut map, self.0, self.1)?;
+        map.end()
+    }
+}
+
+fn write_property<M: SerializeMap>(map: &mut M, name: &str, value: &EdmValue) -> Result<(), M::Error> {
+    let (annotate, json) = json(value);
+    if annotate {
+        map.serialize_entry(&format!("{name}{TYPE_SUFFIX}"), value.type_name())?;
+    }
+    map.serialize_entry(name, &json)
+}
+
 /// The number of bytes of [`encode`]'s JSON text.
 pub fn encoded_len(entity: &Entity) -> usize {
-    text_len(&encode(entity))
+    text_len(&Encoded(entity))
 }
 
 /// The number of bytes that a property takes of [`encode`]'s JSON text, its comma among them.
 pub fn property_len(name: &str, value: &EdmValue) -> usize {
     // Two braces less, and a comma more.
-    text_len(&encode_properties(&BTreeMap::from([(name.to_owned(), value.clone())]))) - 1
+    text_len(&EncodedProperty(name, value)) - 1
 }
 
-fn text_len(map: &Map<String, Value>) -> usize {
+fn text_len(json: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -129,29 +167,61 @@ fn text_len(map: &Map<String, Value>) -> usize {
     }
     let mut count = Count(0);
     // Counting cannot fail; were it to, the service would still refuse an entity that is too large.
-    let _ = serde_json::to_writer(&mut count, map);
+    let _ = serde_json::to_writer(&mut count, json);
     count.0
 }
 
-fn encode_value(value: &EdmValue) -> (bool, Value) {
-    match value {
-        EdmValue::String(text) => (false, Value::String(text.clone())),
-        EdmValue::Bool(truth) => (false, Value::Bool(*truth)),
-        EdmValue::Int32(number) => (false, Value::from(*number)),
-        EdmValue::Int64(number) => (true, Value::String(number.to_string())),
-        EdmValue::Double(number) => (true, encode_double(*number)),
-        EdmValue::DateTime(moment) => (true, Value::String(moment.to_string())),
-        EdmValue::Guid(guid) => (true, Value::String(guid.to_string())),
-        EdmValue::Binary(bytes) => (true, Value::String(BASE64.encode(bytes))),
+/// A property's value in JSON.
+enum Json<'v> {
+    Text(Cow<'v, str>),
+    Truth(bool),
+    Int32(i32),
+    Finite(f64),
+}
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Truth(truth) => serializer.serialize_bool(*truth),
+            Self::Int32(number) => serializer.serialize_i32(*number),
+            Self::Finite(number) => serializer.serialize_f64(*number),
+        }
     }
 }
 
-fn encode_double(number: f64) -> Value {
-    match Number::from_f64(number) {
-        Some(finite) => Value::Number(finite),
-        None if number.is_nan() => Value::String("NaN".to_owned()),
-        None if number > 0.0 => Value::String("Infinity".to_owned()),
-        None => Value::String("-Infinity".to_owned()),
+impl From<Json<'_>> for Value {
+    fn from(json: Json<'_>) -> Self {
+        match json {
+            Json::Text(text) => Self::String(text.into_owned()),
+            Json::Truth(truth) => Self::Bool(truth),
+            Json::Int32(number) => Self::from(number),
+            Json::Finite(number) => Self::from(number),
+        }
+    }
+}
+
+/// A value in JSON, and whether its type stands beside it.
+fn json(value: &EdmValue) -> (bool, Json<'_>) {
+    let text = |text: String| Json::Text(Cow::Owned(text));
+    match value {
+        EdmValue::String(text) => (false, Json::Text(Cow::Borrowed(text))),
+        EdmValue::Bool(truth) => (false, Json::Truth(*truth)),
+        EdmValue::Int32(number) => (false, Json::Int32(*number)),
+        EdmValue::Int64(number) => (true, text(number.to_string())),
+        EdmValue::Double(number) => (true, double(*number)),
+        EdmValue::DateTime(moment) => (true, text(moment.to_string())),
+        EdmValue::Guid(guid) => (true, text(guid.to_string())),
+        EdmValue::Binary(bytes) => (true, text(BASE64.encode(bytes))),
+    }
+}
+
+const fn double(number: f64) -> Json<'static> {
+    match number {
+        finite if finite.is_finite() => Json::Finite(finite),
+        nan if nan.is_nan() => Json::Text(Cow::Borrowed("NaN")),
+        positive if positive > 0.0 => Json::Text(Cow::Borrowed("Infinity")),
+        _ => Json::Text(Cow::Borrowed("-Infinity")),
     }
 }
 
@@ -306,6 +376,8 @@ mod tests {
     fn round_trip(entity: &Entity) -> Entity {
         let text = serde_json::to_string(&encode(entity)).unwrap();
         assert_eq!(text.len(), encoded_len(entity));
+        let written: Value = serde_json::from_str(&serde_json::to_string(&Encoded(entity)).unwrap()).unwrap();
+        assert_eq!(written, Value::Object(encode(entity)), "the same with a tree in between and without");
         decode(&serde_json::from_str(&text).unwrap()).unwrap()
     }
 
