@@ -3,11 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use tokio::sync::OnceCell;
 
-/// Bytes of a block of SHA-256.
-const BLOCK: usize = 64;
 /// Bytes of the secret, in hex twice as many.
 pub(super) const SECRET: usize = 32;
 /// Milliseconds for which footprints go without seals after the secret was asked for in vain.
@@ -22,17 +20,15 @@ impl Secret {
     #[cfg(test)]
     pub(super) const ZEROS: Self = Self([0; SECRET]);
 
-    /// HMAC-SHA-256 (RFC 2104) of a text in parts, under a secret that is shorter than a block.
+    /// HMAC-SHA-256 of a text in parts.
     pub(super) fn mac(&self, text: &[&str]) -> [u8; 32] {
-        let pad = |with: u8| {
-            let mut block = [with; BLOCK];
-            for (byte, secret) in block.iter_mut().zip(self.0) {
-                *byte ^= secret;
-            }
-            Sha256::new().chain_update(block)
-        };
-        let inner = text.iter().fold(pad(0x36), Sha256::chain_update).finalize();
-        pad(0x5c).chain_update(inner).finalize().into()
+        let mut context = hmac::Context::with_key(&hmac::Key::new(HMAC_SHA256, &self.0));
+        for part in text {
+            context.update(part.as_bytes());
+        }
+        let mut mac = [0; 32];
+        mac.copy_from_slice(context.sign().as_ref());
+        mac
     }
 }
 

@@ -9,14 +9,38 @@ use super::refusal::Refusal;
 use super::transport::HttpAnswer;
 
 /// One part of the answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BatchPart {
+struct BatchPart<'a> {
     /// The status of the operation.
-    pub status: u16,
-    /// The headers of its answer.
-    pub headers: HeaderMap,
+    status: u16,
+    /// The lines of its answer's headers.
+    headers: &'a str,
     /// The body of its answer.
-    pub body: String,
+    body: &'a str,
+}
+
+impl<'a> BatchPart<'a> {
+    /// `None` where it is cut off.
+    fn read(text: &'a str) -> Option<Self> {
+        let (status, rest) = text[text.find("HTTP/1.")?..].split_once('\n')?;
+        let status = status.split_whitespace().nth(1)?.parse().ok()?;
+        let lines = rest.split_inclusive('\n').take_while(|line| !line.trim().is_empty());
+        let (headers, body) = rest.split_at(lines.map(str::len).sum());
+        Some(Self { status, headers, body: body.trim() })
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.headers.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()))
+    }
+
+    fn etag(&self) -> Option<String> {
+        self.headers().find(|(name, _)| name.eq_ignore_ascii_case("etag")).map(|(_, value)| value.to_owned())
+    }
+
+    fn refusal(&self) -> Refusal {
+        let header = |(name, value): (&str, &str)| Some((name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?));
+        let headers: HeaderMap = self.headers().filter_map(header).collect();
+        Refusal::read(self.status, &headers, self.body.as_bytes())
+    }
 }
 
 /// Result of a transaction.
@@ -45,9 +69,10 @@ pub(super) fn without_content(body: &str) -> String {
 
 /// Reads the answer to a transaction of `count` operations.
 pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
-    let Some(parts) = parts(&String::from_utf8_lossy(&answer.body)) else { return BatchOutcome::Unreadable };
+    let body = String::from_utf8_lossy(&answer.body);
+    let Some(parts) = parts(&body) else { return BatchOutcome::Unreadable };
     if let Some((at, failed)) = parts.iter().enumerate().find(|(_, part)| !(200..300).contains(&part.status)) {
-        let mut refusal = Refusal::read(failed.status, &failed.headers, failed.body.as_bytes());
+        let mut refusal = failed.refusal();
         if refusal.request_id.is_none() {
             refusal.request_id = answer.header("x-ms-request-id").map(str::to_owned);
         }
@@ -58,12 +83,11 @@ pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
     if parts.len() != count {
         return BatchOutcome::Unreadable;
     }
-    let etag = |part: BatchPart| part.headers.get("etag").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    BatchOutcome::Done(parts.into_iter().map(etag).collect())
+    BatchOutcome::Done(parts.iter().map(BatchPart::etag).collect())
 }
 
 /// The parts of the change set. `None` where one is cut off.
-fn parts(body: &str) -> Option<Vec<BatchPart>> {
+fn parts(body: &str) -> Option<Vec<BatchPart<'_>>> {
     let mut parts = Vec::new();
     // Everything up to the first boundary describes the change set, and everything after the last closes it.
     let mut pieces = body.split("--changesetresponse_");
@@ -76,27 +100,9 @@ fn parts(body: &str) -> Option<Vec<BatchPart>> {
             closed = true;
             break;
         }
-        parts.push(part(rest)?);
+        parts.push(BatchPart::read(rest)?);
     }
     closed.then_some(parts)
-}
-
-fn part(text: &str) -> Option<BatchPart> {
-    let start = text.find("HTTP/1.")?;
-    let mut lines = text[start..].split_inclusive('\n');
-    let status = lines.next()?.split_whitespace().nth(1)?.parse().ok()?;
-    let mut headers = HeaderMap::new();
-    for line in lines.by_ref() {
-        let line = line.trim();
-        if line.is_empty() {
-            break;
-        }
-        let Some((name, value)) = line.split_once(':') else { continue };
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.trim().as_bytes()), HeaderValue::from_str(value.trim())) {
-            headers.insert(name, value);
-        }
-    }
-    Some(BatchPart { status, headers, body: lines.collect::<String>().trim().to_owned() })
 }
 
 #[cfg(test)]

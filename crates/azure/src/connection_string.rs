@@ -115,7 +115,7 @@ mod tests {
         let account =
             read(&format!("DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey={KEY};EndpointSuffix=core.windows.net")).unwrap();
         assert_eq!(account.endpoints.table.as_str(), "https://contoso.table.core.windows.net/");
-        assert!(matches!(&*account.keyring().unwrap().in_use(), Signer::SharedKey { key, .. } if key.expose_secret() == KEY));
+        assert!(matches!(&*account.keyring().unwrap().in_use(), Signer::SharedKey { key, .. } if key.secret.expose_secret() == KEY));
     }
 
     #[test]

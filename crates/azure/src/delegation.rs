@@ -12,6 +12,7 @@ use super::blob_service;
 use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
 use super::http::{Authentication, HttpFault};
+use super::keyring::AccountKey;
 use super::refusal::Refusal;
 use super::settings::AzureAccount;
 use super::xml;
@@ -28,7 +29,7 @@ pub(crate) struct DelegationKey {
     /// Object, tenant, start, expiry, service and version.
     pub(crate) parts: [String; 6],
     /// In Base64.
-    pub(crate) value: SecretString,
+    pub(crate) value: AccountKey,
 }
 
 /// The elements of an answer, in the order in which they are signed.
@@ -71,7 +72,7 @@ impl DelegationKey {
             // A line break would sign something else than is said.
             *part = xml::text_of(xml, name).filter(|text| !text.is_empty() && !text.contains(char::is_control))?;
         }
-        Some(Self { parts, value: SecretString::from(xml::text_of(xml, "Value")?) })
+        Some(Self { parts, value: AccountKey::new(SecretString::from(xml::text_of(xml, "Value")?)) })
     }
 }
 
@@ -91,7 +92,7 @@ mod tests {
         let answer = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><UserDelegationKey><SignedOid>o</SignedOid><SignedTid>t</SignedTid><SignedStart>2026-11-24T00:00:00Z</SignedStart><SignedExpiry>2026-11-24T01:00:00Z</SignedExpiry><SignedService>b</SignedService><SignedVersion>2022-11-02</SignedVersion><Value>c2VjcmV0</Value></UserDelegationKey>";
         let key = DelegationKey::of(answer.as_bytes()).unwrap();
         assert_eq!(key.parts, ["o", "t", "2026-11-24T00:00:00Z", "2026-11-24T01:00:00Z", "b", "2022-11-02"]);
-        assert_eq!(key.value.expose_secret(), "c2VjcmV0");
+        assert_eq!(key.value.secret.expose_secret(), "c2VjcmV0");
         assert!(!format!("{key:?}").contains("c2VjcmV0"));
         for (part, broken) in [("<SignedTid>t</SignedTid>", ""), ("<SignedOid>o<", "<SignedOid>o\np<"), ("Value>", "Other>")] {
             assert!(DelegationKey::of(answer.replace(part, broken).as_bytes()).is_none(), "{part}");

@@ -210,8 +210,11 @@ impl Exchange {
         let Outgoing { method, url, headers, body } = request;
         let extra = u64::try_from(body.len() / UPLOAD_BYTES_PER_SECOND).unwrap_or(u64::MAX);
         let timeout = self.timeout.saturating_add(Duration::from_secs(extra));
-        let composed = self.client.request(method, url).headers(headers).timeout(timeout).body(body);
-        let mut response = composed.send().await.map_err(fault)?;
+        let mut composed = reqwest::Request::new(method, url);
+        *composed.headers_mut() = headers;
+        *composed.timeout_mut() = Some(timeout);
+        *composed.body_mut() = Some(body.into());
+        let mut response = self.client.execute(composed).await.map_err(fault)?;
         let status = response.status().as_u16();
         let headers = std::mem::take(response.headers_mut());
         if let Some(most) = self.beginning {

@@ -9,7 +9,7 @@ use url::form_urlencoded::byte_serialize;
 use crate::cloud::{Cloud, STORAGE_SCOPE};
 use crate::delegation::{DelegationKey, second};
 use crate::identity::TokenCache;
-use crate::keyring::{Signer, signature};
+use crate::keyring::{AccountKey, Signer};
 use crate::settings::{AzureAccount, Credential};
 use evenkeel_model::ports::StoreError;
 use evenkeel_model::settings::{Identity, IssuedSas, SasGrant, SasRows, SasTarget};
@@ -42,7 +42,7 @@ pub enum SasError {
 /// The key that signs.
 enum SigningKey {
     /// One of the account, of this name.
-    Account(String, SecretString),
+    Account(String, AccountKey),
     /// One of the blob service, in the name of an identity.
     Delegated(DelegationKey),
 }
@@ -83,7 +83,7 @@ fn signed(account: &AzureAccount, grant: &SasGrant, expires: Timestamp, key: &Si
         SigningKey::Delegated(key) => (&account.name, &key.value, Some(key)),
     };
     let unsigned = Unsigned { account: name, grant, expiry: &expiry, protocol, delegation };
-    let signature = signature(secret, &unsigned.text()).ok_or(SasError::Key)?;
+    let signature = secret.signature(&unsigned.text()).ok_or(SasError::Key)?;
     let mut parameters = unsigned.parameters();
     parameters.push(("sig", &signature));
     let pairs: Vec<String> = parameters.into_iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
@@ -198,7 +198,7 @@ mod tests {
         let key = SecretString::from("c2VjcmV0");
         let account = AzureAccount::with_key(AccountName::main(), "contoso", &key, &EndpointOverrides::default()).unwrap();
         let expires = "2026-11-24T01:00:00Z".parse().unwrap();
-        let signer = SigningKey::Account("contoso".to_owned(), key);
+        let signer = SigningKey::Account("contoso".to_owned(), AccountKey::new(key));
         let IssuedSas { url, token } = signed(&account, grant, expires, &signer).unwrap();
         (url, token.expose_secret().to_owned())
     }
@@ -254,7 +254,7 @@ mod tests {
         let identity = Arc::new(Identity { credentials: Vec::new(), ruled_out: Vec::new(), authority: None });
         let account = AzureAccount::with_identity(AccountName::main(), "contoso", identity, &EndpointOverrides::default()).unwrap();
         let parts = ["object", "tenant", "2026-11-24T00:00:00Z", "2026-11-25T00:00:00Z", "b", "2022-11-02"].map(str::to_owned);
-        let key = SigningKey::Delegated(DelegationKey { parts, value: "c2VjcmV0".into() });
+        let key = SigningKey::Delegated(DelegationKey { parts, value: AccountKey::new("c2VjcmV0".into()) });
         let container = ContainerName::new("large").unwrap();
         for (target, permissions, token) in [
             (SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())), "c", DELEGATED_BLOB),

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::cloud::Cloud;
 use crate::http::{Authentication, Exchange, Far};
-use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
+use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::ports::Service;
@@ -249,7 +249,7 @@ impl AzureAccount {
 type ReadAccount = dyn Fn(&SecretString) -> Result<AzureAccount, SettingsError> + Send + Sync;
 
 fn key_credential(account: &str, key: SecretString) -> Credential {
-    Credential::Secrets(Keyring::fixed(Signer::SharedKey { account: account.to_owned(), key }))
+    Credential::Secrets(Keyring::fixed(Signer::SharedKey { account: account.to_owned(), key: AccountKey::new(key) }))
 }
 
 /// Checks a shared access signature and takes its question mark off.

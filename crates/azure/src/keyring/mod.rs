@@ -21,6 +21,6 @@ mod tests;
 
 pub use ring::Keyring;
 pub(crate) use ring::PresentSigner;
-pub(crate) use shared_key::signature;
+pub(crate) use shared_key::AccountKey;
 pub(crate) use signer::{Outgoing, Signer};
 pub(crate) use slot::{KeySlot, MakeSigner};

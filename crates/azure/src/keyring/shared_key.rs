@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use azure_core::auth::Secret;
-use azure_core::hmac::hmac_sha256;
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -26,27 +28,41 @@ const SIGNED: [&str; 11] = [
     "range",
 ];
 
-/// The value of `Authorization` for a request. `None` for a key that is not Base64.
-pub(super) fn authorization(
-    (account, key): (&str, &SecretString),
-    service: Service,
-    method: &Method,
-    url: &Url,
-    headers: &HeaderMap,
-) -> Option<HeaderValue> {
-    let text = match service {
-        Service::Table => text_of_table(account, method, url, headers),
-        Service::Queue | Service::Blob | Service::Search => text(account, method, url, headers),
-    };
-    let signature = signature(key, &text)?;
-    let mut value = HeaderValue::from_str(&format!("SharedKey {account}:{signature}")).ok()?;
-    value.set_sensitive(true);
-    Some(value)
+/// An account key or user delegation key, made ready to sign once. `Debug` prints no secret.
+#[derive(Debug, Clone)]
+pub(crate) struct AccountKey {
+    pub(crate) secret: SecretString,
+    /// Absent where the secret is not Base64.
+    mac: Option<Arc<hmac::Key>>,
 }
 
-/// A text's signature by a key, in Base64. `None` for a key that is not Base64.
-pub(crate) fn signature(key: &SecretString, text: &str) -> Option<String> {
-    hmac_sha256(text, &Secret::new(key.expose_secret().to_owned())).ok()
+impl AccountKey {
+    pub(crate) fn new(secret: SecretString) -> Self {
+        let decoded = BASE64.decode(secret.expose_secret());
+        Self { mac: decoded.ok().map(|bytes| Arc::new(hmac::Key::new(HMAC_SHA256, &bytes))), secret }
+    }
+
+    /// A text's signature, in Base64. `None` for a key that is not Base64.
+    pub(crate) fn signature(&self, text: &str) -> Option<String> {
+        self.mac.as_ref().map(|key| BASE64.encode(hmac::sign(key, text.as_bytes())))
+    }
+
+    /// The value of `Authorization` for a request. `None` for a key that is not Base64.
+    pub(super) fn authorization(
+        &self,
+        account: &str,
+        service: Service,
+        (method, url, headers): (&Method, &Url, &HeaderMap),
+    ) -> Option<HeaderValue> {
+        let text = match service {
+            Service::Table => text_of_table(account, method, url, headers),
+            Service::Queue | Service::Blob | Service::Search => text(account, method, url, headers),
+        };
+        let signature = self.signature(&text)?;
+        let mut value = HeaderValue::from_str(&format!("SharedKey {account}:{signature}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
 }
 
 fn header<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {

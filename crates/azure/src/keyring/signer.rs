@@ -5,7 +5,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::shared_key;
+use super::shared_key::AccountKey;
 use crate::http::{HttpAnswer, HttpFault};
 use crate::refusal::Refusal;
 use evenkeel_model::ports::Service;
@@ -36,7 +36,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) enum Signer {
     /// A storage account's name and key.
-    SharedKey { account: String, key: SecretString },
+    SharedKey { account: String, key: AccountKey },
     /// A shared access signature: the query string, without the question mark.
     Sas(SecretString),
     /// An admin key of a search service.
@@ -49,7 +49,7 @@ impl Signer {
         match self {
             Self::SharedKey { account, key } => {
                 let Outgoing { method, url, headers, .. } = &request;
-                let value = shared_key::authorization((account, key), service, method, url, headers).ok_or_else(unfit)?;
+                let value = key.authorization(account, service, (method, url, headers)).ok_or_else(unfit)?;
                 request.headers.insert(AUTHORIZATION, value);
             }
             Self::Sas(sas) => {
@@ -87,7 +87,8 @@ impl Signer {
     /// The texts that are hidden wherever they would be shown.
     pub(crate) fn secrets(&self) -> Vec<SecretString> {
         match self {
-            Self::SharedKey { key, .. } | Self::ApiKey(key) => vec![key.clone()],
+            Self::SharedKey { key, .. } => vec![key.secret.clone()],
+            Self::ApiKey(key) => vec![key.clone()],
             Self::Sas(sas) => {
                 let decoded = url::form_urlencoded::parse(sas.expose_secret().as_bytes());
                 let signatures = decoded.filter(|(name, _)| name == "sig").map(|(_, value)| SecretString::from(value.into_owned()));
