@@ -90,7 +90,8 @@ async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinS
                 // A service that sends more than was asked for would get more slots than there are.
                 let Some(slot) = slots.split(1) else { break };
                 let place = source.board.enter(source.slots.taken(slot));
-                jobs.spawn(deliver(Arc::clone(context), Arc::clone(source), message, sent, place));
+                // Boxed: a task of its size would be copied several times on its way into the runtime and out of it.
+                jobs.spawn(Box::pin(deliver(Arc::clone(context), Arc::clone(source), message, sent, place)));
             }
             ReceiverWait::OrBell(pacing.answered(count, asked, context.chance.unit()), pacing.fastest())
         }
