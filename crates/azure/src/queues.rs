@@ -216,9 +216,9 @@ impl QueueStore for AzureQueues {
         }
         let answer = self.caller.run(PUT, what, call.context(amendment.context()).into_future()).await?;
         let body = String::from_utf8_lossy(&answer.body);
-        match (xml::text_of(&body, "MessageId"), xml::text_of(&body, "PopReceipt")) {
-            (Some(id), Some(pop_receipt)) => Ok(SentMessage { id, pop_receipt }),
-            _ => Err(self.caller.unusable(PUT, what(), &answer, "the answer names no message id and pop receipt")),
+        match xml::texts_of(&body, ["MessageId", "PopReceipt"]) {
+            Some([id, pop_receipt]) => Ok(SentMessage { id, pop_receipt }),
+            None => Err(self.caller.unusable(PUT, what(), &answer, "the answer names no message id and pop receipt")),
         }
     }
 
