@@ -71,19 +71,19 @@ impl AzureTables {
     async fn send(&self, table: &TableName, operation: &TableOperation, context: Context) -> azure_core::Result<()> {
         match operation {
             TableOperation::Insert(entity) => {
-                self.table(table).insert::<_, IgnoredAny>(odata::Encoded(entity))?.return_entity(false).context(context).await.map(drop)
+                self.table(table).insert::<_, IgnoredAny>(odata::EntityJson(entity))?.return_entity(false).context(context).await.map(drop)
             }
             TableOperation::InsertOrReplace(entity) => {
-                self.entity(table, &entity.key).insert_or_replace(odata::Encoded(entity))?.context(context).await.map(drop)
+                self.entity(table, &entity.key).insert_or_replace(odata::EntityJson(entity))?.context(context).await.map(drop)
             }
             TableOperation::InsertOrMerge(entity) => {
-                self.entity(table, &entity.key).insert_or_merge(odata::Encoded(entity))?.context(context).await.map(drop)
+                self.entity(table, &entity.key).insert_or_merge(odata::EntityJson(entity))?.context(context).await.map(drop)
             }
             TableOperation::Replace(entity, at) => {
-                self.entity(table, &entity.key).update(odata::Encoded(entity), condition(at))?.context(context).await.map(drop)
+                self.entity(table, &entity.key).update(odata::EntityJson(entity), condition(at))?.context(context).await.map(drop)
             }
             TableOperation::Merge(entity, at) => {
-                self.entity(table, &entity.key).merge(odata::Encoded(entity), condition(at))?.context(context).await.map(drop)
+                self.entity(table, &entity.key).merge(odata::EntityJson(entity), condition(at))?.context(context).await.map(drop)
             }
             TableOperation::Delete(key, at) => self.entity(table, key).delete().if_match(condition(at)).context(context).await.map(drop),
         }
@@ -94,14 +94,16 @@ impl AzureTables {
         for operation in operations {
             // A condition is always given: without one the library sends an upsert.
             transaction = match operation {
-                TableOperation::Insert(entity) => transaction.insert(odata::Encoded(entity))?,
-                TableOperation::InsertOrReplace(entity) => transaction.insert_or_replace(quoted(&entity.key.rk), odata::Encoded(entity))?,
-                TableOperation::InsertOrMerge(entity) => transaction.insert_or_merge(quoted(&entity.key.rk), odata::Encoded(entity))?,
+                TableOperation::Insert(entity) => transaction.insert(odata::EntityJson(entity))?,
+                TableOperation::InsertOrReplace(entity) => {
+                    transaction.insert_or_replace(quoted(&entity.key.rk), odata::EntityJson(entity))?
+                }
+                TableOperation::InsertOrMerge(entity) => transaction.insert_or_merge(quoted(&entity.key.rk), odata::EntityJson(entity))?,
                 TableOperation::Replace(entity, at) => {
-                    transaction.update(quoted(&entity.key.rk), odata::Encoded(entity), Some(condition(at)))?
+                    transaction.update(quoted(&entity.key.rk), odata::EntityJson(entity), Some(condition(at)))?
                 }
                 TableOperation::Merge(entity, at) => {
-                    transaction.merge(quoted(&entity.key.rk), odata::Encoded(entity), Some(condition(at)))?
+                    transaction.merge(quoted(&entity.key.rk), odata::EntityJson(entity), Some(condition(at)))?
                 }
                 TableOperation::Delete(key, at) => transaction.delete(quoted(&key.rk), Some(condition(at)))?,
             };

@@ -109,9 +109,9 @@ pub fn encode_row(row: &Row) -> Map<String, Value> {
 
 /// An entity as [`encode`] has it, written without a tree in between.
 #[derive(Debug, Clone, Copy)]
-pub struct Encoded<'e>(pub &'e Entity);
+pub struct EntityJson<'e>(pub &'e Entity);
 
-impl Serialize for Encoded<'_> {
+impl Serialize for EntityJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Entity { key, properties } = self.0;
         let mut map = serializer.serialize_map(None)?;
@@ -125,9 +125,9 @@ impl Serialize for Encoded<'_> {
 }
 
 /// A property alone, as an object.
-struct EncodedProperty<'p>(&'p str, &'p EdmValue);
+struct PropertyJson<'p>(&'p str, &'p EdmValue);
 
-impl Serialize for EncodedProperty<'_> {
+impl Serialize for PropertyJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         write_property(&mut map, self.0, self.1)?;
@@ -145,13 +145,13 @@ fn write_property<M: SerializeMap>(map: &mut M, name: &str, value: &EdmValue) ->
 
 /// The number of bytes of [`encode`]'s JSON text.
 pub fn encoded_len(entity: &Entity) -> usize {
-    text_len(&Encoded(entity))
+    text_len(&EntityJson(entity))
 }
 
 /// The number of bytes that a property takes of [`encode`]'s JSON text, its comma among them.
 pub fn property_len(name: &str, value: &EdmValue) -> usize {
     // Two braces less, and a comma more.
-    text_len(&EncodedProperty(name, value)) - 1
+    text_len(&PropertyJson(name, value)) - 1
 }
 
 fn text_len(json: &impl Serialize) -> usize {
@@ -376,7 +376,7 @@ mod tests {
     fn round_trip(entity: &Entity) -> Entity {
         let text = serde_json::to_string(&encode(entity)).unwrap();
         assert_eq!(text.len(), encoded_len(entity));
-        let written: Value = serde_json::from_str(&serde_json::to_string(&Encoded(entity)).unwrap()).unwrap();
+        let written: Value = serde_json::from_str(&serde_json::to_string(&EntityJson(entity)).unwrap()).unwrap();
         assert_eq!(written, Value::Object(encode(entity)), "the same with a tree in between and without");
         decode(&serde_json::from_str(&text).unwrap()).unwrap()
     }
