@@ -45,6 +45,8 @@ pub(super) struct FaultPlan {
     pub(super) latency: Range<f64>,
     /// How often each kind of fault strikes an operation.
     pub(super) rates: [f64; FaultKind::ALL.len()],
+    /// The rates from a moment on, in order of time.
+    pub(super) later: Vec<(Duration, [f64; FaultKind::ALL.len()])>,
     /// When what is throttled.
     pub(super) bursts: Vec<Burst>,
     /// When which service refuses everything.
@@ -212,6 +214,7 @@ impl FaultPlan {
             storm,
             latency: latency.0..latency.1,
             rates,
+            later: Vec::new(),
             bursts,
             outages,
             away: None,
@@ -245,6 +248,16 @@ impl FaultPlan {
         self.storm = self.storm.max(during.end);
         let which = if draw.happens(0.75) { abroad } else { self };
         which.away = Some(Outage { during, service: None, refusal });
+    }
+
+    /// How often a kind of fault strikes at this time.
+    pub(super) fn rate(&self, fault: FaultKind, now: Duration) -> f64 {
+        self.later.iter().rfind(|(from, _)| *from <= now).map_or(&self.rates, |(_, rates)| rates)[fault as usize]
+    }
+
+    /// Whether a kind of fault ever strikes.
+    pub(super) fn ever_has(&self, fault: FaultKind) -> bool {
+        self.later.iter().map(|(_, rates)| rates).chain([&self.rates]).any(|rates| rates[fault as usize] > 0.0)
     }
 
     /// Lets everything but the beginning happen so much later, with no worker until then.

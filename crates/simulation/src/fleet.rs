@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::archives::SINK;
 use super::company::queue;
+use super::cuts::CutChance;
 use super::fault::FaultKind;
-use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
+use super::fault_plan::{Draw, FaultPlan, JOBS};
 use super::injector::FaultInjector;
 use super::releases::{ReleaseWorker, Releases, is_refusal};
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
@@ -25,7 +26,6 @@ use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel::adapters::circuit::Circuits;
 use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
 use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
-use evenkeel::adapters::system::SeededChance;
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::{ListedBatch, Primary};
 use evenkeel::model::{AccountName, ETag};
@@ -45,7 +45,6 @@ const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
 /// Everything that workers need.
 pub(super) struct WorkerFleet {
-    pub(super) seed: u64,
     pub(super) stage: Arc<Stage>,
     pub(super) fault_plan: Arc<FaultPlan>,
     /// The fault plan of the other account, where there is one.
@@ -82,14 +81,13 @@ pub(super) struct WorkerSetup {
 
 impl WorkerFleet {
     pub(super) fn new(
-        seed: u64,
         stage: Arc<Stage>,
         (fault_plan, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
         sim_accounts: SimulatedAccounts,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
         let clocks = (0..fault_plan.workers).map(|_| Arc::new(StageClock::new(Arc::clone(&stage)))).collect();
-        Self { seed, stage, fault_plan, abroad, sim_accounts, catalog, releases, clocks, started: AtomicU64::new(0) }
+        Self { stage, fault_plan, abroad, sim_accounts, catalog, releases, clocks, started: AtomicU64::new(0) }
     }
 
     /// The service's clock.
@@ -99,7 +97,7 @@ impl WorkerFleet {
 
     /// One host: a worker, and another after each end, until `curtain` falls.
     pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
-        let chance = chance(self.seed, 1_000 + slot as u64);
+        let chance = self.stage.chance(1_000 + slot as u64);
         let draw = Draw(&chance);
         let mut terms: Vec<Duration> = self.fault_plan.terms.iter().filter(|(_, host)| *host == slot).map(|(at, _)| *at).collect();
         terms.extend(self.releases.iter().flat_map(|releases| releases.restarts(slot)));
@@ -116,8 +114,8 @@ impl WorkerFleet {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let injector =
-            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), caller, chance(self.seed, 2_000 + number)));
-        let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), chance(self.seed, 90_000 + number)));
+            Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), caller, self.stage.chance(2_000 + number)));
+        let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(90_000 + number)));
         let policies = FaultPolicies { main: Arc::clone(&injector) as _, abroad: beside };
         let Some(setup) = self.setup(caller, Some(slot), number, &policies) else { return };
         let release = self.releases.as_ref().map(|releases| (releases.configured(slot, self.stage.elapsed()), releases.migrated()));
@@ -211,7 +209,7 @@ impl WorkerFleet {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
         };
-        let chance: Arc<dyn Chance> = Arc::new(chance(self.seed, 3_000 + number));
+        let chance: Arc<dyn Chance> = Arc::new(self.stage.chance(3_000 + number));
         let retry = self.fault_plan.settings.storage_retry;
         let seen = self.sim_accounts.seen_by(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
@@ -221,7 +219,7 @@ impl WorkerFleet {
             circuits.push(decorated.circuit);
         }
         let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &chance).sink;
-        let engines = Arc::new(self::chance(self.seed, 6_000 + number));
+        let engines = Arc::new(self.stage.chance(6_000 + number));
         let stores = stores(&seen, accounts, sink);
         Some(WorkerSetup {
             caller,
@@ -255,9 +253,8 @@ impl WorkerFleet {
             key_of: Arc::clone(&key_of),
             stage: Arc::clone(&self.stage),
             caller: setup.caller,
-            chance: self::chance(self.seed, 4_000 + setup.number),
-            panics: self.fault_plan.rates[FaultKind::Panic as usize],
-            pills: self.fault_plan.rates[FaultKind::Pill as usize],
+            chance: self.stage.chance(4_000 + setup.number),
+            fault_plan: Arc::clone(&self.fault_plan),
             job_timeout: settings.job_timeout,
         });
         let parts = WorkerParts {
@@ -280,7 +277,7 @@ impl WorkerFleet {
 
     /// Sees to the tables by date again and again, where there are any.
     async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
-        let chance = chance(self.seed, 7_000 + setup.number);
+        let chance = self.stage.chance(7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
@@ -322,9 +319,8 @@ struct Watched {
     key_of: KeyOf,
     stage: Arc<Stage>,
     caller: u32,
-    chance: SeededChance,
-    panics: f64,
-    pills: f64,
+    chance: CutChance,
+    fault_plan: Arc<FaultPlan>,
     job_timeout: Duration,
 }
 
@@ -367,10 +363,11 @@ impl Execute for Watched {
         let began_at = self.stage.elapsed();
         let mut running =
             Running { watched: self, primary, queue, message, delivery: delivery.dequeue_count, began: began_at, ended: false };
-        if self.pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < self.pills) {
+        let [panics, pills] = [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
+        if pills > 0.0 && self.stage.is_pill(message, || self.chance.unit() < pills) {
             self.panic("as always", message);
         }
-        let panics = self.panics > 0.0 && self.chance.unit() < self.panics && self.stage.strike(FaultKind::Panic);
+        let panics = panics > 0.0 && self.chance.unit() < panics && self.stage.strike(FaultKind::Panic);
         if panics && self.chance.unit() < 0.5 {
             self.panic("before it began", message);
         }

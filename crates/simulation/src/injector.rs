@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::EMPLOYEES;
+use super::cuts::CutChance;
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::stage::{GET_MESSAGES, Stage, about};
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
-use evenkeel::adapters::system::SeededChance;
 use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
 
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).
@@ -34,7 +34,7 @@ pub(super) struct FaultInjector {
     stage: Arc<Stage>,
     fault_plan: Arc<FaultPlan>,
     caller: u32,
-    chance: SeededChance,
+    chance: CutChance,
     life: Arc<Life>,
     /// Until when a lane has asked this worker to wait.
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
@@ -52,17 +52,17 @@ struct Life {
 }
 
 impl FaultInjector {
-    pub(super) fn new(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: SeededChance) -> Self {
+    pub(super) fn new(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: CutChance) -> Self {
         Self::over(stage, fault_plan, caller, chance, Arc::default())
     }
 
     /// The faults of another account, over the same worker.
-    pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, chance: SeededChance) -> Self {
+    pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, chance: CutChance) -> Self {
         Self::over(Arc::clone(&self.stage), fault_plan, self.caller, chance, Arc::clone(&self.life))
     }
 
-    fn over(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: SeededChance, life: Arc<Life>) -> Self {
-        let refuses = REFUSALS.iter().any(|(fault, _)| fault_plan.rates[*fault as usize] > 0.0);
+    fn over(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: CutChance, life: Arc<Life>) -> Self {
+        let refuses = REFUSALS.iter().any(|(fault, _)| fault_plan.ever_has(*fault));
         Self { stage, fault_plan, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
     }
 
@@ -71,9 +71,14 @@ impl FaultInjector {
         self.life.crashed.notified().await;
     }
 
+    /// How often this fault strikes now.
+    fn rate(&self, fault: FaultKind) -> f64 {
+        self.fault_plan.rate(fault, self.stage.elapsed())
+    }
+
     /// Whether this fault strikes this operation.
     fn strikes(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
-        self.strikes_at(self.fault_plan.rates[fault as usize], fault, operation)
+        self.strikes_at(self.rate(fault), fault, operation)
     }
 
     /// Whether it does at another rate.
@@ -143,7 +148,7 @@ impl FaultInjector {
     /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
-            let rate = self.fault_plan.rates[*fault as usize] * if repeated { 1.0 } else { FIRST_ATTEMPT };
+            let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
             (operation.writes || *fault != FaultKind::TooLarge) && self.strikes_at(rate, *fault, operation)
         });
         refusal.map(|(_, class)| FaultDecision::Fail(class))
@@ -168,8 +173,9 @@ impl FaultInjector {
             What::Partition(table, _) => operation.writes && table.as_str() == EMPLOYEES,
             _ => false,
         };
-        let arms = may_delete && self.fault_plan.rates[FaultKind::Recreated as usize] > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
-        if !arms || !self.strikes_at(self.fault_plan.rates[FaultKind::Recreated as usize], FaultKind::AnswerLost, operation) {
+        let rate = self.rate(FaultKind::Recreated);
+        let arms = may_delete && rate > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
+        if !arms || !self.strikes_at(rate, FaultKind::AnswerLost, operation) {
             return None;
         }
         self.stage.recreate_what_is_deleted_by(operation.number);
@@ -266,14 +272,14 @@ impl FaultPolicy for FaultInjector {
     }
 
     fn page(&self, _what: &What) -> Option<usize> {
-        let rate = self.fault_plan.rates[FaultKind::ShortPage as usize];
+        let rate = self.rate(FaultKind::ShortPage);
         let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
         short.then(|| Draw(&self.chance).below(3))
     }
 }
 
 /// No faults, with a wait before each operation.
-pub(super) struct Breeze(pub(super) SeededChance);
+pub(super) struct Breeze(pub(super) CutChance);
 
 #[async_trait]
 impl FaultPolicy for Breeze {

@@ -30,7 +30,7 @@
 //! # Determinism
 //!
 //! One thread, paused time, one generator for each part of a run, every `select!` biased. A run ends with a hash
-//! of all its operations; the same seed gives the same hash.
+//! of all its operations; the same seed gives the same hash, and so does a seed with [cuts](Cut).
 //!
 //! # Fault model
 //!
@@ -61,6 +61,7 @@ mod client;
 pub mod company;
 mod company_script;
 mod content;
+mod cuts;
 mod entry;
 pub mod explore;
 mod fault;
@@ -93,6 +94,7 @@ mod tally;
 mod warrant;
 mod world;
 
+pub use cuts::{Cut, NoCut};
 pub use fault::{FaultCounts, FaultKind};
 pub use placement::Placement;
 pub use run::{RunRequest, SimulationReport, run};

@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::company::{ARCHIVE, Shape, table, view_name};
 use super::content;
+use super::cuts::CutChance;
 use super::fault_plan::{Draw, chance, seconds};
 use super::fleet::stores;
 use super::history::{SOURCE, TARGET};
@@ -38,7 +39,6 @@ use super::sim_accounts::SimulatedAccounts;
 use super::stage::Stage;
 use super::world::Setting;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
-use evenkeel::adapters::system::SeededChance;
 use evenkeel::client::{Client, Found};
 use evenkeel::model::{ETag, EntityKey};
 use evenkeel::ports::Chance as _;
@@ -60,7 +60,7 @@ impl SimulatedReaders {
     /// Of these employees, in the accounts as readers see them. `None` where a world has none.
     pub(super) fn of(
         setting: &Setting,
-        (seed, storm): (u64, Duration),
+        storm: Duration,
         stage: Arc<Stage>,
         seen: SimulatedAccounts,
         employees: Vec<EntityKey>,
@@ -69,9 +69,9 @@ impl SimulatedReaders {
         let client = Client::new(stores, Arc::new(setting.catalog()), Vec::new());
         match setting {
             Setting::Company(shape) => {
-                Some(Self::Company(CompanyReaders { seed, storm, stage, accounts: seen, client, employees, shape: *shape }))
+                Some(Self::Company(CompanyReaders { storm, stage, accounts: seen, client, employees, shape: *shape }))
             }
-            Setting::Patterns(_) => Some(Self::Patterns(moves::MoveReaders { seed, storm, stage, client })),
+            Setting::Patterns(_) => Some(Self::Patterns(moves::MoveReaders { storm, stage, client })),
             Setting::Archives(_) | Setting::Releases(_) => None,
         }
     }
@@ -87,7 +87,6 @@ impl SimulatedReaders {
 
 /// The readers of employees.
 pub(super) struct CompanyReaders {
-    seed: u64,
     storm: Duration,
     stage: Arc<Stage>,
     accounts: SimulatedAccounts,
@@ -99,7 +98,7 @@ pub(super) struct CompanyReaders {
 impl CompanyReaders {
     /// Finds employees, and asks whether they are settled, until the storm is over.
     async fn read(&self, over: &CancellationToken) {
-        let chance = chance(self.seed, PART);
+        let chance = self.stage.chance(PART);
         let draw = Draw(&chance);
         // Throughout the storm, as far as there are so many.
         let pace = self.storm * 2 / MOST;
@@ -174,11 +173,11 @@ pub(super) fn there_are(seed: u64) -> bool {
 }
 
 /// Fair weather, in which answers take their time: an entity moves between two looks.
-pub(super) struct Sluggish(SeededChance);
+pub(super) struct Sluggish(CutChance);
 
 impl Sluggish {
-    pub(super) fn of(seed: u64) -> Self {
-        Self(chance(seed, PART + 2))
+    pub(super) fn on(stage: &Arc<Stage>) -> Self {
+        Self(stage.chance(PART + 2))
     }
 }
 

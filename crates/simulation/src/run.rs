@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, Posting, SimulatedClient};
 use super::company::{container, queue, table};
+use super::cuts::{Cut, cut_plan, cut_steps};
 use super::fault::{FaultCounts, FaultKind};
 use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
 use super::fleet::{WorkerFleet, stores};
@@ -67,6 +68,8 @@ pub struct RunRequest {
     pub world: World,
     /// What everything random comes from.
     pub seed: u64,
+    /// From when on it comes from other seeds, in order of time.
+    pub cuts: Vec<Cut>,
     /// What may happen.
     pub allowed: Allowed,
     /// Whether one of several accounts is away for long in this seed, whatever it draws.
@@ -210,15 +213,27 @@ impl Play {
         if releases.is_some() {
             fault_plan.draw_away(&mut abroad, seed, request.away);
         }
+        let storm = fault_plan.storm;
+        for cut in &request.cuts {
+            let [mut other, mut other_abroad] = [FaultPlan::of(cut.seed, request.world), FaultPlan::abroad(cut.seed, request.world)];
+            other.begin_after(wait);
+            other_abroad.begin_after(wait);
+            if !setting.has_clients_that_write() {
+                other.rates[FaultKind::Recreated as usize] = 0.0;
+            }
+            cut_plan(&mut fault_plan, &other, *cut);
+            cut_plan(&mut abroad, &other_abroad, *cut);
+            cut_steps(&mut steps, *cut);
+        }
         if let Some(done) = &request.allowed.step_groups {
             steps.retain(|step| done.contains(&step.step_group));
         }
         let (fault_plan, abroad) = (Arc::new(fault_plan), Arc::new(abroad));
-        let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request.allowed.clone(), request.tells));
+        let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request));
         stage.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
         stage.books().ledger.refused = fault_plan.hazards.refused_row.as_ref().map(|row| row.employee.clone());
         let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(Breeze(chance(seed, part))) as Arc<dyn FaultPolicy>;
+        let breeze = |part| Arc::new(Breeze(stage.chance(part))) as Arc<dyn FaultPolicy>;
         let witness = Arc::clone(&stage);
         let world = SimWorld::witnessed(AccountName::main(), Arc::clone(&clock) as _, breeze(10), Arc::clone(&witness) as _);
         let other = releases.as_ref().map(|_| SimWorld::witnessed(sim_accounts::abroad(), clock, breeze(53), witness));
@@ -268,12 +283,10 @@ impl Play {
         let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) { Duration::ZERO } else { wait };
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(Arc::clone(&stage), &sim_accounts.seen_by(OPERATOR, &FaultPolicies::same(breeze(12))));
-        let readers = readers::there_are(seed).then(|| sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::of(seed)))));
-        let readers = readers.and_then(|seen| {
-            SimulatedReaders::of(&setting, (seed, fault_plan.storm), Arc::clone(&stage), seen, request.world.employees(seed))
-        });
-        let fleet =
-            WorkerFleet::new(seed, Arc::clone(&stage), (Arc::clone(&fault_plan), abroad), sim_accounts, (Arc::clone(&catalog), releases));
+        let readers = readers::there_are(seed).then(|| sim_accounts.seen_by(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage)))));
+        let readers =
+            readers.and_then(|seen| SimulatedReaders::of(&setting, storm, Arc::clone(&stage), seen, request.world.employees(seed)));
+        let fleet = WorkerFleet::new(Arc::clone(&stage), (Arc::clone(&fault_plan), abroad), sim_accounts, (Arc::clone(&catalog), releases));
         fleet.found(&FaultPolicies::same(breeze(54))).await;
         Self { stage, fault_plan, world, setting, catalog, fleet, client, operator, readers, steps, opens }
     }
@@ -397,10 +410,10 @@ impl Play {
             let elapsed = self.stage.elapsed();
             if !self.catalog.retentions.is_empty() && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN) {
                 tended = Some(elapsed);
-                self.fleet.tend(Arc::new(Breeze(chance(self.fleet.seed, 9_000 + nth)))).await;
+                self.fleet.tend(Arc::new(Breeze(self.stage.chance(9_000 + nth)))).await;
             }
             let mode = Mode::UntilIdle { quiet: Duration::from_secs(2), rechecks: Rechecks::Ignored };
-            self.fleet.sweep(mode, Arc::new(Breeze(chance(self.fleet.seed, 5_000 + nth)))).await;
+            self.fleet.sweep(mode, Arc::new(Breeze(self.stage.chance(5_000 + nth)))).await;
             self.look_after_poison().await;
         }
         self.stage.violated(format!("rechecks never end: {:?}", self.world.messages(&queue("jobs-recheck"))));
@@ -414,7 +427,7 @@ impl Play {
         }
         let now = self.stage.at(self.stage.elapsed());
         if !self.catalog.retentions.is_empty() {
-            self.fleet.tend(Arc::new(Breeze(chance(self.fleet.seed, 14)))).await;
+            self.fleet.tend(Arc::new(Breeze(self.stage.chance(14)))).await;
             self.rechecks().await;
         }
         now
@@ -505,7 +518,7 @@ impl Play {
 
     /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let breeze = || Arc::new(Breeze(chance(self.fleet.seed, 12)));
+        let breeze = || Arc::new(Breeze(self.stage.chance(12)));
         let seen = self.fleet.sim_accounts.seen_by(OPERATOR, &FaultPolicies { main: breeze(), abroad: breeze() });
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let catalog = self.fleet.recorded(&stores).await?;
@@ -513,7 +526,7 @@ impl Play {
             stores,
             catalog,
             clock: self.fleet.clock(),
-            chance: Arc::new(chance(self.fleet.seed, 13)),
+            chance: Arc::new(self.stage.chance(13)),
             recheck_after: self.fault_plan.settings.recheck_after,
         });
         let told = judgement.primaries.difference(&judgement.losers);

@@ -8,15 +8,14 @@ use std::collections::BTreeSet;
 use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
 use super::stage::Allowed;
-use super::world::World;
 
-/// Leaves out whatever a failing seed can do without: kinds of faults, workers, things that the client
-/// does, the last faults. Nothing where the seed does not fail.
-pub fn shrink(world: World, seed: u64, away: bool) -> Option<Allowed> {
-    let first = run(&RunRequest { world, seed, away, ..RunRequest::default() });
+/// Leaves out whatever a failing script can do without: kinds of faults, workers, things that the client
+/// does, the last faults. Nothing where the script does not fail.
+pub fn shrink(request: &RunRequest) -> Option<Allowed> {
+    let first = run(request);
     let kind = kind(&first)?;
     let fails = |allowed: &Allowed| {
-        let report = run(&RunRequest { world, seed, allowed: allowed.clone(), away, tells: false });
+        let report = run(&RunRequest { allowed: allowed.clone(), tells: false, ..request.clone() });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
     let mut allowed = Allowed { step_groups: Some((1..=first.step_groups).collect()), ..Allowed::default() };

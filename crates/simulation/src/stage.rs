@@ -10,12 +10,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::client::EMPLOYEES;
+use super::cuts::{Cut, CutChance};
 use super::fault::{FaultCounts, FaultKind};
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, SentRequest, Which};
 use super::mirror::Mirror;
 use super::releases::Register;
+use super::run::RunRequest;
 use super::scene::{Scene, SceneCounter};
 use super::tally::Together;
 use evenkeel::adapters::sim::{Execution, ObservedChange, OperationInfo, Witness};
@@ -54,6 +56,9 @@ impl Default for Allowed {
 pub(super) struct Stage {
     start: Instant,
     base: Timestamp,
+    /// Where chance comes from.
+    seed: u64,
+    cuts: Vec<Cut>,
     allowed: Allowed,
     calm: AtomicBool,
     /// A person has looked after what always panics.
@@ -105,15 +110,17 @@ pub(super) struct Books {
 }
 
 impl Stage {
-    /// Before the first operation. `tells`: the story is kept.
-    pub(super) fn new(max_dequeue_count: u32, allowed: Allowed, tells: bool) -> Self {
+    /// Before the first operation.
+    pub(super) fn new(max_dequeue_count: u32, request: &RunRequest) -> Self {
         Self {
             start: Instant::now(),
             base: Timestamp::from_second(1_795_000_000).unwrap_or_default(),
-            allowed,
+            seed: request.seed,
+            cuts: request.cuts.clone(),
+            allowed: request.allowed.clone(),
             calm: AtomicBool::new(false),
             healed: AtomicBool::new(false),
-            tells,
+            tells: request.tells,
             failed: Notify::new(),
             deleted: Notify::new(),
             books: Mutex::new(Books { ledger: Ledger::new(max_dequeue_count), ..Books::default() }),
@@ -122,6 +129,11 @@ impl Stage {
 
     pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The chance of one part of the run.
+    pub(super) fn chance(self: &Arc<Self>, part: u64) -> CutChance {
+        CutChance::new(Arc::clone(self), self.seed, &self.cuts, part)
     }
 
     /// What has happened so far.

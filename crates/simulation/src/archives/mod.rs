@@ -42,7 +42,7 @@ const TITLES: &str = "Titles";
 pub(super) const TABLES: [&str; 5] = [EVENTS, PAPERS, RECORDS, TITLES, FOOTPRINTS];
 /// The tables by date: two that are over during the run, and the one of the hour in which it begins. (`Stage` begins at 11:06:40.)
 const OVER: [&str; 2] = ["Attempts2026111809", "Attempts2026111810"];
-const PRESENT: &str = "Attempts2026111811";
+pub(super) const PRESENT: &str = "Attempts2026111811";
 /// Every table by date that there is in the beginning.
 pub(super) const ATTEMPTS: [&str; 3] = [OVER[0], OVER[1], PRESENT];
 

@@ -7,6 +7,8 @@
 //! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
 //! simulate --planted NoTaint         with this bug in the program: the first seeds that catch it
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
+//! simulate --seed 4711 --cut 12.345:77   a script: a seed, and from 12.345 s on the chance of another one
+//! simulate --seed 4711 --cut 12.345:0 --tails 200   200 scripts: what else may follow what the seed does in 12.345 s
 //! simulate --scale                   how many primaries a second workers get through, within what Azure publishes
 //! simulate --scale --workers 1,4 --shards 4 --batch 100   the same for these
 //! ```
@@ -27,7 +29,7 @@ use evenkeel::planted::{Bug, MutationGuard};
 use evenkeel::ports::Clock as _;
 use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
-use evenkeel_simulation::{Allowed, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
+use evenkeel_simulation::{Allowed, Cut, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World, run, shrink};
 use mimalloc::MiMalloc;
 
 #[global_allocator]
@@ -60,6 +62,12 @@ struct Args {
     /// Plants a bug in the program, by its name in `crates/model/src/planted.rs`.
     #[arg(long, value_parser = bug)]
     planted: Option<Bug>,
+    /// Of the seed: from so many seconds on, chance comes from another seed; `12.345:77`. Several may follow each other.
+    #[arg(long, requires = "seed", value_delimiter = ',')]
+    cut: Vec<Cut>,
+    /// Of the cut: runs the seed with so many tails, by the last cut's seed and those after it, on one thread.
+    #[arg(long, requires = "cut", conflicts_with_all = ["trace", "shrink"])]
+    tails: Option<u64>,
     /// Searches every interleaving of a tiny world.
     #[arg(long, conflicts_with = "seed")]
     explore: bool,
@@ -118,8 +126,15 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
-        Some(seed) if args.shrink => shortest(args.world, seed, args.away, args.trace),
-        Some(seed) => one(&RunRequest { world: args.world, seed, away: args.away, tells: args.trace, ..RunRequest::default() }),
+        Some(seed) => {
+            let (cuts, away) = (args.cut.clone(), args.away);
+            let request = RunRequest { world: args.world, seed, cuts, away, tells: args.trace, ..RunRequest::default() };
+            match args.tails {
+                Some(tails) => neighbours(&request, tails, args.failures),
+                None if args.shrink => shortest(&request),
+                None => one(&request),
+            }
+        }
         None if args.scale => scales(&args),
         None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
@@ -148,10 +163,33 @@ fn one(request: &RunRequest) -> bool {
     report.violation.is_none()
 }
 
+/// Runs a script with other seeds for its last tail.
+fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
+    let (mut ran, mut failed) = (0, 0);
+    let Some((last, earlier)) = request.cuts.split_last() else { return true };
+    for tail in 0..tails {
+        let cuts: Vec<Cut> = earlier.iter().copied().chain([Cut { seed: last.seed.wrapping_add(tail), ..*last }]).collect();
+        let report = run(&RunRequest { cuts: cuts.clone(), ..request.clone() });
+        ran += 1;
+        if let Some(violation) = report.violation {
+            failed += 1;
+            let cuts: Vec<String> = cuts.iter().map(|cut| format!(" --cut {cut}")).collect();
+            let away = if request.away { " --away" } else { "" };
+            println!("FAILED: {violation:.300}");
+            println!("  simulate --world {}{away} --seed {}{} --shrink --trace", request.world, request.seed, cuts.concat());
+        }
+        if failed >= most {
+            break;
+        }
+    }
+    println!("{ran} scripts, {failed} failed");
+    failed == 0
+}
+
 /// Finds what a failing seed cannot do without, and runs that.
-fn shortest(world: World, seed: u64, away: bool, tells: bool) -> bool {
-    let Some(allowed) = shrink(world, seed, away) else {
-        println!("seed {seed} does not fail");
+fn shortest(request: &RunRequest) -> bool {
+    let Some(allowed) = shrink(request) else {
+        println!("seed {} does not fail", request.seed);
         return true;
     };
     let Allowed { without, faults, step_groups, workers } = &allowed;
@@ -160,7 +198,7 @@ fn shortest(world: World, seed: u64, away: bool, tells: bool) -> bool {
     for fault in without {
         println!("  {fault}");
     }
-    one(&RunRequest { world, seed, allowed, away, tells })
+    one(&RunRequest { allowed, ..request.clone() })
 }
 
 /// What is measured where nothing is said: workers, shards, primaries of a message, primaries.

@@ -9,7 +9,7 @@ use super::copies::{SeenCopies, SeenCopy};
 use super::{CompanyReaders, MOST, PART, fair};
 use crate::company::{table, view_name};
 use crate::content::{self, Content};
-use crate::fault_plan::{Draw, chance};
+use crate::fault_plan::Draw;
 use crate::history::SOURCE;
 use crate::items::Properties;
 use evenkeel::client::LookupResult;
@@ -69,7 +69,7 @@ enum AskedFor {
 impl CompanyReaders {
     /// Looks employees up until the storm is over.
     pub(super) async fn look_up(&self, over: &CancellationToken) {
-        let chance = chance(self.seed, PART + 3);
+        let chance = self.stage.chance(PART + 3);
         let draw = Draw(&chance);
         let mut seen = SeenCopies::default();
         let pace: Duration = self.storm * 2 / MOST;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{AT_ONCE, MOST, PART, fair};
 use crate::company::table_ref;
 use crate::content::{self, Content};
-use crate::fault_plan::{Draw, chance};
+use crate::fault_plan::Draw;
 use crate::history::SOURCE;
 use crate::stage::Stage;
 use evenkeel::client::Client;
@@ -17,7 +17,6 @@ use evenkeel::model::EntityKey;
 
 /// The readers of moved employees.
 pub(in super::super) struct MoveReaders {
-    pub(super) seed: u64,
     pub(super) storm: Duration,
     pub(super) stage: Arc<Stage>,
     pub(super) client: Client,
@@ -26,7 +25,7 @@ pub(in super::super) struct MoveReaders {
 impl MoveReaders {
     /// Looks for entities under way until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
-        let chance = chance(self.seed, PART + 4);
+        let chance = self.stage.chance(PART + 4);
         let draw = Draw(&chance);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::SOURCES;
-use crate::fault_plan::{Draw, chance, seconds};
+use crate::fault_plan::{Draw, seconds};
 use crate::fleet::WorkerFleet;
 use crate::injector::{Breeze, FaultInjector};
 use crate::ledger::Expectation;
@@ -26,7 +26,7 @@ impl Play {
     /// Migrates to each release, and backfills.
     pub(crate) async fn releases(&self) {
         let Some(releases) = &self.fleet.releases else { return };
-        let chance = chance(self.fleet.seed, 52);
+        let chance = self.stage.chance(52);
         let draw = Draw(&chance);
         for (to, at) in (1..).zip(&releases.migrates) {
             sleep(at.saturating_sub(self.stage.elapsed())).await;
@@ -81,9 +81,9 @@ impl WorkerFleet {
         for tries in 0..=TRIES {
             part += 2;
             let injector =
-                Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), OPERATOR, chance(self.seed, part)));
-            let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), chance(self.seed, part + 1)));
-            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(chance(self.seed, part)));
+                Arc::new(FaultInjector::new(Arc::clone(&self.stage), Arc::clone(&self.fault_plan), OPERATOR, self.stage.chance(part)));
+            let beside = Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.chance(part + 1)));
+            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(self.stage.chance(part)));
             let policies = if tries == TRIES {
                 FaultPolicies::same(breeze)
             } else {

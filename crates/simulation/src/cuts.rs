@@ -1,0 +1,267 @@
+//! Scripts: a seed, and moments from which on chance comes from other seeds.
+//!
+//! ```text
+//!   seed 17 ──────────────┐ 12.345 s: seed 4 ──────┐ 61.020 s: seed 9 ───────▶
+//!   the run of the seed   │ other faults, waits, orders, clients   │ once more
+//! ```
+//!
+//! Before a cut a run is that of the script without it, operation for operation. From the cut on every draw is another seed's: what
+//! strikes each operation, how long it takes, when workers come back, the panics and the jitter of the program itself; spells that begin
+//! later are that seed's. After some cuts a few kinds of faults are frequent for some seconds; after some, all rates are that seed's; after
+//! some, the client does what is left of its own script earlier; after most, clients and faults end soon, before later jobs mend what went
+//! wrong. What the world is (catalog, settings, entities, workers) stays the seed's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::archives::PRESENT;
+use super::client::{ClientAction, ClientStep, DEPARTMENTS};
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, FaultPlan, chance, seconds};
+use super::stage::Stage;
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::ports::Chance;
+
+/// The part of a cut's seed that says what is cut.
+const PART: u64 = 19;
+/// How long a spell of frequent faults lasts, in seconds.
+const SPELL: Range<f64> = 0.02..20.0;
+/// The kinds of faults that are frequent in one: those that strike single requests and runs.
+const SPELLS: [FaultKind; 10] = [
+    FaultKind::ErrorBefore,
+    FaultKind::RequestLost,
+    FaultKind::AnswerLost,
+    FaultKind::LateArrival,
+    FaultKind::LateArrival,
+    FaultKind::SlowRequest,
+    FaultKind::SlowAnswer,
+    FaultKind::CrashBefore,
+    FaultKind::CrashAfter,
+    FaultKind::CrashInFlight,
+];
+/// How long after a cut clients and faults end, in seconds.
+const ENDS: Range<f64> = 0.5..120.0;
+/// How long after a cut the client does what it would do later.
+const SOON: Range<f64> = 0.001..60.0;
+
+/// A moment from which on chance comes from another seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cut {
+    /// Virtual time since the start, in whole milliseconds.
+    pub at: Duration,
+    /// Where chance comes from then.
+    pub seed: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}:{}", self.at.as_secs(), self.at.subsec_millis(), self.seed)
+    }
+}
+
+/// A text that is no cut.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no cut: seconds, a colon, a seed, as in 12.345:77")]
+pub struct NoCut(String);
+
+impl FromStr for Cut {
+    type Err = NoCut;
+
+    fn from_str(text: &str) -> Result<Self, NoCut> {
+        let parsed = || {
+            let (at, seed) = text.split_once(':')?;
+            let (whole, fraction) = at.split_once('.').unwrap_or((at, ""));
+            let digits = fraction.len() <= 3 && fraction.bytes().all(|byte| byte.is_ascii_digit());
+            let millis = if digits { format!("{fraction:0<3}").parse().ok()? } else { return None };
+            Some(Self { at: Duration::from_secs(whole.parse().ok()?) + Duration::from_millis(millis), seed: seed.parse().ok()? })
+        };
+        parsed().ok_or_else(|| NoCut(text.to_owned()))
+    }
+}
+
+/// The chance of one part of a run: the seed's, and from each cut on the cut's.
+pub(super) struct CutChance {
+    stage: Arc<Stage>,
+    own: SeededChance,
+    cuts: Vec<(Duration, SeededChance)>,
+}
+
+impl CutChance {
+    pub(super) fn new(stage: Arc<Stage>, seed: u64, cuts: &[Cut], part: u64) -> Self {
+        Self { stage, own: chance(seed, part), cuts: cuts.iter().map(|cut| (cut.at, chance(cut.seed, part))).collect() }
+    }
+}
+
+impl Chance for CutChance {
+    fn next_u64(&self) -> u64 {
+        if self.cuts.is_empty() {
+            return self.own.next_u64();
+        }
+        let now = self.stage.elapsed();
+        self.cuts.iter().rfind(|(at, _)| *at <= now).map_or(&self.own, |(_, chance)| chance).next_u64()
+    }
+}
+
+/// What changes at a cut beside chance.
+struct Changes {
+    /// The rates of all faults.
+    rates: bool,
+    /// What the client does.
+    steps: bool,
+    /// A spell right after the cut, in which some kinds of faults are frequent.
+    spell: Option<(Duration, Vec<(FaultKind, f64)>)>,
+    /// How long after the cut clients and faults end: what comes later would mend what went wrong.
+    ends: Option<Duration>,
+}
+
+impl Changes {
+    fn of(cut: Cut) -> (Self, SeededChance) {
+        let chance = chance(cut.seed, PART);
+        let draw = Draw(&chance);
+        let (rates, steps) = (draw.happens(0.3), draw.happens(0.5));
+        let kinds = || (0..=draw.below(3)).map(|_| (*draw.of(&SPELLS), draw.magnitude(0.05, 0.9))).collect();
+        let spell = draw.happens(0.7).then(|| (seconds(draw.magnitude(SPELL.start, SPELL.end)), kinds()));
+        let ends = draw.happens(0.7).then(|| seconds(draw.magnitude(ENDS.start, ENDS.end)));
+        (Self { rates, steps, spell, ends }, chance)
+    }
+}
+
+/// Takes what begins after the cut from another plan.
+pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
+    fn cut_off<T: Clone>(own: &mut Vec<T>, other: &[T], begins: impl Fn(&T) -> bool) {
+        own.retain(|spell| !begins(spell));
+        own.extend(other.iter().filter(|spell| begins(spell)).cloned());
+    }
+    cut_off(&mut plan.bursts, &other.bursts, |burst| burst.during.start >= cut.at);
+    cut_off(&mut plan.outages, &other.outages, |outage| outage.during.start >= cut.at);
+    cut_off(&mut plan.hazards.unheard, &other.hazards.unheard, |unheard| unheard.during.start >= cut.at);
+    cut_off(&mut plan.hazards.gateways, &other.hazards.gateways, |during| during.start >= cut.at);
+    cut_off(&mut plan.terms, &other.terms, |(at, _)| *at >= cut.at);
+    cut_off(&mut plan.shows, &other.shows, |at| *at >= cut.at);
+    cut_off(&mut plan.clocks, &other.clocks, |(at, ..)| *at >= cut.at);
+    let (Changes { rates, spell, ends, .. }, _) = Changes::of(cut);
+    // Not before the first worker starts.
+    plan.storm = ends.map_or(plan.storm, |ends| plan.storm.min(cut.at.max(plan.hazards.backlog) + ends));
+    let before = plan.later.iter().rfind(|(from, _)| *from <= cut.at).map_or(plan.rates, |(_, rates)| *rates);
+    let after = if rates { other.rates } else { before };
+    plan.later.retain(|(from, _)| *from < cut.at);
+    if let Some((lasts, kinds)) = spell {
+        let mut often = after;
+        for (kind, rate) in kinds {
+            often[kind as usize] = rate;
+        }
+        plan.later.push((cut.at, often));
+        plan.later.push((cut.at + lasts, after));
+    } else {
+        plan.later.push((cut.at, after));
+    }
+}
+
+/// Changes what the client does after the cut.
+pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
+    let (Changes { steps: changes, ends, .. }, chance) = Changes::of(cut);
+    if changes {
+        hurry(steps, cut, &Draw(&chance));
+    }
+    if let Some(ends) = ends {
+        let late: BTreeSet<usize> = steps.iter().filter(|step| step.at > cut.at + ends).map(|step| step.step_group).collect();
+        let early: BTreeSet<usize> = steps.iter().filter(|step| step.at < cut.at).map(|step| step.step_group).collect();
+        // The messages that follow a change are sent, however late.
+        steps.retain(|step| early.contains(&step.step_group) || !late.contains(&step.step_group));
+    }
+}
+
+/// Lets the client do earlier, or never, some of what it does after the cut.
+fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
+    let mut begins: BTreeMap<usize, Duration> = BTreeMap::new();
+    let mut fixed = BTreeSet::new();
+    for step in steps.iter() {
+        let begin = begins.entry(step.step_group).or_insert(step.at);
+        *begin = step.at.min(*begin);
+        if is_fixed(&step.action) {
+            fixed.insert(step.step_group);
+        }
+    }
+    let moved: BTreeMap<usize, Option<Duration>> = begins
+        .into_iter()
+        .filter(|(step_group, begin)| *begin >= cut.at && !fixed.contains(step_group))
+        .filter_map(|(step_group, begin)| {
+            let soon = seconds(draw.magnitude(SOON.start, SOON.end)).min(begin.saturating_sub(cut.at));
+            let earlier = begin.saturating_sub(cut.at + soon);
+            match draw.below(8) {
+                0 => Some((step_group, None)),
+                1..5 => Some((step_group, Some(earlier))),
+                _ => None,
+            }
+        })
+        .collect();
+    steps.retain(|step| moved.get(&step.step_group) != Some(&None));
+    for step in steps.iter_mut() {
+        if let Some(Some(earlier)) = moved.get(&step.step_group) {
+            step.at = step.at.saturating_sub(*earlier);
+        }
+    }
+    steps.sort_by_key(|step| step.at);
+}
+
+/// Whether an action depends on the ones before it: targets that come and go, and the table of the hour, which workers create.
+fn is_fixed(action: &ClientAction) -> bool {
+    match action {
+        ClientAction::Write(table, _) | ClientAction::Merge(table, _) | ClientAction::Remove(table, _) => {
+            [DEPARTMENTS, PRESENT].contains(table)
+        }
+        ClientAction::Send(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RunRequest, World, run};
+
+    #[test]
+    fn a_cut_is_read_as_it_is_written() {
+        for text in ["0.000:0", "12.345:77", "3600.040:18446744073709551615"] {
+            assert_eq!(text.parse::<Cut>().unwrap().to_string(), text);
+        }
+        assert_eq!("7:1".parse(), Ok(Cut { at: Duration::from_secs(7), seed: 1 }));
+        assert_eq!("7.5:1".parse(), Ok(Cut { at: Duration::from_millis(7_500), seed: 1 }));
+        for text in ["", "7", "7:", ":7", "7.1234:1", "-1:1", "7.-1:1", "7.+1:1"] {
+            assert!(text.parse::<Cut>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_script_gives_the_same_run_every_time_and_another_one_than_its_seed() {
+        for world in World::ALL {
+            for seed in 0..4 {
+                let cuts = vec![Cut { at: Duration::from_secs(5), seed: 77 }, Cut { at: Duration::from_secs(20), seed: 78 + seed }];
+                let request = RunRequest { world, seed, cuts, ..RunRequest::default() };
+                let (one, other) = (run(&request), run(&request));
+                assert_eq!((one.hash, one.operations), (other.hash, other.operations), "{world} {seed}");
+                assert_ne!(one.hash, run(&RunRequest { world, seed, ..RunRequest::default() }).hash, "{world} {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn before_its_cut_a_script_is_its_seed() {
+        for world in World::ALL {
+            for (seed, at) in (0..6).zip([1, 3, 10, 20, 40, 50]) {
+                let story = |cuts: Vec<Cut>| -> Vec<String> {
+                    let report = run(&RunRequest { world, seed, cuts, tells: true, ..RunRequest::default() });
+                    // The first line is the plan, which has both parts.
+                    let until = format!("00:00:{at:02}");
+                    report.story.into_iter().skip(1).take_while(|line| *line < until).collect()
+                };
+                let (own, cut) = (story(Vec::new()), story(vec![Cut { at: Duration::from_secs(at), seed: 1_000 + seed }]));
+                assert!(!own.is_empty(), "{world} {seed}");
+                assert_eq!(own, cut, "{world} {seed}");
+            }
+        }
+    }
+}
