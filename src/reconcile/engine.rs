@@ -10,6 +10,7 @@ use super::execute::{Delivery, Failure};
 use super::failure::permanent;
 use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
+use super::recheck_queue::RecheckQueues;
 use super::secret::SealSecret;
 use super::shared::DocumentTurns;
 use crate::catalog::{Archive, Catalog, TableRef};
@@ -59,6 +60,8 @@ pub struct Engine {
     pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: LogLanes,
+    /// Rechecks that wait to be put together.
+    pub(super) rechecks: RecheckQueues,
     /// Secret of the seals on cursors and footprints.
     pub(super) secret: Arc<SealSecret>,
     /// Keys of hashes, once they were needed.
@@ -98,6 +101,7 @@ impl Engine {
             recheck_after,
             turns: DocumentTurns::default(),
             lanes: LogLanes::default(),
+            rechecks: RecheckQueues::default(),
             secret: Arc::default(),
             hash_keys: Mutex::default(),
             part: PART,

@@ -61,6 +61,7 @@ mod put;
 mod queueing;
 mod receive;
 mod recheck;
+mod recheck_queue;
 mod reconciler;
 mod record;
 mod relocation;

@@ -9,17 +9,16 @@ use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{permanent, storage};
 use super::recheck::Recheck;
+use super::recheck_queue::{RECHECK_ITEMS_BYTES, RecheckQueue};
 use super::scope::Scope;
 use super::sent_at::SentAt;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
-use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packed, Packer, Primary};
-use crate::model::{ItemAddress, Part, QueueName, body, limits};
+use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packed, Packer, Primary, RECHECKS_FORM};
+use crate::model::{ItemAddress, Part, QueueName, body};
 use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
 
-/// A recheck message stays well below the limit of a queue message, Base64 included.
-const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
 /// on another service's clock, and possibly a round later. The recheck is delayed by as much more.
 pub(super) const SERVED_MARGIN: Duration = Duration::from_secs(90);
@@ -101,15 +100,17 @@ fn sync_messages(primaries: &BTreeSet<Primary>, looks: Looks, most: usize) -> Ve
 /// Queues second looks, visible after `recheck_after` and the margin for the close that follows.
 pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
-    let account = scope.engine.stores.account(&delivery.account);
-    let queues = &account.map_err(|error| permanent("finding the account of the recheck queue", error))?.queues;
-    let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { scope.engine.recheck_after + SERVED_MARGIN };
+    let engine = scope.engine;
+    let account = engine.stores.account(&delivery.account);
+    let account = account.map_err(|error| permanent("finding the account of the recheck queue", error))?;
+    let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { engine.recheck_after + SERVED_MARGIN };
+    let queue = RecheckQueue { queues: account.queues.as_ref(), name: &delivery.recheck_queue, delay };
+    let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone());
+    let packs = engine.catalog.generations.forms >= RECHECKS_FORM;
     for items in messages(items) {
         let recheck = Recheck { primary: scope.primary.clone(), items };
-        queues
-            .put(&delivery.recheck_queue, &recheck.encode(), delay, Ttl::Never)
-            .await
-            .map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
+        let put = if packs { engine.rechecks.put(&place, &recheck, &queue).await } else { queue.put(&[&recheck]).await };
+        put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
     }
     Ok(())
 }
@@ -162,7 +163,7 @@ fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Site, TableName, ViewName};
+    use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Site, TableName, ViewName, limits};
 
     /// Items that take about this many bytes each.
     fn items(sizes: &[usize]) -> Vec<ItemAddress> {

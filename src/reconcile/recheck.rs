@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::model::job::{self, Primary};
-use crate::model::{EntityKey, ItemAddress, Key, TableName, body};
+use crate::model::job::{self, Batch, Primary, RECHECK, RECHECKS};
+use crate::model::{EntityKey, ItemAddress, Key, TableName, body, cause};
 
 /// A second look at a primary and some items.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +33,49 @@ struct Wire {
     items: Vec<ItemAddress>,
 }
 
+/// One of a list, beside the fields that all share.
+#[derive(Serialize)]
+struct ListedRecheck<'r> {
+    pk: &'r Key,
+    rk: &'r Key,
+    items: &'r [ItemAddress],
+}
+
+impl<'r> ListedRecheck<'r> {
+    fn of(recheck: &'r Recheck) -> Self {
+        let EntityKey { pk, rk } = &recheck.primary.key;
+        Self { pk, rk, items: &recheck.items }
+    }
+}
+
 impl Recheck {
+    /// The text of the message that asks for these rechecks, all of one table.
+    pub fn encode_all(rechecks: &[&Self]) -> String {
+        let [first, _, ..] = rechecks else { return rechecks.first().map(|one| one.encode()).unwrap_or_default() };
+        let listed: Vec<ListedRecheck<'_>> = rechecks.iter().map(|one| ListedRecheck::of(one)).collect();
+        body::encode(&serde_json::json!({"v": 1, "op": RECHECK, "table": first.primary.table, RECHECKS: listed}).to_string())
+    }
+
+    /// Reads the text of a message on a recheck queue: each of its rechecks.
+    pub fn decode_all(message: &str) -> Result<Vec<Self>, RecheckError> {
+        let wrong = |error: job::JobError| RecheckError(cause::chain(&error));
+        let object = job::decode_object(message).map_err(wrong)?;
+        match Batch::of_rechecks(&object).map_err(wrong)? {
+            Some(batch) => (0..batch.len()).map(|at| Self::of_object(batch.single(at))).collect(),
+            None => Ok(vec![Self::of_object(object)?]),
+        }
+    }
+
+    /// About how many bytes it takes of a message.
+    pub(super) fn listed_len(&self) -> usize {
+        serde_json::to_vec(&ListedRecheck::of(self)).map_or(0, |json| json.len() + 1)
+    }
+
     /// The text of the message that asks for this recheck.
     pub fn encode(&self) -> String {
         let wire = Wire {
             v: 1,
-            op: "recheck".to_owned(),
+            op: RECHECK.to_owned(),
             table: self.primary.table.clone(),
             pk: self.primary.key.pk.clone(),
             rk: self.primary.key.rk.clone(),
@@ -57,7 +94,7 @@ impl Recheck {
     /// Reads the JSON object inside a message on a recheck queue.
     pub fn of_object(object: Map<String, Value>) -> Result<Self, RecheckError> {
         let wire: Wire = serde_json::from_value(Value::Object(object)).map_err(|error| RecheckError(error.to_string()))?;
-        if wire.op != "recheck" || wire.v != 1 {
+        if wire.op != RECHECK || wire.v != 1 {
             return Err(RecheckError(format!("op {:?}, v {}", wire.op, wire.v)));
         }
         Ok(Self { primary: Primary { table: wire.table, key: EntityKey { pk: wire.pk, rk: wire.rk } }, items: wire.items })
@@ -80,7 +117,14 @@ mod tests {
                 EntityKey::new("email_Sales", "한😀'%").unwrap(),
             )],
         };
-        assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck));
+        assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck.clone()));
         assert!(Recheck::decode("{\"op\":\"sync\"}").is_err());
+        let other = Recheck { items: Vec::new(), ..recheck.clone() };
+        let other = Recheck { primary: Primary { key: EntityKey::new("Sales", "8").unwrap(), ..other.primary }, ..other };
+        for all in [vec![&recheck], vec![&recheck, &other]] {
+            let read = Recheck::decode_all(&Recheck::encode_all(&all)).unwrap();
+            assert_eq!(read.iter().collect::<Vec<_>>(), all);
+        }
+        assert!(Recheck::decode_all(r#"{"v":1,"op":"sync","table":"Employees","rechecks":[{"pk":"a","rk":"b","items":[]}]}"#).is_err());
     }
 }

@@ -27,7 +27,7 @@ use futures::stream::{self, StreamExt as _};
 use super::context::RunContext;
 use super::decide::{End, Interruption, Ran, Rejection, Settlement};
 use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
-use super::examine::{Examined, STEP};
+use super::examine::{Examined, STEP, piece};
 use super::lease::{Confirmation, Lease, LeaseOutcome};
 use super::poison::Reason;
 use super::running::{Assignment, execute, held, note, turn};
@@ -37,7 +37,7 @@ use crate::model::cause;
 use crate::model::job::{BATCH_KEYS, Batch, ListedBatch};
 use crate::planted::{Bug, planted};
 use crate::ports::Message;
-use crate::reconcile::{CursorSeal, ListWindow, Outcome, Summary, Work};
+use crate::reconcile::{CursorSeal, ListWindow, Outcome, Summary};
 
 use self::decide::{BatchDecision, JobEnd, Tries};
 
@@ -201,15 +201,11 @@ async fn run_one(
     confirmation: &Confirmation,
 ) -> JobEnd {
     let _begun = source.slots.job_of_a_batch().await;
-    let envelope = match jobs.batch.job(at) {
-        Ok(envelope) => envelope,
-        Err(error) => {
-            let rejection = Rejection { reason: Reason::Permanent, step: STEP, error: cause::chain(&error) };
-            return JobEnd { at, end: End::Rejected(rejection) };
-        }
+    let (work, digest) = match piece(jobs.batch, at, source.carries) {
+        Ok(piece) => piece,
+        Err(error) => return JobEnd { at, end: End::Rejected(Rejection { reason: Reason::Permanent, step: STEP, error }) },
     };
-    let work = Work::Job(envelope.job);
-    let assignment = Assignment { message: jobs.message, work: &work, digest: envelope.digest.as_ref(), deliveries: &examined.deliveries };
+    let assignment = Assignment { message: jobs.message, work: &work, digest: digest.as_ref(), deliveries: &examined.deliveries };
     let end = match turn(context, source, &assignment, confirmation).await {
         Ok(lead) => execute(context, source, &assignment, lead).await,
         Err(end) => end,

@@ -10,7 +10,7 @@ use crate::model::allowed::JobAllowance;
 use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::model::event::{EventMappings, ForeignEvent};
-use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, ListedBatch, OPS};
+use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, ListedBatch, OPS, RECHECK};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -47,8 +47,6 @@ pub(crate) enum Assigned {
 
 /// The operation where none could be read.
 pub(crate) const UNKNOWN: &str = "unknown";
-/// The operation of a recheck.
-const RECHECK: &str = "recheck";
 /// Longest text from outside in a log line, in bytes.
 const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
@@ -106,7 +104,11 @@ pub(crate) fn examine(
     match carries {
         Carries::Rechecks => {
             examined.op = if examined.spelled.as_deref() == Some(SYNC) { SYNC } else { RECHECK };
-            examined.work = follow_up(object).map(Assigned::One).or_else(permanent);
+            examined.work = match Batch::of_rechecks(&object) {
+                Ok(Some(batch)) => Ok(Assigned::Many(batch)),
+                Ok(None) => follow_up(object).map(Assigned::One).or_else(permanent),
+                Err(error) => permanent(cause::chain(&error)),
+            };
         }
         Carries::Jobs => {
             let request = match mapped {
@@ -147,6 +149,14 @@ fn refuses(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
         JobRequest::Listed(list) => (list.op(), list.sample().ok()),
     };
     allowed.refuses_op(op).or_else(|| allowed.refuses(&job?.job))
+}
+
+/// One piece of a batch's work, and its digest where it is a job with an `id`.
+pub(crate) fn piece(batch: &Batch, at: usize, carries: Carries) -> Result<(Work, Option<JobDigest>), String> {
+    match carries {
+        Carries::Jobs => batch.job(at).map(|one| (Work::Job(one.job), one.digest)).map_err(|error| cause::chain(&error)),
+        Carries::Rechecks => follow_up(batch.single(at)).map(|work| (work, None)),
+    }
 }
 
 /// The work of a message on a recheck queue: a recheck, or a sync that the queue of the job that asked for it does not carry.

@@ -11,14 +11,14 @@ use tokio::time::sleep;
 
 use super::context::RunContext;
 use super::decide::{Attempt, JobProgress, PoisonVerdict, Settlement};
-use super::examine::{Assigned, Examined};
+use super::examine::{Assigned, Examined, piece};
 use super::lease::{Lease, LeaseOutcome};
 use super::poison::{self, PoisonMessage, Reason};
 use super::source::Intake;
 use super::stuck::StuckOne;
 use super::{count, note};
 use crate::model::cause;
-use crate::model::job::{Batch, JobDigest, JobEnvelope};
+use crate::model::job::{Batch, JobDigest};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, Message, MessageText, StoreError};
 use crate::reconcile::{FailureClass, Work};
@@ -273,8 +273,8 @@ pub(crate) async fn put_poison_of(
     (batch, at): (&Batch, usize),
     verdict: &PoisonVerdict,
 ) -> bool {
-    if let Ok(JobEnvelope { job, digest, .. }) = batch.job(at)
-        && !give_up_one(context, source, delivered, (&Work::Job(job), digest), verdict).await
+    if let Ok((work, digest)) = piece(batch, at, source.carries)
+        && !give_up_one(context, source, delivered, (&work, digest), verdict).await
     {
         return false;
     }

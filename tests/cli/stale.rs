@@ -74,7 +74,7 @@ fn a_worker_that_does_not_read_what_may_be_sent_by_now_drains_and_ends_with_a_co
     until("unready", || get("/readyz").status == 503);
     let refused = stderr(&place.run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"]).code(5));
     says(&refused, &["messages of form 99", "upgrade it", "evenkeel migrate up --retire"]);
-    says(&stdout(&place.run(&["--profile=new", "migrate", "up", "--retire"]).success()), &["messages of form 4", "99 so far"]);
+    says(&stdout(&place.run(&["--profile=new", "migrate", "up", "--retire"]).success()), &["messages of form 5", "99 so far"]);
     until("ready", || get("/readyz").status == 200);
 }
 

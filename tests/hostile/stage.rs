@@ -402,7 +402,7 @@ impl Stage {
 
     /// Delivers a message of the recheck queue as it was put there. What is no recheck is poisoned, and does nothing.
     pub(crate) async fn recheck(&self, message: &Value) {
-        if let Ok(recheck) = Recheck::decode(&message.to_string()) {
+        for recheck in Recheck::decode_all(&message.to_string()).unwrap_or_default() {
             drop(self.execute(&Work::Recheck(recheck)).await);
             self.queued().await;
         }

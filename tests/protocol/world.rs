@@ -637,7 +637,7 @@ impl Lab {
         self.wait(RECHECK_AFTER + Duration::from_mins(2));
         let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
         let text = |text: MessageText| if let MessageText::Readable(text) = text { text } else { panic!("unreadable recheck") };
-        messages.into_iter().map(|message| Recheck::decode(&text(message.text)).unwrap()).collect()
+        messages.into_iter().flat_map(|message| Recheck::decode_all(&text(message.text)).unwrap()).collect()
     }
 
     /// Lets late requests arrive, time pass, and rechecks run, until none is queued.
@@ -661,11 +661,12 @@ impl Lab {
                     dequeue_count: message.dequeue_count,
                     ..self.delivery()
                 };
-                let work = Work::Recheck(Recheck::decode(text).unwrap());
-                match self.engine.execute(&work, &delivery).await {
-                    Ok(_) => {}
-                    Err(failure) if failure.class == FailureClass::Permanent => {}
-                    Err(failure) => panic!("a recheck failed: {}", failure.chain()),
+                for recheck in Recheck::decode_all(text).unwrap() {
+                    match self.engine.execute(&Work::Recheck(recheck), &delivery).await {
+                        Ok(_) => {}
+                        Err(failure) if failure.class == FailureClass::Permanent => {}
+                        Err(failure) => panic!("a recheck failed: {}", failure.chain()),
+                    }
                 }
                 self.account.queues.delete(&recheck_queue(), &message.id, &message.pop_receipt).await.unwrap();
             }

@@ -354,7 +354,10 @@ impl Execute for Watched {
             Work::Job(job) => ((self.key_of)(job), JOBS),
             Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
         };
-        let key = if let Work::Job(job) = work { job.key() } else { None };
+        let key = match work {
+            Work::Job(job) => job.key(),
+            Work::Recheck(recheck) => Some(&recheck.primary.key),
+        };
         let entry = self.stage.books().ledger.entry_of(&delivery.stamp.message_id, key);
         let message = entry.as_str();
         let began = self

@@ -135,7 +135,7 @@ impl Ledger {
                     let expectation = match queue.as_str() {
                         JOBS if from_worker => Some((Expectation::of_worker(text)?, Ttl::Never)),
                         JOBS => self.expected.pop_front(),
-                        _ => Some(self.expected_recheck()),
+                        _ => Some(self.expected_rechecks(text)),
                     };
                     let (expectation, ttl) = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if from_worker && queue.as_str() == JOBS {
@@ -223,8 +223,11 @@ impl Ledger {
         self.deleted(&entry.0, &entry.1, history)
     }
 
-    /// A recheck comes from a worker, or from the operator who requeues it.
-    fn expected_recheck(&mut self) -> (Expectation, Ttl) {
+    /// Rechecks come from a worker, or one from the operator who requeues it.
+    fn expected_rechecks(&mut self, text: &str) -> (Expectation, Ttl) {
+        if let Some(listed) = listed(text) {
+            return (Expectation::Batch(listed.into_iter().map(|keys| (keys, Expectation::Recheck)).collect()), Ttl::Never);
+        }
         let requeued = self.expected.pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
         requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
     }

@@ -75,6 +75,8 @@ pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
         rks.iter().filter_map(|rk| keys_of(object.get("pk"), Some(rk))).collect()
     } else if let Some(keys) = list("keys") {
         keys.iter().filter_map(|key| keys_of(key.get(0), key.get(1))).collect()
+    } else if let Some(rechecks) = list("rechecks") {
+        rechecks.iter().filter_map(|one| keys_of(one.get("pk"), one.get("rk"))).collect()
     } else {
         list("entities")?.iter().filter_map(in_entity).collect()
     };
@@ -126,6 +128,7 @@ mod tests {
             json!({"op": "sync", "pk": "p", "rks": ["1", "2", "1"]}),
             json!({"op": "sync", "keys": [["p", "1"], ["p", "2"]]}),
             json!({"op": "put", "entities": [{"PartitionKey": "p", "RowKey": "1"}, {"PartitionKey": "p", "RowKey": "2"}]}),
+            json!({"op": "recheck", "rechecks": [{"pk": "p", "rk": "1", "items": []}, {"pk": "p", "rk": "2", "items": []}]}),
         ] {
             assert_eq!(listed(&message.to_string()), Some(keys(&["1", "2"])), "{message}");
         }

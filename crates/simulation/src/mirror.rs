@@ -22,6 +22,9 @@ use evenkeel::reconcile::footprint::FOOTPRINTS;
 /// The container of lists that outgrew their rows.
 const SPILLED: &str = "evenkeel-lists";
 
+/// A queued recheck: its primary, and the items that it names.
+type QueuedRecheck = (Address, Vec<Item>);
+
 /// What is derived, listed and queued.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
@@ -34,7 +37,7 @@ pub(super) struct Mirror {
     /// What each primary's footprint lists.
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
-    queued: BTreeMap<(String, String), (Address, Vec<Item>)>,
+    queued: BTreeMap<(String, String), Vec<QueuedRecheck>>,
     /// Tables by date that were dropped with their rows: what arrives late in one that was created anew goes when that is dropped.
     dropped: BTreeSet<String>,
 }
@@ -70,10 +73,13 @@ impl Mirror {
                         self.queue(queue.as_str(), id, &poison.body);
                     }
                 }
+                // A list of rechecks comes again with those that are left.
+                ObservedChange::Updated { queue, id, text } if queue.as_str().ends_with("-recheck") => {
+                    suspects.extend(self.unqueue(queue.as_str(), id));
+                    self.queue(queue.as_str(), id, text);
+                }
                 ObservedChange::Deleted { queue, id } | ObservedChange::Expired { queue, id } => {
-                    if let Some((_, items)) = self.queued.remove(&(queue.to_string(), id.clone())) {
-                        suspects.extend(items);
-                    }
+                    suspects.extend(self.unqueue(queue.as_str(), id));
                 }
                 ObservedChange::File { place: FilePlace { dir, name }, content } => {
                     let place = ItemPlace::File(dir.clone(), name.to_string());
@@ -163,7 +169,7 @@ impl Mirror {
 
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
         // What is no recheck is judged where messages are.
-        if let Ok(recheck) = Recheck::decode(text) {
+        for recheck in Recheck::decode_all(text).unwrap_or_default() {
             let items = recheck.items.into_iter().map(|item| {
                 let part = item.part.as_ref().and_then(|part| serde_json::to_string(part).ok()).unwrap_or_default();
                 let place = match item.site {
@@ -176,14 +182,19 @@ impl Mirror {
             });
             let items = items.collect();
             let primary = (recheck.primary.table.to_string(), recheck.primary.key);
-            self.queued.insert((queue.to_owned(), id.to_owned()), (primary, items));
+            self.queued.entry((queue.to_owned(), id.to_owned())).or_default().push((primary, items));
         }
+    }
+
+    /// The items that were queued by a message which is gone.
+    fn unqueue(&mut self, queue: &str, id: &str) -> impl Iterator<Item = Item> + use<> {
+        self.queued.remove(&(queue.to_owned(), id.to_owned())).into_iter().flatten().flat_map(|(_, items)| items)
     }
 
     fn check(&self, item: &Item) -> Result<(), String> {
         let Some(owner) = self.owners.get(item) else { return Ok(()) };
         let listed = self.listed.get(owner).is_some_and(|items| items.contains_key(item));
-        let queued = || self.queued.values().any(|(primary, items)| primary == owner && items.contains(item));
+        let queued = || self.queued.values().flatten().any(|(primary, items)| primary == owner && items.contains(item));
         if listed || queued() {
             return Ok(());
         }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::model::body;
+use crate::model::job::Primary;
+use crate::model::{EntityKey, TableName, body};
 use crate::planted::{Bug, MutationGuard};
-use crate::reconcile::{Outcome, Summary, Work};
+use crate::reconcile::{Outcome, Recheck, Summary, Work};
 use crate::worker::poison::Reason;
-use crate::worker::testing::{JOBS, Op, World, done, permanent, sync, transient, withheld};
+use crate::worker::testing::{JOBS, Op, RECHECK, World, done, permanent, sync, transient, withheld};
 
 fn batch(rks: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
     let rks: Vec<String> = rks.into_iter().map(|rk| rk.to_string()).collect();
@@ -165,6 +166,33 @@ async fn drain_writes_back_what_is_left() {
     assert_eq!((report.done, report.released), (100, 1), "those that were begun come to their end");
     assert_eq!(left(&world).len(), 150);
     assert_eq!(world.until_idle().await.unwrap().done, 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rechecks_of_one_message_end_one_by_one() {
+    let world = World::new();
+    let rechecks = ["bad", "busy", "good"].map(|rk| Recheck {
+        primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
+        items: Vec::new(),
+    });
+    world.queues.seed(RECHECK, &Recheck::encode_all(&rechecks.each_ref()), None);
+    world.script(|run, work, _| {
+        let (rk, first) = (rk(work), run < 3);
+        async move {
+            match rk.as_str() {
+                "bad" => permanent(),
+                "busy" if first => transient(),
+                _ => done(),
+            }
+        }
+    });
+    world.run_for(Duration::from_mins(2)).await;
+    let runs: Vec<String> = world.work.runs().into_iter().map(|run| run.rk).collect();
+    assert_eq!(runs, ["bad", "busy", "good", "busy"], "what is done is not done again");
+    assert_eq!(poisoned(&world).await, [("bad".to_owned(), Reason::Permanent)]);
+    let single = world.poisoned().await.remove(0).message.body.unwrap();
+    assert_eq!(Recheck::decode(&single).as_ref(), Ok(&rechecks[0]), "as a message of its own");
+    assert!(world.queues.messages(RECHECK).is_empty());
 }
 
 /// A world with a list in a blob: so many lines, of which a window has so many.

@@ -16,9 +16,10 @@ use crate::adapters::stack::{Grouping, decorate};
 use crate::adapters::system::SeededChance;
 use crate::catalog::{Archive, ArchiveTarget, Catalog, LargeEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::allowed::JobAllowance;
+use crate::model::job::RECHECKS_FORM;
 use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, ViewName, body};
-use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Stores, TableOperation, Ttl, What};
+use crate::ports::{Account, BlobUpload, Chance, Clock, ErrorClass, Query, Stores, TableOperation, Ttl, What};
 use crate::reconcile::{DEFAULT_MEMORY, Engine, EngineParts, SealSecret};
 use crate::settings::{Backoff, Concurrency, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use crate::worker::testing::{SECOND, TestClock, sync};
@@ -356,25 +357,65 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
     (tables.load(Ordering::Relaxed), rechecks.load(Ordering::Relaxed))
 }
 
+/// A hundred employees of one partition, and the messages about them of these operations.
+async fn a_hundred(messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
+    let daemon = Daemon::with_jobs(0).await;
+    let rks: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+    for rk in &rks {
+        let entity = Entity::new(EntityKey::new("p", rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
+        daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+    }
+    let mut messages = messages.to_vec();
+    for message in &mut messages {
+        message["pk"] = "p".into();
+        message["rks"] = rks.clone().into();
+    }
+    (daemon, messages)
+}
+
 /// A request each where a single job would send a hundred: reads of a partition are one range, writes one transaction.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
-    let rks: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
-    let sync = serde_json::json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks});
-    let archive = serde_json::json!({"op": "archive", "archive": "former", "pk": "p", "rks": rks});
+    let sync = serde_json::json!({"op": "sync", "table": "Employees"});
+    let archive = serde_json::json!({"op": "archive", "archive": "former"});
     let mut found = Vec::new();
     for (catalog, messages) in
-        [(by_email(), vec![&sync, &sync, &archive]), (Catalog { views: BTreeMap::new(), ..by_email() }, vec![&archive])]
+        [(by_email(), vec![sync.clone(), sync, archive.clone()]), (Catalog { views: BTreeMap::new(), ..by_email() }, vec![archive])]
     {
-        let daemon = Daemon::with_jobs(0).await;
-        for rk in &rks {
-            let entity = Entity::new(EntityKey::new("p", rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
-            daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
-        }
+        let (daemon, messages) = a_hundred(&messages).await;
         for message in messages {
-            found.push(requests_of(&daemon, catalog.clone(), message).await);
+            found.push(requests_of(&daemon, catalog.clone(), &message).await);
         }
     }
     // The first sync into one index, one that changes nothing, an archive job that takes the copies with it, one without views.
-    assert_eq!(found, [(6, 0), (3, 0), (8, 100), (4, 0)], "a primary that leaves with its items is looked at again");
+    assert_eq!(found, [(6, 0), (3, 0), (9, 2), (4, 0)], "primaries that leave with their items are looked at again");
+}
+
+/// Rechecks that jobs queue at the same time share messages, where the record of the catalog says that every worker reads lists of them.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
+    for (forms, messages, most) in [(RECHECKS_FORM, 2, 5), (RECHECKS_FORM - 1, 100, 200)] {
+        let mut catalog = by_email();
+        catalog.generations.forms = forms;
+        let delete = serde_json::json!({"op": "delete", "table": "Employees"});
+        let (daemon, asked) = a_hundred(&[serde_json::json!({"op": "sync", "table": "Employees"}), delete]).await;
+        let mut rechecks = 0;
+        for message in &asked {
+            rechecks = requests_of(&daemon, catalog.clone(), message).await.1;
+        }
+        assert_eq!(rechecks, messages, "form {forms}");
+        sleep(RECHECK_AFTER + Duration::from_mins(2)).await;
+        let requests = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&requests);
+        let worker = daemon.worker_by(catalog, move |_, operation| {
+            counted.fetch_add(u64::from(!matches!(operation.what, What::Queue(_))), Ordering::Relaxed);
+            FaultDecision::Execute
+        });
+        let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Awaited };
+        assert_eq!(worker.run(mode, CancellationToken::new()).await.unwrap().done, 100, "form {forms}");
+        let requests = requests.load(Ordering::Relaxed);
+        assert!(requests <= most, "form {forms}: {requests} requests to tables");
+        let footprints = daemon.bare.tables.query(&company::table("EvenkeelFootprints"), &Query::default()).await.unwrap();
+        assert!(footprints.rows.is_empty(), "form {forms}: nothing is left of them");
+    }
 }

@@ -10,7 +10,7 @@ mod object;
 mod operations;
 mod schema;
 
-pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, decode_request};
+pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request};
 pub use listed::{ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
 pub use operations::*;
 pub use schema::schema;
@@ -29,10 +29,12 @@ use object::{FlatReader, Unambiguous, unrounded};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs;
-/// 4 with conditions.
-pub const FORMS: u32 = 4;
+/// 4 with conditions; 5 with lists of rechecks.
+pub const FORMS: u32 = 5;
 /// The form of messages with lists of primaries.
 pub const LISTS_FORM: u32 = 2;
+/// The form of messages with lists of rechecks.
+pub const RECHECKS_FORM: u32 = 5;
 
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -20,6 +20,11 @@ use super::{Effect, JobEnvelope, JobError, decode_job};
 /// Most primaries that one message may name.
 pub const BATCH_KEYS: usize = 1_000;
 
+/// The operation of rechecks.
+pub const RECHECK: &str = "recheck";
+/// The field that lists many of them.
+pub const RECHECKS: &str = "rechecks";
+
 /// Bytes of the items of a packed message: with the fields that they share it has less than the 48 KiB of a message.
 const PACKED_BYTES: usize = 44 * 1024;
 
@@ -38,9 +43,12 @@ pub(super) enum SubjectList {
     RowKeys,
     Keys,
     Entities,
+    /// Of rechecks, which workers queue.
+    Rechecks,
 }
 
 impl SubjectList {
+    /// The lists of jobs.
     pub(super) const ALL: [Self; 3] = [Self::RowKeys, Self::Keys, Self::Entities];
 
     pub(super) const fn field(self) -> &'static str {
@@ -48,6 +56,7 @@ impl SubjectList {
             Self::RowKeys => "rks",
             Self::Keys => "keys",
             Self::Entities => "entities",
+            Self::Rechecks => RECHECKS,
         }
     }
 
@@ -57,19 +66,21 @@ impl SubjectList {
             Self::RowKeys => &["rk"],
             Self::Keys => &["pk", "rk"],
             Self::Entities => &["entity", "entity_ref"],
+            Self::Rechecks => &["pk", "rk", "items"],
         }
     }
 
-    const fn listing(self) -> Listing {
+    const fn listing(self) -> Option<Listing> {
         match self {
-            Self::RowKeys | Self::Keys => Listing::Keys,
-            Self::Entities => Listing::Entities,
+            Self::RowKeys | Self::Keys => Some(Listing::Keys),
+            Self::Entities => Some(Listing::Entities),
+            Self::Rechecks => None,
         }
     }
 
     /// The lists of an operation.
     pub(super) fn of(listing: Listing) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |list| list.listing() == listing)
+        Self::ALL.into_iter().filter(move |list| list.listing() == Some(listing))
     }
 
     /// Its JSON Schema.
@@ -81,6 +92,7 @@ impl SubjectList {
                 (key, "The primaries' keys: PartitionKey and RowKey.")
             }
             Self::Entities => (json!({"type": "object"}), "The primaries, each as `entity`."),
+            Self::Rechecks => (json!({"type": "object"}), "The primaries, each with `pk`, `rk` and `items`."),
         };
         json!({"type": "array", "items": items, "minItems": 1, "maxItems": BATCH_KEYS, "description": description})
     }
@@ -94,6 +106,9 @@ impl SubjectList {
                 _ => None,
             },
             (Self::Entities, Value::Object(_)) => Some(vec![("entity", item.clone())]),
+            (Self::Rechecks, Value::Object(one)) => {
+                self.instead_of().iter().map(|name| one.get(*name).map(|value| (*name, value.clone()))).collect()
+            }
             _ => None,
         }
     }
@@ -109,6 +124,7 @@ impl SubjectList {
         match self {
             Self::RowKeys | Self::Keys => item.to_string(),
             Self::Entities => Value::from(vec![item["PartitionKey"].clone(), item["RowKey"].clone()]).to_string(),
+            Self::Rechecks => Value::from(vec![item["pk"].clone(), item["rk"].clone()]).to_string(),
         }
     }
 
@@ -117,6 +133,7 @@ impl SubjectList {
             Self::RowKeys => "a RowKey",
             Self::Keys => "[PartitionKey, RowKey]",
             Self::Entities => "an entity",
+            Self::Rechecks => "an object of pk, rk and items",
         }
     }
 }
@@ -168,10 +185,31 @@ impl Batch {
             // What is wrong with the operation is said as for a single job.
             return Ok(None);
         };
-        let wrong = |problem: String| JobError::Field { op, problem };
-        if listing != Some(list.listing()) {
-            return Err(wrong(format!("the field {:?} is none of this operation", list.field())));
+        if listing.is_none() || listing != list.listing() {
+            let problem = format!("the field {:?} is none of this operation", list.field());
+            return Err(JobError::Field { op, problem });
         }
+        Self::listed(list, op, object, effect == Effect::Derives).map(Some)
+    }
+
+    /// The batch of a message on a recheck queue; `None` where it names no list.
+    ///
+    /// # Errors
+    ///
+    /// Mistakes of the message: another operation, a list of other values.
+    pub fn of_rechecks(object: &Map<String, Value>) -> Result<Option<Self>, JobError> {
+        let list = SubjectList::Rechecks;
+        if !object.contains_key(list.field()) {
+            return Ok(None);
+        }
+        if object.get("op").and_then(Value::as_str) != Some(RECHECK) {
+            return Err(JobError::Field { op: RECHECK, problem: format!("{:?} belongs to a message of this operation", list.field()) });
+        }
+        Self::listed(list, RECHECK, object, true).map(Some)
+    }
+
+    fn listed(list: SubjectList, op: &'static str, object: &Map<String, Value>, may_repeat: bool) -> Result<Self, JobError> {
+        let wrong = |problem: String| JobError::Field { op, problem };
         let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
         let beside = others.chain(list.instead_of().iter().copied()).chain(["if_match"]).find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
@@ -192,12 +230,12 @@ impl Batch {
         for (at, item) in items.into_iter().enumerate() {
             if seen.insert(list.key(&item)) {
                 unique.push(item);
-            } else if effect != Effect::Derives {
+            } else if !may_repeat {
                 return Err(wrong(format!("{}[{at}] names a primary for the second time", list.field())));
             }
         }
         shared.remove("ek");
-        Ok(Some(Self { op, shared, list, items: unique, window: None }))
+        Ok(Self { op, shared, list, items: unique, window: None })
     }
 
     /// The operation, as `op` spells it.

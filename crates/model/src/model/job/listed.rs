@@ -277,6 +277,8 @@ impl ListedBatch {
         let item = match self.line {
             SubjectList::RowKeys => json!("-"),
             SubjectList::Keys => json!(["-", "-"]),
+            // No list of jobs.
+            SubjectList::Rechecks => Value::Null,
             // With every property that a condition may ask for.
             SubjectList::Entities => {
                 let mut entity = Map::from_iter([("PartitionKey".to_owned(), json!("-")), ("RowKey".to_owned(), json!("-"))]);

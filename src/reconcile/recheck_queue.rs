@@ -1,0 +1,71 @@
+//! Puts of rechecks: runs that queue one at the same time share a message.
+//!
+//! A message holds 100 rechecks of one table at most, each primary once. Where one run at a time queues a recheck, nothing waits.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::recheck::Recheck;
+use crate::combine::{Combiner, Queue, Serve};
+use crate::model::{AccountName, QueueName, TableName, limits};
+use crate::ports::{QueueStore, StoreError, Ttl};
+
+/// A recheck message stays well below the limit of a queue message, Base64 included.
+pub(super) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
+/// Rechecks of one message: as many as a delivery runs at once.
+const MOST: usize = 100;
+
+/// A queue, and the table whose primaries are looked at.
+pub(super) type RecheckPlace = (AccountName, QueueName, TableName);
+
+type Answer = Result<(), StoreError>;
+
+/// The rechecks that runs of one engine are about to queue.
+#[derive(Default)]
+pub(super) struct RecheckQueues(Combiner<RecheckPlace, Recheck, Answer>);
+
+/// The queue that they are put on.
+pub(super) struct RecheckQueue<'e> {
+    pub(super) queues: &'e dyn QueueStore,
+    pub(super) name: &'e QueueName,
+    /// How long each stays hidden.
+    pub(super) delay: Duration,
+}
+
+impl RecheckQueues {
+    /// Has a recheck put, by this caller or by another.
+    pub(super) async fn put(&self, place: &RecheckPlace, recheck: &Recheck, queue: &RecheckQueue<'_>) -> Answer {
+        loop {
+            // A caller that was dropped with its request may have put the message: a second one looks again, and does no harm.
+            if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
+                return answer;
+            }
+        }
+    }
+}
+
+impl RecheckQueue<'_> {
+    /// Puts rechecks of one table in a message.
+    pub(super) async fn put(&self, rechecks: &[&Recheck]) -> Answer {
+        self.queues.put(self.name, &Recheck::encode_all(rechecks), self.delay, Ttl::Never).await.map(|_| ())
+    }
+}
+
+impl Serve<Recheck, Answer> for RecheckQueue<'_> {
+    async fn serve(&self, queue: &Queue<Recheck, Answer>, (): &mut ()) {
+        let (mut room, mut primaries) = (RECHECK_ITEMS_BYTES, BTreeSet::new());
+        let batch = queue.take(|recheck| {
+            let bytes = recheck.listed_len();
+            let fits = bytes <= room && primaries.len() < MOST && primaries.insert(recheck.primary.key.clone());
+            room = room.saturating_sub(bytes);
+            fits
+        });
+        if batch.is_empty() {
+            return;
+        }
+        let put = self.put(&batch.iter().map(|one| &one.request).collect::<Vec<_>>()).await;
+        for one in batch {
+            one.tell(put.as_ref().copied().map_err(StoreError::told_again));
+        }
+    }
+}
