@@ -104,11 +104,7 @@ pub(crate) fn examine(
     match carries {
         Carries::Rechecks => {
             examined.op = if examined.spelled.as_deref() == Some(SYNC) { SYNC } else { RECHECK };
-            examined.work = match Batch::of_rechecks(&object) {
-                Ok(Some(batch)) => Ok(Assigned::Many(batch)),
-                Ok(None) => follow_up(object).map(Assigned::One).or_else(permanent),
-                Err(error) => permanent(cause::chain(&error)),
-            };
+            examined.work = follow_ups(object).or_else(permanent);
         }
         Carries::Jobs => {
             let request = match mapped {
@@ -159,8 +155,16 @@ pub(crate) fn piece(batch: &Batch, at: usize, carries: Carries) -> Result<(Work,
     }
 }
 
-/// The work of a message on a recheck queue: a recheck, or a sync that the queue of the job that asked for it does not carry.
-pub(crate) fn follow_up(object: Map<String, Value>) -> Result<Work, String> {
+/// The work of a message on a recheck queue: a list of rechecks, or one piece of work.
+pub(crate) fn follow_ups(object: Map<String, Value>) -> Result<Assigned, String> {
+    match Batch::of_rechecks(&object).map_err(|error| cause::chain(&error))? {
+        Some(batch) => Ok(Assigned::Many(batch)),
+        None => follow_up(object).map(Assigned::One),
+    }
+}
+
+/// A recheck, or a sync that the queue of the job that asked for it does not carry.
+fn follow_up(object: Map<String, Value>) -> Result<Work, String> {
     if object.get("op").and_then(Value::as_str) == Some(SYNC) {
         return job::decode_job(object).map(|envelope| Work::Job(envelope.job)).map_err(|error| cause::chain(&error));
     }

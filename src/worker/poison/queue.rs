@@ -15,7 +15,7 @@ use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
-use crate::worker::examine::follow_up;
+use crate::worker::examine::follow_ups;
 use crate::worker::note;
 
 /// Bytes of the longest body: a message's text, each character of it as UTF-8.
@@ -249,7 +249,7 @@ impl PoisonQueue {
         }
         // Never written compressed: nothing is expanded for it.
         let object = serde_json::from_str(body).map_err(|error| cause::chain(&error));
-        object.and_then(follow_up).err().map(|error| format!("the queue {queue} does not carry it: {error}"))
+        object.and_then(follow_ups).err().map(|error| format!("the queue {queue} does not carry it: {error}"))
     }
 
     /// Refuses a job that its queue would poison again at once.
