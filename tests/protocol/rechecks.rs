@@ -1,13 +1,17 @@
 //! Rechecks of one primary that race for it.
 
-use evenkeel::model::job::Primary;
+use std::collections::BTreeSet;
+
+use evenkeel::model::job::{Primary, RECHECKS_FORM};
 use evenkeel::model::{AccountName, EntityKey, ItemAddress, Job, ViewName, odata};
+use evenkeel::reconcile::footprint::FOOTPRINTS;
 use evenkeel::reconcile::{Execute as _, Failure, FailureClass, Recheck, Work};
+use evenkeel_simulation::company::catalog;
 use futures::future::join_all;
 use serde_json::json;
 
 use crate::oracle;
-use crate::world::{Disturbance, Lab, SHAPE, employee, job, table};
+use crate::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, recheck_queue, sync, table};
 
 const WORKERS: usize = 7;
 const EACH: usize = 3;
@@ -65,6 +69,31 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         oracle::check(&lab, &format!("rechecks that race, after a stop at operation {at}")).await;
     }
     assert!(queued > 0, "nobody raced");
+}
+
+/// Employees who leave at once: rechecks that are queued at the same time share a message, where workers read lists of them.
+#[tokio::test(start_paused = true)]
+async fn rechecks_of_all_who_leave_together_share_messages_where_workers_read_lists() {
+    let everybody: Vec<String> = (100..250).map(|number| number.to_string()).collect();
+    for (forms, messages) in [(RECHECKS_FORM, 2..=4), (RECHECKS_FORM - 1, 150..=150)] {
+        let mut catalog = catalog(SMALL);
+        catalog.generations.forms = forms;
+        let lab = Lab::with(SMALL, catalog);
+        for rk in &everybody {
+            lab.write(employee(rk, &format!("{rk}@contoso.com"), &format!("King{rk}"))).await;
+            lab.work(&sync("Sales", rk)).await.unwrap();
+        }
+        lab.faults.take_time();
+        let deletes = everybody.iter().map(|rk| job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk})));
+        assert!(join_all(deletes.map(async |delete| lab.work(&delete).await.is_ok())).await.iter().all(|done| *done));
+        let queued = lab.sim.messages(&recheck_queue());
+        let lists: Vec<Vec<Recheck>> = queued.iter().map(|message| Recheck::decode_all(&message.text).unwrap()).collect();
+        assert!(messages.contains(&lists.len()) && lists.iter().all(|list| list.len() <= 100), "form {forms}: {} messages", lists.len());
+        let leavers: BTreeSet<&str> = lists.iter().flatten().map(|recheck| recheck.primary.key.rk.as_str()).collect();
+        assert_eq!((lists.concat().len(), leavers.len()), (150, 150), "form {forms}: each is looked at once");
+        lab.finish().await;
+        assert!(lab.rows(FOOTPRINTS).await.is_empty(), "form {forms}: nothing is left of them");
+    }
 }
 
 /// Where another worker was faster, a recheck leaves the primary to it, and another one in its place.

@@ -323,7 +323,7 @@ pub(crate) fn table(name: &str) -> TableName {
     TableName::new(name).unwrap()
 }
 
-fn recheck_queue() -> QueueName {
+pub(crate) fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
