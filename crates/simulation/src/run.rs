@@ -46,8 +46,9 @@ use evenkeel::settings::QueueSettings;
 use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 use evenkeel::worker::{Mode, Rechecks};
 
-/// How long the backlog may take to drain once all is calm, beyond which it never will.
-const DRAINED_WITHIN: Duration = Duration::from_hours(3);
+/// How long the backlog may take to drain once all is calm, beyond which it never will: a batch of 20 jobs, each of which panics whenever it
+/// runs, takes five attempts for each, ten minutes apart.
+const DRAINED_WITHIN: Duration = Duration::from_hours(18);
 /// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
