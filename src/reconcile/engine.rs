@@ -60,7 +60,7 @@ pub struct Engine {
     pub(super) memory: Arc<MemoryBudget>,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: LogLanes,
-    /// Rechecks that wait to be put together.
+    /// Pending rechecks.
     pub(super) rechecks: RecheckQueues,
     /// Secret of the seals on cursors and footprints.
     pub(super) secret: Arc<SealSecret>,

@@ -1,6 +1,6 @@
-//! Puts of rechecks: runs that queue one at the same time share a message.
+//! Puts of rechecks: concurrent runs share a message.
 //!
-//! A message holds 100 rechecks of one table at most, each primary once. Where one run at a time queues a recheck, nothing waits.
+//! A message holds 100 rechecks of one table at most, each primary once. A lone run waits for nobody.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,16 +15,16 @@ pub(super) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Rechecks of one message: as many as a delivery runs at once.
 const MOST: usize = 100;
 
-/// A queue, and the table whose primaries are looked at.
+/// A queue and the table of the primaries.
 pub(super) type RecheckPlace = (AccountName, QueueName, TableName);
 
 type Answer = Result<(), StoreError>;
 
-/// The rechecks that runs of one engine are about to queue.
+/// Pending rechecks of the runs of one engine.
 #[derive(Default)]
 pub(super) struct RecheckQueues(Combiner<RecheckPlace, Recheck, Answer>);
 
-/// The queue that they are put on.
+/// A recheck queue.
 pub(super) struct RecheckQueue<'e> {
     pub(super) queues: &'e dyn QueueStore,
     pub(super) name: &'e QueueName,
@@ -36,7 +36,7 @@ impl RecheckQueues {
     /// Has a recheck put, by this caller or by another.
     pub(super) async fn put(&self, place: &RecheckPlace, recheck: &Recheck, queue: &RecheckQueue<'_>) -> Answer {
         loop {
-            // A caller that was dropped with its request may have put the message: a second one looks again, and does no harm.
+            // A dropped server may have put the message: a second recheck does no harm.
             if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
                 return answer;
             }

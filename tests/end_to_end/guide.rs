@@ -107,8 +107,8 @@ impl Running {
     }
 }
 
-/// The requests of a job, without the one that confirms its lease: a job that acts once sends it where it begins more than 250 ms
-/// after its message was got, which on a busy machine it does now and then.
+/// The requests of a job, without a confirmation of its lease: on a busy machine a job that acts once begins more than 250 ms after its
+/// Get now and then, and sends one.
 fn requests_of(job: &Value) -> u64 {
     let confirmed = job["steps"][0]["op"] == "update_message";
     job["requests"].as_u64().unwrap() - u64::from(confirmed)

@@ -185,7 +185,7 @@ impl Batch {
             // What is wrong with the operation is said as for a single job.
             return Ok(None);
         };
-        if listing.is_none() || listing != list.listing() {
+        if listing != list.listing() {
             let problem = format!("the field {:?} is none of this operation", list.field());
             return Err(JobError::Field { op, problem });
         }
