@@ -97,7 +97,9 @@ def facts():
     rust = read_toml(ROOT / "Cargo.toml")["workspace"]["package"]["rust-version"]
     yield "the image is built with the declared Rust", f"RUST_IMAGE=rust:{rust}." in dockerfile
     images = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE) + [compose["services"]["azurite"]["image"]]
-    yield "every base image is pinned to a version", all(re.search(r":\d+\.\d+", image) for image in images)
+    yield "every base image is pinned to a version and its digest", all(
+        re.search(r":\d+\.\d+\.?\d*[a-z-]*@sha256:[0-9a-f]{64}$", image) for image in images
+    )
 
     copied = set(re.findall(r"^COPY (\S+) ", dockerfile.split("\nFROM ")[1], re.MULTILINE)) | {"Cargo.toml", "Cargo.lock"}
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
@@ -165,7 +167,7 @@ def facts():
         for one in triggers
     )
     azurite = json.loads((ROOT / "tests" / "azurite" / "package.json").read_text())["dependencies"]["azurite"]
-    yield "compose.yaml has the Azurite that the tests run against", compose["services"]["azurite"]["image"].endswith(f":{azurite}")
+    yield "compose.yaml has the Azurite that the tests run against", f":{azurite}@" in compose["services"]["azurite"]["image"]
     policy = read_yaml("kubernetes/worker/networkpolicy.yaml")["spec"]
     yield "only named pods reach HTTP", all(rule.get("from") for rule in policy["ingress"])
 
