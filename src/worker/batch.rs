@@ -25,9 +25,10 @@ use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
 use super::context::RunContext;
-use super::decide::{End, Interruption, Ran, Rejection, Settlement};
+use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement};
 use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
 use super::examine::{Examined, STEP, piece};
+use super::keys::EndedKeys;
 use super::lease::{Confirmation, Lease, LeaseOutcome};
 use super::poison::Reason;
 use super::running::{Assignment, execute, held, note, turn};
@@ -39,7 +40,8 @@ use crate::planted::{Bug, planted};
 use crate::ports::Message;
 use crate::reconcile::{CursorSeal, ListWindow, Outcome, Summary};
 
-use self::decide::{BatchDecision, JobEnd, Tries};
+pub(super) use self::decide::JobEnd;
+use self::decide::{BatchDecision, Tries};
 
 /// Jobs of one batch that run at once: as many rows as an entity group transaction has.
 const AT_ONCE: usize = 100;
@@ -143,7 +145,10 @@ async fn work_on_jobs(
     let tries = Tries::of(batch.len(), &examined.deliveries, most);
     let ends = match run(context, source, examined, (jobs, tries), lease).await {
         Ok(ends) => ends,
-        Err(end) => return conclude(context, source, received, examined, end, lease).await,
+        Err(end) => {
+            let concluded = conclude(context, source, received, examined, end, lease).await;
+            return Concluded { keys: keys(context, source, batch, (&[], &[]), concluded.settled), ..concluded };
+        }
     };
     let ended = context.now();
     noticed(context, source, ends.iter().map(|end| &end.end));
@@ -152,7 +157,9 @@ async fn work_on_jobs(
     let end = decision.telling(&ends);
     let LeaseOutcome::Finished(not_put) = poison(context, source, received, examined, (batch, &decision), lease).await else {
         let jobs = Some(decision.jobs(batch));
-        return Concluded { end, ended, settlement: Settlement::Abandon, settled: SettleOutcome::Lost, jobs };
+        let settled = SettleOutcome::Lost;
+        let keys = keys(context, source, batch, (&ends, &[]), settled);
+        return Concluded { end, ended, settlement: Settlement::Abandon, settled, jobs, keys };
     };
     decision.come_again(&not_put, context.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
     let mut settlement = decision.settlement(batch);
@@ -164,7 +171,25 @@ async fn work_on_jobs(
         Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),
         _ => settled,
     };
-    Concluded { end, ended, settlement, settled, jobs: Some(decision.jobs(batch)) }
+    let keys = keys(context, source, batch, (&ends, &decision.poisoned), settled);
+    Concluded { end, ended, settlement, settled, jobs: Some(decision.jobs(batch)), keys }
+}
+
+/// The keys of a batch as an observer is told of them, if there is one.
+fn keys(
+    context: &RunContext,
+    source: &Intake,
+    batch: &Batch,
+    (ends, poisoned): (&[JobEnd], &[(usize, PoisonVerdict)]),
+    settled: SettleOutcome,
+) -> EndedKeys {
+    if context.observer.is_none() {
+        return EndedKeys::default();
+    }
+    // Of one table are all, whichever field or archive names it.
+    let first = (0..batch.len()).find_map(|at| piece(batch, at, source.carries).ok());
+    let table = first.and_then(|(work, _)| context.key(&work)).map(|primary| primary.table);
+    EndedKeys::of(batch, table, ends, poisoned, settled)
 }
 
 /// Runs jobs of a batch under the lease of its message: their ends, the first jobs of the batch; or the end of the whole.

@@ -15,6 +15,7 @@ use tracing::Instrument as _;
 use super::context::{RunContext, WorkerTally};
 use super::decide::{End, Health, Inputs, Ran, Settlement, decide, describe};
 use super::examine::{self, Assigned, Examined, examine};
+use super::keys::EndedKeys;
 use super::lease::{Lease, LeaseOutcome, Leased};
 use super::observer::{EndedDelivery, delivered};
 use super::poison::Reason;
@@ -111,6 +112,8 @@ pub(super) struct Concluded {
     pub(super) settled: SettleOutcome,
     /// How its jobs ended, where they are many.
     pub(super) jobs: Option<JobsEnded>,
+    /// Their keys, for an observer.
+    pub(super) keys: EndedKeys,
 }
 
 /// How many jobs of a batch ended, by their ends.
@@ -123,20 +126,13 @@ pub(crate) struct JobsEnded {
     pub(super) left: usize,
 }
 
-impl JobsEnded {
-    /// How many there are.
-    pub(super) const fn all(self) -> usize {
-        self.done + self.skipped + self.poisoned + self.left
-    }
-}
-
 async fn work_on(context: &RunContext, source: &Arc<Intake>, received: &Incoming<'_>, examined: &Examined, mut lease: Lease) {
     let Incoming { message, queue_time, sent, began } = *received;
     if planted(Bug::DeletedBeforeRun) {
         drop(lease.delete().await);
     }
     let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
-    let concluded = match &examined.work {
+    let mut concluded = match &examined.work {
         Ok(Assigned::Many(batch)) => batch::work_on(context, source, received, examined, (batch, most), &mut lease).await,
         Ok(Assigned::Listed(list)) => Box::pin(batch::work_on_list(context, source, received, examined, (list, most), &mut lease)).await,
         Ok(Assigned::One(work)) => {
@@ -150,17 +146,14 @@ async fn work_on(context: &RunContext, source: &Arc<Intake>, received: &Incoming
         }
         Err(rejection) => conclude(context, source, received, examined, End::Rejected(rejection.clone()), &mut lease).await,
     };
-    let Concluded { end, ended, settlement, settled, jobs } = &concluded;
+    let keys = std::mem::take(&mut concluded.keys);
+    let Concluded { end, ended, settlement, settled, .. } = &concluded;
     let now = context.now();
     context.tally.worked(sent, now);
     let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };
     let outcome = record(context, source, examined, &concluded, &times);
     if let Some(observer) = &context.observer {
-        observer.ended(delivered(
-            context,
-            source,
-            &EndedDelivery { message, examined, end, settled: *settled, outcome, times, jobs: *jobs },
-        ));
+        observer.ended(delivered(context, source, EndedDelivery { message, examined, end, settled: *settled, outcome, times, keys }));
     }
     if traces::on() {
         let failed = matches!(settled, SettleOutcome::Released | SettleOutcome::Poisoned(_) | SettleOutcome::Lost).then(|| describe(end).1);
@@ -182,7 +175,7 @@ pub(super) async fn conclude(
     noticed(context, source, [&end]);
     let settlement = decide(&end, &situation(context, received, examined, [&end]), &context.limits());
     let settled = settle(context, source, lease, received.message, examined, &settlement).await;
-    Concluded { end, ended, settlement, settled, jobs: None }
+    Concluded { end, ended, settlement, settled, jobs: None, keys: EndedKeys::default() }
 }
 
 /// Tells the worker what runs have met: a store that throttles, a newer catalog.

@@ -34,6 +34,7 @@ mod drain;
 mod erasing;
 mod examine;
 mod idle;
+mod keys;
 mod lease;
 mod note;
 mod observer;
@@ -65,6 +66,9 @@ pub use context::{KeyOf, RunReport};
 pub use doorbell::Doorbell;
 pub use erasing::discard_about;
 pub use idle::Rechecks;
+#[cfg(test)]
+pub(crate) use keys::tests::listing;
+pub use keys::{EndedKey, EndedKeys};
 pub use observer::{Delivered, Ending, Observer};
 pub use run::{Mode, Worker, WorkerError, WorkerParts};
 pub use source::Carries;

@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::context::RunContext;
 use super::decide::{End, describe};
-use super::deliver::{JobsEnded, Times, is_awaited};
+use super::deliver::{Times, is_awaited};
 use super::examine::{Assigned, Examined};
+use super::keys::EndedKeys;
 use super::settle::SettleOutcome;
 use super::source::Intake;
 use super::walked::walked;
@@ -69,6 +70,17 @@ impl Ending {
             Self::Lost => "lost",
         }
     }
+
+    /// By the settlement of the message, where the run that decided it was skipped or not.
+    pub(super) const fn of(settled: SettleOutcome, skipped: bool) -> Self {
+        match settled {
+            SettleOutcome::Deleted if skipped => Self::Skipped,
+            SettleOutcome::Deleted => Self::Done,
+            SettleOutcome::Released => Self::Retried,
+            SettleOutcome::Poisoned(_) => Self::Poisoned,
+            SettleOutcome::Lost => Self::Lost,
+        }
+    }
 }
 
 /// A delivery that ended.
@@ -84,6 +96,8 @@ pub struct Delivered {
     pub primary: Option<Primary>,
     /// How many jobs the message has: more than one of a batch.
     pub jobs: usize,
+    /// The keys of a batch, each with the ending of its job; as many as fit into 16 KiB.
+    pub keys: EndedKeys,
     /// How it ended.
     pub ending: Ending,
     /// The same, finer: the label `outcome` in metrics.
@@ -125,8 +139,8 @@ pub(crate) struct EndedDelivery<'a> {
     /// The outcome in metrics.
     pub(crate) outcome: &'static str,
     pub(crate) times: Times,
-    /// How its jobs ended, where they are many.
-    pub(crate) jobs: Option<JobsEnded>,
+    /// Its primaries, where it has a list of them.
+    pub(crate) keys: EndedKeys,
 }
 
 fn one(examined: &Examined) -> Option<&Work> {
@@ -137,20 +151,14 @@ fn one(examined: &Examined) -> Option<&Work> {
 }
 
 /// The report of an ended delivery to an observer.
-pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: &EndedDelivery<'_>) -> Delivered {
-    let EndedDelivery { message, examined, end, settled, outcome, ref times, jobs } = *ended;
+pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDelivery<'_>) -> Delivered {
+    let EndedDelivery { message, examined, end, settled, outcome, times, keys } = ended;
     let skipped = matches!(end.outcome(), Some(Outcome::Skipped { .. }));
-    let ending = match settled {
-        SettleOutcome::Deleted if skipped => Ending::Skipped,
-        SettleOutcome::Deleted => Ending::Done,
-        SettleOutcome::Released => Ending::Retried,
-        SettleOutcome::Poisoned(_) => Ending::Poisoned,
-        SettleOutcome::Lost => Ending::Lost,
-    };
+    let ending = Ending::of(settled, skipped);
     let (step, error) = match ending {
         Ending::Done => (None, None),
         // A part is done, and it goes on.
-        Ending::Retried if matches!(end.outcome(), Some(Outcome::Advanced { .. })) => (None, None),
+        Ending::Retried if end.outcome().is_some() => (None, None),
         Ending::Skipped => (None, Some(describe(end).1)),
         Ending::Retried | Ending::Poisoned | Ending::Lost => {
             let (step, error) = describe(end);
@@ -164,7 +172,8 @@ pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: &EndedDeli
         queue: source.queue.clone(),
         op: examined.op,
         primary: one(examined).and_then(|work| context.key(work)),
-        jobs: jobs.map_or(1, JobsEnded::all),
+        jobs: keys.all.max(1),
+        keys,
         ending,
         outcome,
         deliveries: message.dequeue_count,

@@ -186,6 +186,35 @@ const scenarios = {
     await close(page);
   },
 
+  /** One message about many opens into its keys, and each leads to its entity. */
+  async many() {
+    const entities = Array.from({ length: 40 }, (_, number) => employee(String(number), `p${Math.min(number, 38)}@contoso.com`).entity);
+    await submit({ op: "put", table: "Employees", entities });
+    await poisoned(1);
+    await until("it has ended", async () => (await api("GET", "/api/v1/jobs?key=17")).length > 0);
+    for (const [width, height] of WIDTHS) for (const colorScheme of ["light", "dark"]) {
+      const page = await open({ viewport: { width, height }, colorScheme });
+      await page.goto(`${base}/jobs`);
+      await page.getByLabel("Key or message id").fill("17");
+      await page.getByRole("button", { name: "Search" }).click();
+      await page.locator("summary", { hasText: "40 primaries" }).click();
+      const keys = page.locator(".primaries li");
+      assert.match(await keys.nth(0).textContent(), /^Sales \/ 17\s+done/);
+      assert.match(await keys.nth(1).textContent(), /^Sales \/ 3[89]\s+poisoned.*is taken by/s);
+      await accessible(page);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `wider than a screen of ${width}`);
+      if (shots) await page.screenshot({ path: `${shots}/many-${width}-${colorScheme}.png`, fullPage: true });
+      await page.getByRole("link", { name: "And 20 more" }).click();
+      await page.locator("details[open]").waitFor();
+      assert.equal(await keys.count(), 40);
+      await accessible(page);
+      if (shots) await page.screenshot({ path: `${shots}/many-all-${width}-${colorScheme}.png`, fullPage: true });
+      await page.getByRole("link", { name: "Sales / 17" }).click();
+      await page.getByText("In step: nothing to do.").waitFor();
+      await close(page);
+    }
+  },
+
   /** Without the token nothing is changed, and another site's page changes nothing even with a session. */
   async refused() {
     await seed();

@@ -40,6 +40,11 @@ fn some_of_many_are_discarded_after_a_question() {
 }
 
 #[test]
+fn what_became_of_one_key_of_many_is_found_by_the_key() {
+    play("many");
+}
+
+#[test]
 fn without_the_token_and_from_another_site_nothing_is_changed() {
     play("refused");
 }

@@ -109,6 +109,34 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
 }
 
 #[test]
+fn a_message_about_many_opens_into_its_keys_and_is_found_by_each() {
+    let api = Api::start();
+    let entity =
+        |number: u32| json!({"PartitionKey": "Sales", "RowKey": format!("{number:03}"), "Email": format!("p{}@b.c", number.min(29))});
+    let many = json!({"op": "put", "table": "Employees", "entities": (0..=30).map(entity).collect::<Vec<_>>()});
+    api.place.put("jobs", &many.to_string());
+    let ended = |jobs: &serde_json::Value| jobs.as_array().is_some_and(|jobs| !jobs.is_empty());
+    let job = api.awaits("/api/v1/jobs?key=007", ended)[0].clone();
+    assert_eq!((&job["table"], &job["pk"], &job["primaries"]), (&json!("Employees"), &json!(null), &json!(31)));
+    assert_eq!(job["keys"][0], json!({"pk": "Sales", "rk": "007", "ending": "done", "error": null}), "what was searched for comes first");
+    assert_eq!(job["keys"][1]["ending"], "poisoned", "then what did not end well: two want one address");
+    says(job["keys"][1]["error"].as_str().unwrap(), &["is taken by"]);
+    assert_eq!(job["keys"].as_array().unwrap().len(), 20);
+    let alone = format!("number={}", job["number"]);
+    assert_eq!(api.get(&format!("/api/v1/jobs?{alone}")).json()[0]["keys"].as_array().unwrap().len(), 31);
+
+    let found = api.get("/jobs?key=007").body;
+    says(&found, &["Employees / 31 primaries", "<a href=\"/entity?table=Employees&amp;pk=Sales&amp;rk=007\">Sales / 007</a>", "poisoned"]);
+    says(&found, &[&format!("<a href=\"/jobs?{alone}\">And 11 more</a>")]);
+    assert_eq!(found.matches("href=\"/entity?").count(), 20);
+    let whole = api.get(&format!("/jobs?{alone}")).body;
+    assert_eq!(whole.matches("href=\"/entity?").count(), 31);
+    says(&whole, &["<details open>"]);
+    assert!(!whole.contains("data-refresh") && !whole.contains("of which nothing is kept"));
+    says(&api.get("/jobs?key=031").body, &["No job fits."]);
+}
+
+#[test]
 fn discarding_asks_first() {
     let api = Api::start();
     api.place.put("jobs", "no job at all");

@@ -10,6 +10,8 @@ use crate::worker::Ending;
 
 /// Jobs on one page where nothing else is asked for.
 const PAGE: usize = 100;
+/// Keys of one of them.
+pub(crate) const KEYS: usize = 20;
 
 /// Which jobs.
 #[derive(Debug, Deserialize)]
@@ -18,13 +20,14 @@ pub(super) struct JobsQuery {
     key: String,
     outcome: Option<String>,
     before: Option<u64>,
+    number: Option<u64>,
     top: Option<usize>,
 }
 
 pub(super) async fn jobs(State(api): State<Api>, Query(which): Query<JobsQuery>) -> Result<Json<Vec<JobRecord>>, Problem> {
     let ending = which.outcome.as_deref().filter(|name| !name.is_empty()).map(ending).transpose()?;
-    let filter = JobFilter { text: which.key, ending, before: which.before };
-    Ok(Json(api.board.jobs(&filter, which.top.unwrap_or(PAGE).min(1_000))))
+    let filter = JobFilter { text: which.key, ending, before: which.before, number: which.number };
+    Ok(Json(api.board.jobs(&filter, which.top.unwrap_or(PAGE).min(1_000), KEYS)))
 }
 
 /// An ending by its name.

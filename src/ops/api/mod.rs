@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use entity::{EntityReport, look};
 pub use gather::GatheredJobs;
-pub(crate) use jobs::ending;
+pub(crate) use jobs::{KEYS, ending};
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
 pub(crate) use status::{Status, status_of};

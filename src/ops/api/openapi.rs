@@ -135,6 +135,7 @@ fn operations() -> Vec<ApiOperation> {
             ("key", "a part of the table, the PartitionKey, the RowKey, the message's id or the client's, in any case"),
             ("outcome", "done, skipped, retried, poisoned or lost"),
             ("before", "the number of the last job of the page before"),
+            ("number", "only the job with this number, with all the keys that are kept of it"),
             ("top", "how many at most: 100 where absent, never more than 1000"),
         ]),
         read("/poison", "poison", poison::list, one::<Poison>, "The front of the poison queues")

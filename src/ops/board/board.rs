@@ -315,9 +315,11 @@ impl Board {
         }
     }
 
-    /// The newest jobs that are meant.
-    pub fn jobs(&self, filter: &JobFilter, most: usize) -> Vec<JobRecord> {
-        lock(&self.journal).find(filter, most)
+    /// The newest jobs that are meant, each with so many of its keys at most.
+    pub fn jobs(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
+        // A search takes some milliseconds, in which the worker is not held up.
+        let journal = lock(&self.journal).clone();
+        journal.find(filter, most, keys)
     }
 
     /// Jobs about whole tables that are under way here.

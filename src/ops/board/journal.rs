@@ -1,32 +1,35 @@
 //! The most recent jobs.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::telemetry::trail::Step;
-use crate::worker::{Delivered, Ending};
+use crate::worker::{Delivered, EndedKey, Ending};
 
 /// Most jobs that are kept.
 const KEPT: usize = 1_000;
 
 /// Recent jobs, oldest first, each with a number that only rises.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Journal {
-    jobs: VecDeque<(u64, Delivered)>,
+    jobs: VecDeque<(u64, Arc<Delivered>)>,
     next: u64,
 }
 
 /// Which jobs are meant.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// A part of the primary's table, PartitionKey or RowKey, of the message's id or of the client's, in any case.
+    /// A part of the table, PartitionKey or RowKey of a primary, of the message's id or of the client's, in any case.
     pub text: String,
     /// Only those that ended so.
     pub ending: Option<Ending>,
     /// Only those older than the one with this number.
     pub before: Option<u64>,
+    /// Only the one with this number, with all of its keys.
+    pub number: Option<u64>,
 }
 
 /// One delivery that ended.
@@ -41,14 +44,17 @@ pub struct JobRecord {
     pub queue: String,
     /// The operation; `unknown` where it could not be read.
     pub op: &'static str,
-    /// The primary's table, where one was named.
+    /// The table of the primary, or of all primaries, where one was named.
     pub table: Option<String>,
-    /// The primary's PartitionKey.
+    /// The primary's PartitionKey, where it is one.
     pub pk: Option<String>,
     /// The primary's RowKey.
     pub rk: Option<String>,
     /// How many primaries the message named: more than one where it is about many.
     pub primaries: usize,
+    /// Their keys, where they are many, each with the ending of its job: those of a search first, then those that did not end well.
+    /// At most 20 of each job in a list of jobs, and as many as fit into 16 KiB of one that is asked for by its number.
+    pub keys: Vec<KeyRecord>,
     /// How it ended: `done`, `skipped`, `retried`, `poisoned` or `lost`.
     pub ending: &'static str,
     /// The same, finer: the label `outcome` of the metric `evenkeel_jobs_total`.
@@ -86,6 +92,20 @@ impl JobRecord {
     }
 }
 
+/// One primary of a message about many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "key")]
+pub struct KeyRecord {
+    /// The PartitionKey.
+    pub pk: String,
+    /// The RowKey.
+    pub rk: String,
+    /// How its job ended in this delivery: `done`, `skipped`, `retried` (left for the next delivery), `poisoned` or `lost`.
+    pub ending: &'static str,
+    /// Why it did not end well, or was skipped, in short.
+    pub error: Option<String>,
+}
+
 /// One request to a store.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "step")]
@@ -117,37 +137,59 @@ impl Journal {
         if self.jobs.len() == KEPT {
             self.jobs.pop_front();
         }
-        self.jobs.push_back((self.next, delivery));
+        self.jobs.push_back((self.next, Arc::new(delivery)));
         self.next += 1;
     }
 
-    /// The newest of those that are meant, newest first.
-    pub(super) fn find(&self, filter: &JobFilter, most: usize) -> Vec<JobRecord> {
+    /// The newest of those that are meant, newest first, each with so many keys at most.
+    pub(super) fn find(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
         let text = filter.text.to_lowercase();
         let before = filter.before.unwrap_or(u64::MAX);
+        let keys = if filter.number.is_some() { usize::MAX } else { keys };
         let meant = self.jobs.iter().rev().filter(|(number, job)| {
-            *number < before && filter.ending.is_none_or(|ending| ending == job.ending) && (text.is_empty() || mentions(job, &text))
+            *number < before
+                && filter.number.is_none_or(|meant| meant == *number)
+                && filter.ending.is_none_or(|ending| ending == job.ending)
+                && (text.is_empty() || mentions(job, &text))
         });
-        meant.take(most).map(|(number, job)| record(*number, job)).collect()
+        meant.take(most).map(|(number, job)| record(*number, job, &text, keys)).collect()
     }
 }
 
 fn mentions(job: &Delivered, text: &str) -> bool {
     let primary = job.primary.iter().flat_map(|primary| [primary.table.as_str(), primary.key.pk.as_str(), primary.key.rk.as_str()]);
-    primary.chain([job.message_id.as_str()]).chain(job.id.as_deref()).any(|part| part.to_lowercase().contains(text))
+    let mut named = primary.chain([job.message_id.as_str()]).chain(job.id.as_deref());
+    named.any(|part| part.to_lowercase().contains(text)) || job.keys.mention(text)
 }
 
-fn record(number: u64, job: &Delivered) -> JobRecord {
+/// The keys of a batch, those that a text is a part of first.
+fn keys(job: &Delivered, text: &str, most: usize) -> Vec<KeyRecord> {
+    let found = |key: &EndedKey<'_>| [key.pk, key.rk].iter().any(|part| part.to_lowercase().contains(text));
+    let (found, others): (Vec<_>, Vec<_>) = job.keys.iter().partition(found);
+    let key = |EndedKey { pk, rk, ending, error }| KeyRecord {
+        pk: String::from(pk),
+        rk: String::from(rk),
+        ending: Ending::name(ending),
+        error: error.map(str::to_owned),
+    };
+    found.into_iter().chain(others).take(most).map(key).collect()
+}
+
+fn record(number: u64, job: &Delivered, text: &str, most_keys: usize) -> JobRecord {
     let primary = job.primary.as_ref();
+    let keys = keys(job, text, most_keys);
+    // The rest of a list may be one.
+    let listed = keys.first().filter(|_| job.jobs == 1);
     JobRecord {
         number,
         at: job.at.to_string(),
         queue: job.queue.to_string(),
         op: job.op,
-        table: primary.map(|primary| primary.table.to_string()),
-        pk: primary.map(|primary| primary.key.pk.as_str().to_owned()),
-        rk: primary.map(|primary| primary.key.rk.as_str().to_owned()),
+        table: primary.map(|primary| &primary.table).or(job.keys.table.as_ref()).map(ToString::to_string),
+        pk: primary.map(|primary| primary.key.pk.as_str().to_owned()).or_else(|| listed.map(|key| key.pk.clone())),
+        rk: primary.map(|primary| primary.key.rk.as_str().to_owned()).or_else(|| listed.map(|key| key.rk.clone())),
         primaries: job.jobs,
+        keys,
         ending: job.ending.name(),
         outcome: job.outcome,
         deliveries: job.deliveries,
@@ -174,6 +216,7 @@ fn step(step: &Step) -> StepRecord {
 mod tests {
     use super::super::tests::delivered;
     use super::*;
+    use crate::worker::listing;
 
     #[test]
     fn only_the_newest_are_kept_and_they_come_newest_first() {
@@ -181,9 +224,11 @@ mod tests {
         for number in 0..KEPT + 5 {
             journal.add(delivered(&format!("m{number}"), Ending::Done));
         }
-        let all = journal.find(&JobFilter::default(), usize::MAX);
+        let all = journal.find(&JobFilter::default(), usize::MAX, 20);
         assert_eq!((all.len(), all[0].number, all[KEPT - 1].number), (KEPT, 1_004, 5));
-        let page = journal.find(&JobFilter { before: Some(all[9].number), ..JobFilter::default() }, 10);
+        let page = journal.find(&JobFilter { before: Some(all[9].number), ..JobFilter::default() }, 10, 20);
+        let one = journal.find(&JobFilter { number: Some(17), ..JobFilter::default() }, 10, 20);
+        assert_eq!((one.len(), one[0].number), (1, 17));
         assert_eq!((page.len(), page[0].number), (10, 994));
     }
 
@@ -193,12 +238,41 @@ mod tests {
         journal.add(delivered("m1", Ending::Done));
         journal.add(delivered("m2", Ending::Poisoned));
         let found = |text: &str, ending| {
-            let filter = JobFilter { text: text.to_owned(), ending, before: None };
-            journal.find(&filter, 10).into_iter().map(|job| job.message_id).collect::<Vec<_>>()
+            let filter = JobFilter { text: text.to_owned(), ending, ..JobFilter::default() };
+            journal.find(&filter, 10, 20).into_iter().map(|job| job.message_id).collect::<Vec<_>>()
         };
         assert_eq!(found("EMPLOY", None), ["m2", "m1"]);
         assert_eq!(found("M1", None), ["m1"]);
         assert_eq!(found("sales", Some(Ending::Poisoned)), ["m2"]);
         assert!(found("nowhere", None).is_empty());
+    }
+
+    fn batch(keys: &[(&str, Ending)]) -> Delivered {
+        let keys: Vec<_> = keys.iter().map(|(rk, ending)| EndedKey { pk: "Sales", rk, ending: *ending, error: None }).collect();
+        let keys = listing("Employees", &keys);
+        Delivered { primary: None, jobs: keys.all, keys, ..delivered("many", Ending::Done) }
+    }
+
+    #[test]
+    fn a_message_about_many_is_found_by_each_of_its_keys_which_come_first_then() {
+        let mut journal = Journal::default();
+        journal.add(batch(&[("A1", Ending::Poisoned), ("b2", Ending::Done), ("c3", Ending::Done)]));
+        let found = |text: &str, keys: usize, number: Option<u64>| {
+            let filter = JobFilter { text: text.to_owned(), number, ..JobFilter::default() };
+            let job = journal.find(&filter, 10, keys).pop()?;
+            assert_eq!((job.table.as_deref(), job.pk, job.primaries), (Some("Employees"), None, 3));
+            Some(job.keys.into_iter().map(|key| key.rk).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(found("C3", 2, None).as_deref(), Some("c3 A1"));
+        assert_eq!(found("employees", 2, None).as_deref(), Some("A1 b2"));
+        assert_eq!(found("", 2, Some(0)).as_deref(), Some("A1 b2 c3"), "one that is asked for by its number has all");
+        assert_eq!((found("d4", 2, None), found("", 2, Some(1))), (None, None));
+    }
+
+    #[test]
+    fn a_list_of_one_is_about_that_one() {
+        let mut journal = Journal::default();
+        journal.add(batch(&[("A1", Ending::Done)]));
+        assert_eq!(journal.find(&JobFilter::default(), 10, 20)[0].key(), Some(["Employees", "Sales", "A1"]));
     }
 }

@@ -37,7 +37,7 @@ pub use freshness::Freshness;
 pub use headline::{Headline, Mood, SilentWorker};
 pub(crate) use headline::{grouped, lasting};
 pub use hot::{HotPartition, PartitionLoad, TARGET};
-pub use journal::{JobFilter, JobRecord, JournalItem, StepRecord};
+pub use journal::{JobFilter, JobRecord, JournalItem, KeyRecord, StepRecord};
 pub use queue::{QueueNow, QueueSlot};
 pub use storage::{Hold, ServiceSlot, ServiceTally, StorageHour, StorageMeter, StorageNow};
 pub use view::ViewNow;

@@ -18,7 +18,7 @@ use crate::ports::{Clock, Stores, Ttl};
 use crate::reconcile::{Action, ItemChange};
 use crate::settings::QueueSettings;
 use crate::telemetry::trail::{Billed, Trail};
-use crate::worker::{Backlog, Carries, Delivered, Ending, Observer as _, QueueStatus, ReceiverState};
+use crate::worker::{Backlog, Carries, Delivered, EndedKeys, Ending, Observer as _, QueueStatus, ReceiverState};
 
 pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
     Delivered {
@@ -27,6 +27,7 @@ pub(crate) fn delivered(message_id: &str, ending: Ending) -> Delivered {
         op: "sync",
         primary: Some(Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() }),
         jobs: 1,
+        keys: EndedKeys::default(),
         ending,
         outcome: ending.name(),
         deliveries: 1,
@@ -112,7 +113,7 @@ fn what_the_worker_tells_is_found_again() {
     let board = board(Arc::new(SystemClock::new()));
     board.ended(delivered("m1", Ending::Done));
     board.changed(&[change(Action::Create), change(Action::Delete)]);
-    assert_eq!(board.jobs(&JobFilter::default(), 10)[0].message_id, "m1");
+    assert_eq!(board.jobs(&JobFilter::default(), 10, 10)[0].message_id, "m1");
     assert!(board.views(None, 10).is_empty(), "only declared views are shown");
 }
 

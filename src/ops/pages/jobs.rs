@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
-use crate::ops::api::{Api, Problem, ending};
+use crate::ops::api::{Api, KEYS, Problem, ending};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::ops::guard::Visitor;
 use crate::worker::Ending;
@@ -24,6 +24,8 @@ pub(super) struct JobSearch {
     #[serde(default)]
     outcome: String,
     before: Option<u64>,
+    /// One job alone, with all its keys.
+    number: Option<u64>,
 }
 
 #[derive(Template)]
@@ -38,9 +40,20 @@ struct JobsPage {
 impl JobsPage {
     fn find(api: &Api, search: JobSearch) -> Result<Self, Problem> {
         let ending = Some(search.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose()?;
-        let jobs = api.board.jobs(&JobFilter { text: search.key.clone(), ending, before: search.before }, PAGE);
+        let filter = JobFilter { text: search.key.clone(), ending, before: search.before, number: search.number };
+        let jobs = api.board.jobs(&filter, PAGE, KEYS);
         let last = jobs.last().filter(|_| jobs.len() == PAGE).map(|last| last.number);
         Ok(Self { search, jobs, last })
+    }
+}
+
+/// How an ending looks.
+fn state(ending: &str) -> &'static str {
+    match ending {
+        "done" => "good",
+        "skipped" => "calm",
+        "poisoned" => "bad",
+        _ => "warn",
     }
 }
 

@@ -12,12 +12,12 @@ use crate::reconcile::{Outcome, Recheck, Summary, Work};
 use crate::worker::poison::Reason;
 use crate::worker::testing::{JOBS, Op, RECHECK, World, done, permanent, sync, transient, withheld};
 
-fn batch(rks: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
+pub(super) fn batch(rks: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
     let rks: Vec<String> = rks.into_iter().map(|rk| rk.to_string()).collect();
     body::encode(&json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks, "id": "mine"}).to_string())
 }
 
-fn rk(work: &Work) -> String {
+pub(super) fn rk(work: &Work) -> String {
     match work {
         Work::Job(job) => job.key().unwrap().rk.to_string(),
         Work::Recheck(recheck) => recheck.primary.key.rk.to_string(),
@@ -196,7 +196,7 @@ async fn rechecks_of_one_message_end_one_by_one() {
 }
 
 /// A world with a list in a blob: so many lines, of which a window has so many.
-fn listed(lines: u64, at_once: u64) -> World {
+pub(super) fn listed(lines: u64, at_once: u64) -> World {
     let world = World::new();
     *world.work.list.lock().unwrap() = (lines, at_once);
     let blob = json!({"blob": "evenkeel-staging/list.jsonl"});

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{AccountName, ViewName};
-use crate::reconcile::{Action, ItemChange, Outcome, Summary};
-use crate::worker::testing::{JOBS, World, done, permanent, put, sync, transient};
+use super::batches::{batch, listed, rk};
+use crate::model::job::Primary;
+use crate::model::{AccountName, EntityKey, TableName, ViewName};
+use crate::reconcile::{Action, ItemChange, Outcome, Recheck, Summary};
+use crate::worker::testing::{JOBS, RECHECK, World, done, permanent, put, sync, transient};
 use crate::worker::{Delivered, Ending, Mode, Observer, Rechecks};
 
 #[derive(Default)]
@@ -63,6 +65,68 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
     assert_eq!((last.op, last.deliveries, last.primary.as_ref().unwrap().key.rk.as_str()), ("put", 2, "7"));
     assert_eq!((last.changes.len(), last.changed, *told.changed.lock().unwrap()), (64, 100, 100));
     assert!(last.lag.unwrap() > Duration::from_secs(1) && last.error.is_none());
+}
+
+/// The keys of each delivery, as text.
+fn keys(told: &Told) -> Vec<Vec<String>> {
+    let ended = told.ended.lock().unwrap();
+    let lines = |delivery: &Delivered| {
+        delivery.keys.iter().map(|key| format!("{} {}: {}", key.rk, key.ending.name(), key.error.unwrap_or_default())).collect()
+    };
+    ended.iter().map(lines).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_about_many_is_told_with_the_ending_of_each_key_in_each_delivery() {
+    let world = World::new();
+    world.script(|run, work, _| {
+        let rk = rk(work);
+        async move {
+            match rk.as_str() {
+                "bad" => permanent(),
+                "busy" if run < 4 => transient(),
+                "late" => Ok(Outcome::Skipped { reason: "overtaken".to_owned(), summary: Summary::default() }),
+                _ => done(),
+            }
+        }
+    });
+    world.queues.seed(JOBS, &batch(["good", "late", "busy", "bad"]), None);
+    let told = told(&world).await;
+    assert_eq!(endings(&told), [Ending::Retried, Ending::Done]);
+    assert_eq!(
+        keys(&told),
+        [
+            vec![
+                "bad poisoned: reading the primary: no such table",
+                "busy retried: writing the copy: 503",
+                "late skipped: overtaken",
+                "good done: "
+            ],
+            vec!["busy done: "],
+        ]
+    );
+    let ended = told.ended.lock().unwrap();
+    assert_eq!((ended[0].jobs, ended[1].jobs, ended[0].keys.table.as_ref().unwrap().as_str()), (4, 1, "Employees"));
+    assert!(ended[0].primary.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_in_blobs_and_of_rechecks_are_told_key_by_key() {
+    let world = listed(30, 20);
+    world.script(|_, _, _| async { done() });
+    let windows = told(&world).await;
+    assert_eq!(keys(&windows).iter().map(Vec::len).collect::<Vec<_>>(), [20, 10]);
+    assert_eq!((keys(&windows)[0][7].as_str(), keys(&windows)[1][9].as_str()), ("7 done: ", "29 done: "));
+    assert_eq!(windows.ended.lock().unwrap()[0].error, None, "the rest of a list is not a failure");
+    let rechecks = ["1", "2"].map(|rk| Recheck {
+        primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
+        items: Vec::new(),
+    });
+    let world = World::new();
+    world.script(|_, _, _| async { done() });
+    world.queues.seed(RECHECK, &Recheck::encode_all(&rechecks.each_ref()), None);
+    let rechecks = told(&world).await;
+    assert_eq!(keys(&rechecks), [["1 done: ", "2 done: "]]);
 }
 
 #[tokio::test(start_paused = true)]

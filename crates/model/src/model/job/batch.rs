@@ -128,6 +128,17 @@ impl SubjectList {
         }
     }
 
+    /// The PartitionKey and RowKey of an item, beside the fields that all jobs share.
+    fn keys<'a>(self, shared: &'a Map<String, Value>, item: &'a Value) -> Option<[&'a str; 2]> {
+        let [pk, rk] = match self {
+            Self::RowKeys => [shared.get("pk")?, item],
+            Self::Keys => [&item[0], &item[1]],
+            Self::Entities => [&item["PartitionKey"], &item["RowKey"]],
+            Self::Rechecks => [&item["pk"], &item["rk"]],
+        };
+        Some([pk.as_str()?, rk.as_str()?])
+    }
+
     pub(super) const fn shape(self) -> &'static str {
         match self {
             Self::RowKeys => "a RowKey",
@@ -260,6 +271,11 @@ impl Batch {
             self.list.fill(&mut object, item);
         }
         object
+    }
+
+    /// PartitionKey and RowKey of one of its jobs, as the message spells them.
+    pub fn key(&self, at: usize) -> Option<[&str; 2]> {
+        self.items.get(at).and_then(|item| self.list.keys(&self.shared, item))
     }
 
     /// One of its jobs, decoded.
@@ -419,6 +435,22 @@ mod tests {
             batch(json!({"op": "put", "table": "Staff", "mode": "merge", "entities": [{"PartitionKey": "p", "RowKey": "1", "A": 1}]}));
         let Job::Put(put) = merged.job(0).unwrap().job else { panic!("no put") };
         assert_eq!((put.mode, put.entity.key.to_string()), (PutMode::Merge, "(\"p\", \"1\")".to_owned()));
+    }
+
+    #[test]
+    fn each_form_tells_the_keys_of_its_jobs_without_decoding_them() {
+        for message in [
+            json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["0", "a/b"]}),
+            json!({"op": "delete", "table": "Staff", "keys": [["p", "0"], ["p", "a/b"]]}),
+            json!({"op": "put", "table": "Staff", "entities": [{"PartitionKey": "p", "RowKey": "0"}, {"PartitionKey": "p", "RowKey": "a/b"}]}),
+        ] {
+            let listed = batch(message);
+            assert_eq!([0, 1, 2].map(|at| listed.key(at)), [Some(["p", "0"]), Some(["p", "a/b"]), None]);
+        }
+        let item = |rk: &str| json!({"pk": "p", "rk": rk, "items": []});
+        let rechecks = Batch::of_rechecks(&object(json!({"op": "recheck", "table": "Staff", "rechecks": [item("0")]}))).unwrap().unwrap();
+        assert_eq!(rechecks.key(0), Some(["p", "0"]));
+        assert_eq!(batch(json!({"op": "put", "table": "Staff", "entities": [{}]})).key(0), None);
     }
 
     #[test]
