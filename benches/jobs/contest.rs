@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::job::{Packed, Packer};
 use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, TableName, body};
 use evenkeel::ports::{Account, TableOperation, Ttl};
 use futures::StreamExt as _;
@@ -47,6 +48,8 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contender {
     Evenkeel,
+    /// With jobs that their sender has packed, as `evenkeel submit --pack` does.
+    Packed,
     Bare,
     /// What it does, and how many jobs it has in flight.
     Handwritten(&'static str, usize),
@@ -66,6 +69,11 @@ impl Server {
         }
     }
 }
+
+/// Partitions of the entities at a distance.
+const PARTITIONS: usize = 8;
+/// Jobs that a sender puts into one message.
+const PACK: usize = 100;
 
 pub(crate) struct Contest {
     pub(crate) store: StoreKind,
@@ -117,7 +125,7 @@ impl Contest {
     /// The partition of an employee.
     fn department(&self, number: usize) -> String {
         match self.store {
-            StoreKind::Distant => format!("Sales{}", number % 8),
+            StoreKind::Distant => format!("Sales{}", number % PARTITIONS),
             StoreKind::Embedded | StoreKind::Azurite => "Sales".to_owned(),
         }
     }
@@ -133,7 +141,10 @@ impl Contest {
                     contenders.push(Contender::Handwritten("sync-same", self.concurrency));
                 }
             }
-            (StoreKind::Distant, work) => contenders.extend([64, 128, 256].map(|flying| Contender::Handwritten(work.by_hand(), flying))),
+            (StoreKind::Distant, work) => {
+                contenders.push(Contender::Packed);
+                contenders.extend([64, 128, 256].map(|flying| Contender::Handwritten(work.by_hand(), flying)));
+            }
         }
         contenders
     }
@@ -154,7 +165,8 @@ impl Contest {
             // Each goes first in turn: what a machine does beside changes slowly.
             for place in 0..contenders.len() {
                 let index = (round + place) % contenders.len();
-                let field = Field::prepare(self).await;
+                let pack = if contenders[index] == Contender::Packed { PACK } else { 1 };
+                let field = Field::prepare(self, pack).await;
                 efforts[index].push(self.run(contenders[index], &field).await);
             }
         }
@@ -171,7 +183,7 @@ impl Contest {
     async fn run(&self, contender: Contender, field: &Field) -> Effort {
         let before = field.store_ms();
         let mut effort = match contender {
-            Contender::Evenkeel => evenkeel(field, (self.store != StoreKind::Distant).then_some(self.concurrency)),
+            Contender::Evenkeel | Contender::Packed => evenkeel(field, (self.store != StoreKind::Distant).then_some(self.concurrency)),
             Contender::Bare => bare::run(&field.account, self.work, self.jobs, self.concurrency).await,
             Contender::Handwritten(work, flying) => {
                 // Not on a thread of the runtime that answers it.
@@ -197,6 +209,7 @@ impl Contender {
     fn name(self) -> String {
         match self {
             Self::Evenkeel => "evenkeel".to_owned(),
+            Self::Packed => format!("evenkeel, packed by {PACK}"),
             Self::Bare => "bare loop, one by one".to_owned(),
             Self::Handwritten("sync-same", flying) => format!("Node.js SDK, same work, {flying}"),
             Self::Handwritten(_, flying) => format!("Node.js SDK, by hand, {flying}"),
@@ -250,7 +263,7 @@ to = { kind = "table", table = "FormerEmployees" }
 
 impl Field {
     /// Entities, and a message for each. The archive's source has no views: what is measured is the archiving.
-    pub(crate) async fn prepare(contest: &Contest) -> Self {
+    pub(crate) async fn prepare(contest: &Contest, pack: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = match contest.work {
             Work::Archive => CONFIG.to_owned(),
@@ -277,14 +290,14 @@ impl Field {
         let migrated = tokio::task::block_in_place(|| program.args(["-q", "migrate", "up"]).stdout(Stdio::null()).status().unwrap());
         assert!(migrated.success());
         field.account.tables.create_table(&table("HandFootprints")).await.unwrap();
-        field.fill(contest).await;
+        field.fill(contest, pack).await;
         field
     }
 
-    async fn fill(&self, contest: &Contest) {
+    async fn fill(&self, contest: &Contest, pack: usize) {
         let (work, jobs) = (contest.work, contest.jobs);
         let (queue, employees) = (queue(), table("Employees"));
-        let (queue, employees, account) = (&queue, &employees, &self.account);
+        let (employees, account) = (&employees, &self.account);
         let each = (0..jobs).map(|number| async move {
             let rk = format!("{number:06}");
             let pk = contest.department(number);
@@ -295,13 +308,32 @@ impl Field {
                 .with("Salary", 52_000.5)
                 .with("Badge", i64::from(u32::MAX) + 7);
             account.tables.apply(employees, &TableOperation::InsertOrReplace(entity)).await.unwrap();
+        });
+        futures::stream::iter(each).buffer_unordered(32).collect::<Vec<()>>().await;
+        // As many neighbours of one partition as a message takes, the partitions in turn: one by one where each has its own.
+        let block =
+            |first: usize| (0..PARTITIONS).flat_map(move |partition| (0..pack).map(move |at| (first + at) * PARTITIONS + partition));
+        let ordered = (0..jobs.div_ceil(PARTITIONS)).step_by(pack).flat_map(block).filter(|number| *number < jobs);
+        let mut packer = Packer::new(pack);
+        let mut messages = Vec::new();
+        for number in ordered {
+            let (pk, rk) = (contest.department(number), format!("{number:06}"));
             let job = match work {
                 Work::Archive => serde_json::json!({"op": "archive", "archive": "former", "pk": pk, "rk": rk}),
                 Work::Sync => serde_json::json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
             };
-            account.queues.put(queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await.unwrap();
+            if packer.add(job.as_object().unwrap()) == Packed::Full {
+                messages.extend(packer.take());
+                packer.add(job.as_object().unwrap());
+            }
+        }
+        messages.extend(packer.take());
+        let sent = messages.into_iter().map(|message| {
+            let body = body::encode(&serde_json::Value::from(message).to_string());
+            let queue = &queue;
+            async move { account.queues.put(queue, &body, Duration::ZERO, Ttl::Never).await.unwrap() }
         });
-        futures::stream::iter(each).buffer_unordered(32).collect::<Vec<()>>().await;
+        futures::stream::iter(sent).buffer_unordered(32).collect::<Vec<_>>().await;
     }
 
     fn connection_string(&self) -> String {

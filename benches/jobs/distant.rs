@@ -44,7 +44,7 @@ struct Store {
 #[derive(Default)]
 struct Contents {
     tables: BTreeMap<String, BTreeMap<(String, String), Stored>>,
-    queues: BTreeMap<String, Vec<Posted>>,
+    queues: BTreeMap<String, Queue>,
     writes: u64,
 }
 
@@ -52,6 +52,30 @@ struct Contents {
 struct Stored {
     etag: String,
     properties: Map<String, Value>,
+}
+
+/// Messages in the order of their insertion, each also by its id: deleting one costs the same however many there are.
+#[derive(Default)]
+struct Queue {
+    messages: BTreeMap<u64, Posted>,
+    places: HashMap<String, u64>,
+    next: u64,
+}
+
+impl Queue {
+    fn add(&mut self, posted: Posted) {
+        self.places.insert(posted.id.clone(), self.next);
+        self.messages.insert(self.next, posted);
+        self.next += 1;
+    }
+
+    fn get_mut(&mut self, id: &str) -> Option<&mut Posted> {
+        self.messages.get_mut(self.places.get(id)?)
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.messages.remove(&self.places.remove(id).unwrap());
+    }
 }
 
 struct Posted {
@@ -142,8 +166,18 @@ async fn answer(store: Arc<Store>, request: Request, service: fn(&Store, &Asked)
         body: String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap(),
         method: head.method,
     };
-    store.toll(&asked).await;
-    let answer = service(&store, &asked);
+    let answer = if let Some(partition) = partition_asked_for(&asked) {
+        // A query counts by the entities that it brings.
+        let answer = service(&store, &asked);
+        #[expect(clippy::cast_precision_loss, reason = "a page at most")]
+        let rows = answer.body.matches("odata.etag").count().max(1) as f64;
+        store.toll(format!("{}(PartitionKey='{partition}", address(&asked.path).0), rows).await;
+        answer
+    } else {
+        let (lane, units) = lane(&asked);
+        store.toll(lane, units).await;
+        service(&store, &asked)
+    };
     let mut response = Response::builder().status(answer.status).header("x-ms-request-id", "0");
     for (name, value) in answer.headers {
         response = response.header(name, value);
@@ -177,8 +211,7 @@ impl Store {
     }
 
     /// Waits as long as the service takes.
-    async fn toll(&self, asked: &Asked) {
-        let (lane, units) = lane(asked);
+    async fn toll(&self, lane: String, units: f64) {
         let turn = {
             let mut lanes = self.lanes.lock().unwrap();
             let free = lanes.entry(lane).or_insert_with(Instant::now);
@@ -203,7 +236,7 @@ impl Store {
         }
         let (table, key) = address(&asked.path);
         if asked.method == Method::GET && key.is_none() {
-            return contents.query(table, asked.query.get("$filter").map_or("", String::as_str));
+            return contents.query(table, asked);
         }
         contents.entity(&asked.method, table, key, asked.if_match.as_deref(), &asked.body)
     }
@@ -220,7 +253,7 @@ impl Store {
                     Answer::of(if there { 204 } else { 201 })
                 }
                 _ => match contents.queues.get(name) {
-                    Some(queue) => Answer::of(200).header("x-ms-approximate-messages-count", queue.len().to_string()),
+                    Some(queue) => Answer::of(200).header("x-ms-approximate-messages-count", queue.messages.len().to_string()),
                     None => Answer::missing(404, "QueueNotFound"),
                 },
             };
@@ -234,14 +267,14 @@ impl Store {
                 let text = element(&asked.body, "MessageText");
                 let posted = Posted { id: unique(), receipt: unique(), text, visible: hidden, inserted: now, deliveries: 0 };
                 let shown = posted.shown(false);
-                queue.push(posted);
+                queue.add(posted);
                 Answer::xml(201, listed(&shown))
             }
             (&Method::GET, _) => {
                 let peeks = asked.query.contains_key("peekonly");
                 let most = usize::try_from(number("numofmessages").unwrap_or(1)).unwrap();
                 let mut shown = String::new();
-                for posted in queue.iter_mut().filter(|posted| posted.visible <= now).take(most) {
+                for posted in queue.messages.values_mut().filter(|posted| posted.visible <= now).take(most) {
                     if !peeks {
                         (posted.visible, posted.receipt) = (hidden, unique());
                         posted.deliveries += 1;
@@ -251,15 +284,14 @@ impl Store {
                 Answer::xml(200, listed(&shown))
             }
             (_, Some(id)) => {
-                let Some(at) = queue.iter().position(|posted| posted.id == id) else { return Answer::missing(404, "MessageNotFound") };
-                if asked.query.get("popreceipt") != Some(&queue[at].receipt) {
+                let Some(posted) = queue.get_mut(id) else { return Answer::missing(404, "MessageNotFound") };
+                if asked.query.get("popreceipt") != Some(&posted.receipt) {
                     return Answer::missing(400, "PopReceiptMismatch");
                 }
                 if asked.method == Method::DELETE {
-                    queue.remove(at);
+                    queue.remove(id);
                     return Answer::of(204);
                 }
-                let posted = &mut queue[at];
                 if !asked.body.is_empty() {
                     posted.text = element(&asked.body, "MessageText");
                 }
@@ -276,18 +308,45 @@ fn blob(asked: &Asked) -> Answer {
     if asked.method == Method::PUT { Answer::of(201) } else { Answer::missing(404, "BlobNotFound") }
 }
 
+impl Asked {
+    fn filter(&self) -> &str {
+        self.query.get("$filter").map_or("", String::as_str)
+    }
+}
+
+/// The partition whose rows a query asks for.
+fn partition_asked_for(asked: &Asked) -> Option<&str> {
+    Some(asked.filter().split_once("PartitionKey eq '")?.1.split_once('\'')?.0)
+}
+
+/// The RowKey that a filter compares with so.
+fn bound<'a>(filter: &'a str, comparison: &str) -> Option<&'a str> {
+    Some(filter.split_once(&format!("RowKey {comparison} '"))?.1.split_once('\'')?.0)
+}
+
 /// What a request is counted against, and for how much.
 fn lane(asked: &Asked) -> (String, f64) {
+    let of = |table: &str, (pk, _): (String, String)| format!("{table}(PartitionKey='{pk}");
     if asked.path == "$batch" {
-        let address = changes(&asked.body).into_iter().next().map(|change| change.path).unwrap_or_default();
-        let partition = address.split("',RowKey=").next().unwrap_or_default().to_owned();
+        let changes = changes(&asked.body);
         #[expect(clippy::cast_precision_loss, reason = "at most a hundred")]
-        return (partition, changes(&asked.body).len() as f64);
+        let units = changes.len() as f64;
+        return (changes.first().map(|change| of(address(&change.path).0, change.key())).unwrap_or_default(), units);
     }
-    match address(&asked.path) {
-        (table, Some((pk, _))) => (format!("{table}(PartitionKey='{pk}"), 1.0),
-        _ => (asked.path.split('/').next().unwrap_or_default().to_owned(), 1.0),
-    }
+    let name = match address(&asked.path) {
+        (table, Some(key)) => of(table, key),
+        // An insert has its key in the body, as has a table's creation its name.
+        (table, None) if asked.method == Method::POST && asked.body.contains("PartitionKey") => of(table, brought_key(&asked.body)),
+        _ => asked.path.split('/').next().unwrap_or_default().to_owned(),
+    };
+    (name, 1.0)
+}
+
+/// The key that an entity brings.
+fn brought_key(body: &str) -> (String, String) {
+    let brought: Value = serde_json::from_str(body).unwrap();
+    let text = |name: &str| brought[name].as_str().unwrap_or_default().to_owned();
+    (text("PartitionKey"), text("RowKey"))
 }
 
 /// One operation of a transaction.
@@ -334,15 +393,26 @@ impl Contents {
         }
     }
 
-    fn query(&self, table: &str, filter: &str) -> Answer {
+    fn query(&self, table: &str, asked: &Asked) -> Answer {
         let Some(rows) = self.tables.get(table) else { return Answer::refused(404, "TableNotFound") };
-        // The whole table is read only where no partition is named first.
-        let partition = filter.split_once("PartitionKey eq '").and_then(|(_, rest)| Some(rest.split_once('\'')?.0.to_owned()));
-        let start = (partition.clone().unwrap_or_default(), String::new());
-        let near = rows.range(start..).take_while(|(key, _)| partition.as_ref().is_none_or(|partition| key.0 == *partition));
-        let matching = near.filter(|(key, _)| filter.is_empty() || Reader { rest: filter }.either(key));
-        let rows: Vec<Value> = matching.map(|(_, stored)| stored.shown()).collect();
-        Answer::json(200, &json!({"value": rows}))
+        let filter = asked.filter();
+        // The whole table is read only where no partition is named first, and a partition from the first row that is asked for to the last.
+        let partition = partition_asked_for(asked).map(str::to_owned);
+        let (first, last) = if filter.contains(" or ") { (None, None) } else { (bound(filter, "ge"), bound(filter, "le")) };
+        let start = (partition.clone().unwrap_or_default(), first.unwrap_or_default().to_owned());
+        let near = rows.range(start..).take_while(|(key, _)| {
+            partition.as_ref().is_none_or(|partition| key.0 == *partition) && last.is_none_or(|last| key.1.as_str() <= last)
+        });
+        let mut matching = near.filter(|(key, _)| filter.is_empty() || Reader { rest: filter }.either(key));
+        let most = asked.query.get("$top").map_or(usize::MAX, |top| top.parse().unwrap());
+        let rows: Vec<Value> = matching.by_ref().take(most).map(|(_, stored)| stored.shown()).collect();
+        let answer = Answer::json(200, &json!({"value": rows}));
+        match matching.next() {
+            Some(((pk, rk), _)) => {
+                answer.header("x-ms-continuation-NextPartitionKey", pk.as_str()).header("x-ms-continuation-NextRowKey", rk.as_str())
+            }
+            None => answer,
+        }
     }
 
     /// Carries out one operation on one entity.
@@ -407,11 +477,7 @@ impl Contents {
 
 impl OneChange {
     fn key(&self) -> (String, String) {
-        address(&self.path).1.unwrap_or_else(|| {
-            let brought: Value = serde_json::from_str(&self.body).unwrap();
-            let text = |name: &str| brought[name].as_str().unwrap().to_owned();
-            (text("PartitionKey"), text("RowKey"))
-        })
+        address(&self.path).1.unwrap_or_else(|| brought_key(&self.body))
     }
 }
 

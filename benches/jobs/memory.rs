@@ -8,7 +8,7 @@ use crate::contest::{Contest, Field, Services, StoreKind, Work, queue};
 /// Lets the program work on a backlog on the embedded store and reports the most memory it held.
 pub(crate) async fn measure(messages: usize) {
     let contest = Contest { store: StoreKind::Embedded, services: Services::Apart, work: Work::Archive, jobs: messages, concurrency: 64 };
-    let field = Field::prepare(&contest).await;
+    let field = Field::prepare(&contest, 1).await;
     let mut program = field.program();
     program.args(["-q", "run", "--until-idle=0", "--no-http"]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = program.spawn().unwrap();

@@ -52,7 +52,7 @@ fn spread(ratios: &[f64]) -> String {
 
 /// One run to the end, watched all the while.
 async fn one(contest: &Contest, watchers: usize) -> Run {
-    let field = Field::prepare(contest).await;
+    let field = Field::prepare(contest, 1).await;
     let address = address();
     let mut program = field.program();
     program.env("EVENKEEL__HTTP__LISTEN", address.to_string());
