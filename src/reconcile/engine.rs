@@ -11,6 +11,7 @@ use super::failure::permanent;
 use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
 use super::recheck_queue::RecheckQueues;
+use super::row_memory::RowSizes;
 use super::secret::SealSecret;
 use super::shared::DocumentTurns;
 use crate::catalog::{Archive, Catalog, TableRef};
@@ -58,6 +59,8 @@ pub struct Engine {
     pub(super) part: Duration,
     /// Memory budget of its jobs.
     pub(super) memory: Arc<MemoryBudget>,
+    /// What rows of its tables have had lately.
+    pub(super) row_sizes: RowSizes,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: LogLanes,
     /// Pending rechecks.
@@ -100,6 +103,7 @@ impl Engine {
             chance,
             recheck_after,
             turns: DocumentTurns::default(),
+            row_sizes: RowSizes::default(),
             lanes: LogLanes::default(),
             rechecks: RecheckQueues::default(),
             secret: Arc::default(),

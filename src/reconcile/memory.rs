@@ -1,12 +1,12 @@
 //! The byte budget over everything that jobs hold in memory.
 //!
-//! It is divided into four shares, and a job takes from each at most once at a time, in this order:
+//! It is divided into five shares, and a job takes from each at most once at a time, in this order:
 //!
 //! ```text
-//!   messages ──▶ bodies ──▶ values ──▶ documents
-//!   a message    a staged     blocks of large values   lists in blobs and
-//!   and its job  entity, a    on their way, files      archived documents
-//!                page of rows of archived tables       while they are read
+//!   messages ──▶ rows ──▶ bodies ──▶ values ──▶ documents
+//!   a message    the        a staged     blocks of large values   lists in blobs and
+//!   and its job  primary,   entity, a    on their way, files      archived documents
+//!                if large   page of rows of archived tables       while they are read
 //! ```
 //!
 //! The holder of a part of one share waits for a later share alone, so that the last share is always given back, then
@@ -33,6 +33,8 @@ const UNIT: u64 = 1 << 10;
 pub enum MemoryShare {
     /// Texts of messages and the jobs in them.
     Messages,
+    /// Primaries of jobs about one, and the copies made of them, where they are large.
+    Rows,
     /// Staged entities, and pages of queries of jobs about whole tables.
     Bodies,
     /// Blocks of large values, blobs of series, and files of archived tables.
@@ -45,12 +47,13 @@ pub enum MemoryShare {
 
 impl MemoryShare {
     /// Every share, in the order in which a job takes from them.
-    pub const ALL: [Self; 4] = [Self::Messages, Self::Bodies, Self::Values, Self::Documents];
+    pub const ALL: [Self; 5] = [Self::Messages, Self::Rows, Self::Bodies, Self::Values, Self::Documents];
 
     /// The share's name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Messages => "messages",
+            Self::Rows => "rows",
             Self::Bodies => "bodies",
             Self::Values => "values",
             Self::Documents => "documents",
@@ -60,10 +63,9 @@ impl MemoryShare {
     /// Its sixteenths of the whole.
     const fn sixteenths(self) -> u64 {
         match self {
-            Self::Messages => 3,
-            Self::Bodies => 5,
+            Self::Messages | Self::Bodies => 3,
+            Self::Rows | Self::Documents => 2,
             Self::Values => 6,
-            Self::Documents => 2,
         }
     }
 }
@@ -261,13 +263,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_job_waits_until_what_it_needs_is_given_back() {
         let budget = budget();
-        let first = budget.take(MemoryShare::Bodies, 3 * MIB).await;
-        let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 3 * MIB));
+        let first = budget.take(MemoryShare::Bodies, 2 * MIB).await;
+        let mut waits = Box::pin(budget.take(MemoryShare::Bodies, 2 * MIB));
         assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
-        assert_eq!(budget.used(MemoryShare::Bodies), MemoryUse { bytes: 5 * MIB, held: 3 * MIB, waiting: 1 });
+        assert_eq!(budget.used(MemoryShare::Bodies), MemoryUse { bytes: 3 * MIB, held: 2 * MIB, waiting: 1 });
         drop(first);
         let second = waits.await;
-        assert_eq!(second.bytes(), 3 * MIB);
+        assert_eq!(second.bytes(), 2 * MIB);
         assert_eq!(budget.used(MemoryShare::Bodies).waiting, 0);
     }
 
@@ -275,7 +277,7 @@ mod tests {
     async fn a_job_bigger_than_the_share_runs_alone() {
         let budget = budget();
         let giant = budget.take(MemoryShare::Bodies, 1 << 50).await;
-        assert_eq!(giant.bytes(), 5 * MIB);
+        assert_eq!(giant.bytes(), 3 * MIB);
         assert!(timeout(Duration::from_secs(1), budget.take(MemoryShare::Bodies, 1)).await.is_err());
         assert_eq!(budget.take(MemoryShare::Values, MIB).await.bytes(), MIB, "another share is not concerned");
         drop(giant);
@@ -331,7 +333,7 @@ mod tests {
 
         /// Jobs that take from the shares in their order, for all needs, all come to their end, and never hold more than there is.
         #[test]
-        fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
+        fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
                 let budget = Arc::new(budget());

@@ -67,6 +67,7 @@ mod record;
 mod relocation;
 mod report;
 mod restore;
+mod row_memory;
 #[cfg(feature = "samples")]
 mod sample_touch;
 mod scope;

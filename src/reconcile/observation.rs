@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::footprint::{self, Entry, Footprint};
@@ -134,8 +135,11 @@ pub(super) async fn observe(
 }
 
 async fn read_primary(scope: &Scope<'_>, leftovers: bool) -> Result<StoredPrimary, Failure> {
-    match &scope.document {
-        Some(document) => Ok(StoredPrimary { row: document.read().await?, ..StoredPrimary::default() }),
-        None => scope.engine.read_primary(scope.source, &scope.primary.key, leftovers).await,
+    if let Some(document) = &scope.document {
+        return Ok(StoredPrimary { row: document.read().await?, ..StoredPrimary::default() });
     }
+    let Engine { row_sizes, memory, .. } = scope.engine;
+    let read = scope.engine.read_primary(scope.source, &scope.primary.key, leftovers);
+    let bytes = |stored: &StoredPrimary| stored.row.as_ref().map_or(0, |row| row.entity.stored_bytes());
+    scope.memory.reading((row_sizes, memory), scope.source, read, bytes).await
 }

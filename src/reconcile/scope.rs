@@ -8,6 +8,7 @@ use super::execute::{Delivery, Failure};
 use super::failure::permanent;
 use super::footprint::Footprint;
 use super::nesting::Nesting;
+use super::row_memory::RowMemory;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
@@ -39,6 +40,8 @@ pub(super) struct Scope<'e> {
     pub(super) said: ClaimReading,
     /// The passes that this one is nested in.
     pub(super) outer: Option<&'e Nesting<'e>>,
+    /// Memory for its row.
+    pub(super) memory: RowMemory,
 }
 
 /// The items that should exist in one state of the primary.
@@ -68,7 +71,18 @@ impl Wanted {
 impl<'e> Scope<'e> {
     pub(super) fn new(engine: &'e Engine, source: &'e TableRef, primary: Primary, delivery: Option<&'e Delivery>) -> Self {
         let (folder, footprints) = (ValueFolder::of(&primary), engine.catalog.footprint_table(source));
-        Self { engine, source, primary, footprints, delivery, document: None, folder, said: ClaimReading::Ask, outer: None }
+        Self {
+            engine,
+            source,
+            primary,
+            footprints,
+            delivery,
+            document: None,
+            folder,
+            said: ClaimReading::Ask,
+            outer: None,
+            memory: RowMemory::default(),
+        }
     }
 
     pub(super) fn has_views(&self) -> bool {

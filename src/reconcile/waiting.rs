@@ -22,6 +22,8 @@ pub struct Waits {
     spent: Arc<Mutex<Spent>>,
     /// The shares of memory that the run has a part of.
     shares: Arc<Shares>,
+    /// It has read its primary, or is about to.
+    reads: Arc<AtomicBool>,
 }
 
 /// Which shares a run has a part of, by their numbers: all that `memory` has, and room for more.
@@ -36,6 +38,13 @@ pub(super) fn part_of(share: usize) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else { return Some(SharePart(None)) };
     let had = shares[share].swap(true, Ordering::SeqCst);
     (!had).then(|| SharePart(Some((shares, share))))
+}
+
+/// Whether this run reads a primary for the first time, and has no part of any share. Never outside of a run.
+pub(super) fn is_first_read() -> bool {
+    let is_first = |waits: &Waits| !waits.reads.swap(true, Ordering::SeqCst);
+    let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
+    WAITS.try_with(|waits| is_first(waits) && has_no_part(waits)).unwrap_or(false)
 }
 
 impl Drop for SharePart {
@@ -61,7 +70,7 @@ struct ActiveWait(Waits);
 impl Waits {
     /// None so far.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, spent: Arc::default(), shares: Arc::default() }
+        Self { clock, spent: Arc::default(), shares: Arc::default(), reads: Arc::default() }
     }
 
     /// Runs a future and records its waits here.

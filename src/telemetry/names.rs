@@ -116,7 +116,8 @@ pub const VERSION: &str = "version";
 /// `create`, `update` or `delete`.
 pub const ACTION: &str = "action";
 
-/// A share of the memory of jobs: `messages`, `bodies` (staged entities, pages of rows) or `values` (large values on their way).
+/// A share of the memory of jobs: `messages`, `rows` (large primaries), `bodies` (staged entities, pages of rows), `values` (large values on their
+/// way) or `documents` (lists in blobs, archived documents).
 pub const SHARE: &str = "share";
 
 /// The secret's section of the configuration, such as `accounts.main` or `http.tokens.alice`.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, QueueName, TableName, body};
-use evenkeel::ports::{Account, BlobUpload, Ttl};
+use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, QueueName, TableName, body};
+use evenkeel::ports::{Account, BlobUpload, TableOperation, Ttl};
 use serde_json::json;
 
 use crate::daemon::{Daemon, LIMIT, MIB};
@@ -30,6 +30,8 @@ member = [\"{PartitionKey}\", \"{RowKey}\"]
 source = \"Employees\"
 to = { kind = \"blob\", container = \"former\" }
 ";
+/// Entities of half the size that a row may have, in messages about a hundred each.
+const LARGE: usize = 400;
 /// Forged blobs of each kind.
 const FORGED: usize = 3;
 
@@ -99,7 +101,7 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
         assert_eq!(daemon.get("/healthz").0, 200);
         let (status, metrics) = daemon.get("/metrics");
         assert_eq!(status, 200);
-        for share in ["messages", "bodies", "values", "documents"] {
+        for share in ["messages", "rows", "bodies", "values", "documents"] {
             let of = |name: &str| sum(&metrics, name, &format!("share=\"{share}\""));
             assert!(of("evenkeel_memory_held_bytes") <= of("evenkeel_memory_limit_bytes"), "{share}");
         }
@@ -158,4 +160,35 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     for words in ["does not end within 16777216 bytes", "50331648 bytes, more than", "no entity", "more than the document of any entity"] {
         assert!(poison.contains(words), "{words}: {poison}");
     }
+}
+
+async fn write_large_entities(account: &Account) {
+    let staff = TableName::new("Staff").unwrap();
+    account.queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
+    account.tables.create_table(&staff).await.unwrap();
+    let text = "x".repeat(31 << 10);
+    let rks: Vec<String> = (0..LARGE).map(|number| format!("{number:03}")).collect();
+    for message in rks.chunks(100) {
+        for rk in message {
+            let entity = Entity::new(EntityKey::new("p", rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
+            let entity = (0..8).fold(entity, |entity, part| entity.with(format!("Part{part}"), text.as_str()));
+            account.tables.apply(&staff, &TableOperation::Insert(entity)).await.unwrap();
+        }
+        send(account, &body::encode(&json!({"op": "sync", "table": "Staff", "pk": "p", "rks": message}).to_string())).await;
+    }
+}
+
+/// The daemon's view has a copy of each, with everything that it has.
+#[test]
+fn batches_of_large_primaries_wait_for_memory_and_the_daemon_stays_alive() {
+    let daemon = Daemon::over("", write_large_entities);
+    let metrics = loop {
+        assert_eq!(daemon.get("/healthz").0, 200);
+        let (_, metrics) = daemon.get("/metrics");
+        if sum(&metrics, "evenkeel_keys_total", "") >= LARGE {
+            break metrics;
+        }
+    };
+    assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
+    assert_eq!(sum(&metrics, "evenkeel_keys_total", "outcome=\"done\""), LARGE);
 }
