@@ -6,20 +6,18 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::concurrency::Controller;
+use super::slots::Slots;
 use super::source::Intake;
 use crate::ports::Clock;
 
 /// How often the figures are looked at.
-const LOOK: Duration = Duration::from_millis(250);
-/// Shortest time that says anything of jobs per second.
-const LEAST: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(100);
 /// Age at which a window with too few results is begun anew: its beginning is out of date by then.
 const MOST: Duration = Duration::from_secs(30);
 
-/// Adapts the slots that a queue's receivers share, until dropped.
-pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Clock) {
-    let Some(slots) = sources.first().map(|source| source.slots.clone()) else { return };
-    let mut controller = Controller::new(memory);
+/// Adapts slots that the shards of a queue share, until dropped.
+pub(crate) async fn adapt(sources: &[Arc<Intake>], of: impl Fn(&Intake) -> &Slots, mut controller: Controller, clock: &dyn Clock) {
+    let Some(slots) = sources.first().map(|source| of(source).clone()) else { return };
     slots.resize(controller.limit());
     slots.reset();
     let mut began = clock.monotonic();
@@ -27,7 +25,7 @@ pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Cloc
         sleep(LOOK).await;
         slots.give_up();
         let window = slots.window(clock.monotonic().saturating_sub(began));
-        let enough = window.length >= LEAST && controller.is_enough(&window);
+        let enough = controller.is_enough(&window);
         if enough {
             let before = controller.limit();
             let limit = controller.after(&window);

@@ -26,7 +26,7 @@ use futures::stream::{self, StreamExt as _};
 
 use super::context::RunContext;
 use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement};
-use super::deliver::{Concluded, Incoming, conclude, noticed, situation};
+use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situation};
 use super::examine::{Examined, STEP, piece};
 use super::keys::EndedKeys;
 use super::lease::{Confirmation, Lease, LeaseOutcome};
@@ -225,7 +225,7 @@ async fn run_one(
     (jobs, at): (&Jobs<'_>, usize),
     confirmation: &Confirmation,
 ) -> JobEnd {
-    let _begun = source.slots.job_of_a_batch().await;
+    let _slot = source.of_batches.one().await;
     let (work, digest) = match piece(jobs.batch, at, source.carries) {
         Ok(piece) => piece,
         Err(error) => return JobEnd { at, end: End::Rejected(Rejection { reason: Reason::Permanent, step: STEP, error }) },
@@ -235,6 +235,7 @@ async fn run_one(
         Ok(lead) => execute(context, source, &assignment, lead).await,
         Err(end) => end,
     };
+    source.of_batches.ended(is_throttled(&end));
     JobEnd { at, end }
 }
 

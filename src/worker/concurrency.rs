@@ -1,10 +1,14 @@
-//! How many jobs of a queue may be in flight: found by trying. Pure.
+//! How many messages of a queue, and how many jobs of its batches, may be in flight: found by trying. Pure.
 //!
 //! ```text
+//!   start ── more jobs a second for it ──▶ twice the limit
 //!   climb ── more jobs a second for it ──▶ climb further, by half
 //!     └───── none, only longer runs ─────▶ back to the limit before, rest there ── after a while ──▶ climb again
 //!   any ──── throttled, or slower at the same limit ──▶ three quarters of it
 //! ```
+//!
+//! The first climbs are as TCP's slow start: each doubles the limit, by shorter windows, until one brings nothing. Later windows
+//! correct the errors of a short one.
 //!
 //! As many jobs as the limit allows are in flight while a queue has a backlog, so that jobs per second times the length of a run is the
 //! limit (Little's law): a higher limit brings either more jobs per second or longer runs, and which of the two is all there is to
@@ -21,9 +25,18 @@ pub(crate) const START: usize = 64;
 pub(crate) const CEILING: usize = 512;
 /// Memory that a job is reckoned with: its message and a small entity, some times over.
 const JOB_BYTES: u64 = 256 << 10;
+/// Jobs of batches at first, at least and at most: a transaction of a hundred, and ten of them, which keep an account busy that answers in 10 ms.
+pub(crate) const START_OF_BATCHES: usize = 256;
+const FLOOR_OF_BATCHES: usize = 100;
+const CEILING_OF_BATCHES: usize = 1_024;
+/// Memory that one of them is reckoned with: they share a message.
+const BATCHED_JOB_BYTES: u64 = 128 << 10;
 
-/// How much a climb adds: half.
+/// How much a climb multiplies the limit by, at the start and later.
+const DOUBLED: f64 = 2.0;
 const CLIMB: f64 = 1.5;
+/// Shortest window that says anything of jobs per second, at the start and later.
+const LEAST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
 /// Least gain in jobs per second that makes a climb worth it, as a part of the gain in the limit: a quarter.
 const WORTH: f64 = 0.25;
 /// Part of the limit that remains after a retreat.
@@ -53,11 +66,14 @@ pub(crate) struct Window {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Controller {
     limit: usize,
+    floor: usize,
     ceiling: usize,
     state: LimitPhase,
     /// Jobs a second at this limit, smoothed.
     rate: Option<f64>,
     rest: u32,
+    /// Every climb was worth it so far.
+    starting: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,11 +85,19 @@ enum LimitPhase {
 }
 
 impl Controller {
-    /// Within so many bytes of memory.
-    pub(crate) fn new(memory: u64) -> Self {
-        let most = usize::try_from(memory / JOB_BYTES).unwrap_or(usize::MAX);
-        let ceiling = most.clamp(FLOOR, CEILING);
-        Self { limit: START.min(ceiling), ceiling, state: LimitPhase::Resting(1), rate: None, rest: REST }
+    /// Of messages, within so many bytes of memory.
+    pub(crate) fn of_messages(memory: u64) -> Self {
+        Self::within(START, (FLOOR, CEILING), memory / JOB_BYTES)
+    }
+
+    /// Of jobs of batches, within so many bytes of memory.
+    pub(crate) fn of_batches(memory: u64) -> Self {
+        Self::within(START_OF_BATCHES, (FLOOR_OF_BATCHES, CEILING_OF_BATCHES), memory / BATCHED_JOB_BYTES)
+    }
+
+    fn within(start: usize, (floor, ceiling): (usize, usize), most: u64) -> Self {
+        let ceiling = usize::try_from(most).unwrap_or(usize::MAX).clamp(floor, ceiling);
+        Self { limit: start.min(ceiling), floor, ceiling, state: LimitPhase::Resting(1), rate: None, rest: REST, starting: true }
     }
 
     /// The limit now.
@@ -81,9 +105,10 @@ impl Controller {
         self.limit
     }
 
-    /// Whether a window says enough to go by: each slot was used some times over.
-    pub(crate) const fn is_enough(&self, window: &Window) -> bool {
-        window.ended >= 2 * self.limit as u64
+    /// Whether a window says enough to go by: each slot was used once at the start, and some times over later.
+    pub(crate) fn is_enough(&self, window: &Window) -> bool {
+        let (least, times) = if self.starting { (LEAST.0, 1) } else { (LEAST.1, 2) };
+        window.length >= least && window.ended >= times * self.limit as u64
     }
 
     /// The limit after a window.
@@ -120,6 +145,7 @@ impl Controller {
             self.rest = REST;
             self.climb(rate);
         } else {
+            self.starting = false;
             self.limit = from;
             self.rate = Some(before.max(rate));
             self.state = LimitPhase::Resting(self.rest);
@@ -143,12 +169,13 @@ impl Controller {
 
     fn climb(&mut self, rate: f64) {
         let from = self.limit;
-        self.limit = scaled(from, CLIMB).min(self.ceiling);
+        self.limit = scaled(from, if self.starting { DOUBLED } else { CLIMB }).min(self.ceiling);
         self.state = if self.limit > from { LimitPhase::Climbing { from, rate } } else { LimitPhase::Resting(self.rest) };
     }
 
     fn retreat(&mut self) {
-        self.limit = scaled(self.limit, RETREAT).max(FLOOR);
+        self.starting = false;
+        self.limit = scaled(self.limit, RETREAT).max(self.floor);
         self.state = LimitPhase::Resting(REST);
         self.rest = REST;
         self.rate = None;
@@ -194,16 +221,36 @@ mod tests {
     fn it_climbs_while_that_brings_more_jobs_a_second() {
         // The queue's own ceiling, at runs of 100 ms.
         let store = ModelStore { run: 0.1, most: 2_000.0, throttles: false };
-        let mut controller = Controller::new(MEMORY);
+        let mut controller = Controller::of_messages(MEMORY);
         let limits = store.limits(&mut controller, 100);
         assert!(limits[4] >= 200, "within some windows: {limits:?}");
         assert!(limits[20..].iter().all(|limit| (200..=500).contains(limit)), "{limits:?}");
     }
 
     #[test]
+    fn it_doubles_from_the_start_and_climbs_by_half_once_that_brought_nothing() {
+        let store = ModelStore { run: 0.1, most: 5_000.0, throttles: false };
+        assert_eq!(store.limits(&mut Controller::of_messages(MEMORY), 3), [128, 256, 512]);
+        let store = ModelStore { run: 0.1, most: 1_300.0, throttles: false };
+        let limits = store.limits(&mut Controller::of_messages(MEMORY), 11);
+        assert_eq!((&limits[..3], limits[10]), (&[128, 256, 128][..], 192));
+    }
+
+    #[test]
+    fn a_window_of_the_start_may_be_shorter() {
+        let mut controller = Controller::of_messages(MEMORY);
+        let short = Window { length: Duration::from_millis(200), ended: 130, throttled: 0, full: true };
+        assert!(controller.is_enough(&short));
+        assert!(!controller.is_enough(&Window { length: Duration::from_millis(100), ..short }));
+        controller.retreat();
+        assert!(!controller.is_enough(&short));
+        assert!(controller.is_enough(&Window { length: Duration::from_millis(500), ..short }));
+    }
+
+    #[test]
     fn it_stays_where_more_only_makes_runs_longer_and_tries_again_seldom() {
         let store = ModelStore { run: 0.1, most: 500.0, throttles: false };
-        let mut controller = Controller::new(MEMORY);
+        let mut controller = Controller::of_messages(MEMORY);
         let limits = store.limits(&mut controller, 1_000);
         let tries = limits[10..].iter().filter(|limit| **limit != START).count();
         assert!(tries < 20, "{tries}");
@@ -211,7 +258,7 @@ mod tests {
 
     #[test]
     fn throttling_shrinks_it_to_the_floor_at_most_and_it_grows_again_afterwards() {
-        let mut controller = Controller::new(MEMORY);
+        let mut controller = Controller::of_messages(MEMORY);
         let throttles = Window { length: Duration::from_secs(1), ended: 100, throttled: 50, full: true };
         let limits: Vec<usize> = (0..12).map(|_| controller.after(&throttles)).collect();
         assert_eq!(limits[..3], [48, 36, 27]);
@@ -222,14 +269,14 @@ mod tests {
 
     #[test]
     fn one_hot_partition_among_many_is_not_the_store() {
-        let mut controller = Controller::new(MEMORY);
+        let mut controller = Controller::of_messages(MEMORY);
         let few = Window { length: Duration::from_secs(1), ended: 1_000, throttled: 40, full: true };
         assert!(controller.after(&few) >= START);
     }
 
     #[test]
     fn a_store_in_trouble_is_relieved() {
-        let mut controller = Controller::new(MEMORY);
+        let mut controller = Controller::of_messages(MEMORY);
         let healthy = ModelStore { run: 0.1, most: 600.0, throttles: false };
         let before = *healthy.limits(&mut controller, 30).last().unwrap();
         let ailing = ModelStore { run: 0.1, most: 100.0, throttles: false };
@@ -239,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_queue_without_a_backlog_teaches_nothing() {
-        let mut controller = Controller::new(MEMORY);
+        let mut controller = Controller::of_messages(MEMORY);
         for ended in [0, 1, 500] {
             let calm = Window { length: Duration::from_secs(1), ended, throttled: 0, full: false };
             assert_eq!(controller.after(&calm), START);
@@ -248,16 +295,18 @@ mod tests {
 
     #[test]
     fn little_memory_keeps_it_low() {
-        assert_eq!(Controller::new(4 << 20).ceiling, FLOOR);
-        assert_eq!(Controller::new(64 << 20).ceiling, 256);
-        assert_eq!(Controller::new(1 << 40).ceiling, CEILING);
+        assert_eq!(Controller::of_messages(4 << 20).ceiling, FLOOR);
+        assert_eq!(Controller::of_messages(64 << 20).ceiling, 256);
+        assert_eq!(Controller::of_messages(1 << 40).ceiling, CEILING);
+        let of_batches = |memory| (Controller::of_batches(memory).limit(), Controller::of_batches(memory).ceiling);
+        assert_eq!([of_batches(4 << 20), of_batches(64 << 20), of_batches(MEMORY)], [(100, 100), (256, 512), (256, 1_024)]);
     }
 
     proptest! {
         /// The limit stays within its bounds for any input.
         #[test]
         fn it_stays_within_its_bounds(memory in (1_u64 << 22)..(1 << 33), windows in proptest::collection::vec((1_u64..3_000, 0_u64..5_000, 0_u64..5_000, any::<bool>()), 0..200)) {
-            let mut controller = Controller::new(memory);
+            let mut controller = Controller::of_messages(memory);
             for (millis, ended, throttled, full) in windows {
                 let limit = controller.after(&Window { length: Duration::from_millis(millis), ended, throttled: throttled.min(ended), full });
                 prop_assert!((FLOOR..=CEILING).contains(&limit) && limit <= controller.ceiling);
@@ -269,7 +318,7 @@ mod tests {
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
             let store = ModelStore { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };
             let best = (CEILING as f64 / store.run).min(store.most);
-            let mut controller = Controller::new(MEMORY);
+            let mut controller = Controller::of_messages(MEMORY);
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;

@@ -215,7 +215,7 @@ fn is_outdated(end: &End) -> bool {
 }
 
 /// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
-fn is_throttled(end: &End) -> bool {
+pub(super) fn is_throttled(end: &End) -> bool {
     let asked = |class| matches!(class, FailureClass::Transient { retry_after: Some(_) });
     matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::adapt::adapt;
 use super::circuit::OpenCircuits;
-use super::concurrency;
+use super::concurrency::{self, Controller};
 use super::context::{KeyOf, RunContext, RunReport, Stop, WorkerTally};
 use super::count;
 use super::doorbell::Doorbell;
@@ -249,8 +249,11 @@ impl Worker {
             let (adapting, sources): (_, Vec<_>) = (Arc::clone(context), self.sources.iter().filter(of_queue).cloned().collect());
             helpers.spawn(async move {
                 let end = adapting.stop.receiving.clone();
-                let adapt = || adapt(&sources, adapting.settings.memory, adapting.clock.as_ref());
-                end.run_until_cancelled(supervised("concurrency", &end, adapt)).await;
+                let (memory, clock) = (adapting.settings.memory, adapting.clock.as_ref());
+                let messages = || adapt(&sources, |source| &source.slots, Controller::of_messages(memory), clock);
+                let batches = || adapt(&sources, |source| &source.of_batches, Controller::of_batches(memory), clock);
+                let adapt = async { tokio::join!(supervised("concurrency", &end, messages), supervised("concurrency", &end, batches)) };
+                end.run_until_cancelled(adapt).await;
             });
         }
         let (sampling, sources) = (Arc::clone(context), self.sources.clone());
@@ -304,7 +307,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
     let poison = queue.name.with_suffix("-poison").map_err(name)?;
     let recheck = queue.name.with_suffix("-recheck").map_err(name)?;
     let jobs = queue.shard_names();
-    let source = |name: QueueName, carries, slots: &Slots| {
+    let source = |name: QueueName, carries, (slots, of_batches): (&Slots, &Slots)| {
         let further = match carries {
             Carries::Jobs => &name,
             Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
@@ -327,6 +330,7 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
             queues: Arc::clone(&account.queues),
             blobs: Arc::clone(&account.blobs),
             slots: slots.clone(),
+            of_batches: of_batches.clone(),
             bell: Arc::default(),
             found: count::QueueCounters::default(),
         })
@@ -335,8 +339,9 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
         Concurrency::Fixed(jobs) => jobs,
         Concurrency::Auto => concurrency::START,
     });
-    let mut sources: Vec<Arc<Intake>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, &slots)).collect();
-    sources.push(source(recheck.clone(), Carries::Rechecks, &Slots::new(RECHECK_SLOTS)));
+    let of_batches = Slots::new(concurrency::START_OF_BATCHES);
+    let mut sources: Vec<Arc<Intake>> = jobs.iter().map(|name| source(name.clone(), Carries::Jobs, (&slots, &of_batches))).collect();
+    sources.push(source(recheck.clone(), Carries::Rechecks, (&Slots::new(RECHECK_SLOTS), &Slots::new(concurrency::START_OF_BATCHES))));
     Ok(sources)
 }
 

@@ -1,10 +1,10 @@
-//! The slots of a queue: the upper bound on its messages in flight, and the measurements for adapting it.
+//! The slots of a queue: the upper bound on its messages in flight, or on the jobs of its batches, and the measurements for adapting it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::concurrency::Window;
@@ -13,9 +13,6 @@ use crate::model::limits;
 /// How long a receiver waits for half of the slots before it makes do with fewer: quick jobs free half in
 /// less, and slow ones must not keep the free slots empty.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Most jobs of batches in flight at once, of all batches of a queue together: each has a pass of its own, with what that reads.
-const OF_BATCHES: usize = 256;
 
 /// The slots that the shards of one queue share.
 #[derive(Debug, Clone)]
@@ -31,8 +28,6 @@ struct SlotsState {
     throttled: AtomicU64,
     /// A receiver had to wait for slots.
     full: AtomicBool,
-    /// Jobs of batches that may be begun.
-    of_batches: Semaphore,
 }
 
 /// A slot in use.
@@ -56,13 +51,7 @@ impl Slots {
             ended: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            of_batches: Semaphore::new(OF_BATCHES),
         }))
-    }
-
-    /// Waits until a job of a batch may be begun. `None` never happens: it is not closed.
-    pub(crate) async fn job_of_a_batch(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.of_batches.acquire().await.ok()
     }
 
     /// How many there are.
@@ -123,6 +112,16 @@ impl Slots {
     /// One of those that [`refill`](Self::refill) took.
     pub(crate) fn taken(&self, permit: OwnedSemaphorePermit) -> Slot {
         Slot { permit: Some(permit), slots: self.clone() }
+    }
+
+    /// Waits for one slot. Safe to drop. `None` never happens, as below.
+    pub(crate) async fn one(&self) -> Option<Slot> {
+        let free = || Arc::clone(&self.0.free);
+        if let Ok(permit) = free().try_acquire_owned() {
+            return Some(self.taken(permit));
+        }
+        self.0.full.store(true, Ordering::Relaxed);
+        free().acquire_owned().await.ok().map(|permit| self.taken(permit))
     }
 
     /// Waits until half of the slots, or a batch, are free, a second at most, else until one is; then takes
@@ -201,6 +200,17 @@ mod tests {
         slots.resize(2);
         drop(used);
         assert_eq!(slots.0.free.available_permits(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_at_a_time_is_taken_and_a_wait_shows() {
+        let slots = Slots::new(2);
+        let (first, _second) = (slots.one().await.unwrap(), slots.one().await.unwrap());
+        assert!(!slots.window(PATIENCE).full);
+        assert!(timeout(Duration::from_secs(1), slots.one()).await.is_err());
+        assert!(slots.window(PATIENCE).full);
+        drop(first);
+        slots.one().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,6 +44,8 @@ pub(crate) struct Intake {
     pub(crate) blobs: Arc<dyn BlobStore>,
     /// Shared by the shards of a queue.
     pub(crate) slots: Slots,
+    /// Of the jobs of its batches: each has a pass of its own, beside the slot of its message. Shared likewise.
+    pub(crate) of_batches: Slots,
     /// Rings when there is something in it.
     pub(crate) bell: Arc<Notify>,
     pub(crate) board: Arc<QueueBoard>,
