@@ -171,7 +171,7 @@ async fn answer(store: Arc<Store>, request: Request, service: fn(&Store, &Asked)
         let answer = service(&store, &asked);
         #[expect(clippy::cast_precision_loss, reason = "a page at most")]
         let rows = answer.body.matches("odata.etag").count().max(1) as f64;
-        store.toll(format!("{}(PartitionKey='{partition}", address(&asked.path).0), rows).await;
+        store.toll(partition_lane(address(&asked.path).0, partition), rows).await;
         answer
     } else {
         let (lane, units) = lane(&asked);
@@ -324,9 +324,13 @@ fn bound<'a>(filter: &'a str, comparison: &str) -> Option<&'a str> {
     Some(filter.split_once(&format!("RowKey {comparison} '"))?.1.split_once('\'')?.0)
 }
 
+fn partition_lane(table: &str, pk: &str) -> String {
+    format!("{table}(PartitionKey='{pk}")
+}
+
 /// What a request is counted against, and for how much.
 fn lane(asked: &Asked) -> (String, f64) {
-    let of = |table: &str, (pk, _): (String, String)| format!("{table}(PartitionKey='{pk}");
+    let of = |table: &str, (pk, _): (String, String)| partition_lane(table, &pk);
     if asked.path == "$batch" {
         let changes = changes(&asked.body);
         #[expect(clippy::cast_precision_loss, reason = "at most a hundred")]

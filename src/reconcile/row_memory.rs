@@ -8,7 +8,7 @@
 //! later share, such as the page of a walk.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use super::waiting::is_first_read;
@@ -61,7 +61,7 @@ const fn needed(bytes: u64) -> Option<u64> {
 
 /// Memory of a run for its primary.
 #[derive(Debug, Default)]
-pub(super) struct RowMemory(Mutex<Option<MemoryGrant>>);
+pub(super) struct RowMemory(OnceLock<MemoryGrant>);
 
 impl RowMemory {
     /// Reads a row of a table by `read`; `bytes` tells its size.
@@ -72,9 +72,13 @@ impl RowMemory {
         read: impl Future<Output = Result<T, E>>,
         bytes: impl FnOnce(&T) -> usize,
     ) -> Result<T, E> {
-        let is_first = is_first_read();
+        if !is_first_read() {
+            let stored = read.await?;
+            sizes.learn(table, bytes(&stored));
+            return Ok(stored);
+        }
         let take = |bytes: Option<u64>| async move {
-            match bytes.filter(|_| is_first) {
+            match bytes {
                 Some(bytes) => Some(budget.take_aside(MemoryShare::Rows, bytes).await),
                 None => None,
             }
@@ -91,8 +95,9 @@ impl RowMemory {
                 grant = take(needed).await;
             }
         }
-        if is_first {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = grant;
+        if let Some(grant) = grant {
+            // Empty before the first read.
+            let _ = self.0.set(grant);
         }
         Ok(stored)
     }
