@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenkeel::adapters::embedded::EmbeddedStore;
 use evenkeel::adapters::system::SystemClock;
-use evenkeel::model::job::{Packed, Packer};
+use evenkeel::model::job::Packer;
 use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, TableName, body};
 use evenkeel::ports::{Account, TableOperation, Ttl};
 use futures::StreamExt as _;
@@ -322,10 +322,7 @@ impl Field {
                 Work::Archive => serde_json::json!({"op": "archive", "archive": "former", "pk": pk, "rk": rk}),
                 Work::Sync => serde_json::json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
             };
-            if packer.add(job.as_object().unwrap()) == Packed::Full {
-                messages.extend(packer.take());
-                packer.add(job.as_object().unwrap());
-            }
+            messages.extend(packer.add(job.as_object().unwrap()).ready);
         }
         messages.extend(packer.take());
         let sent = messages.into_iter().map(|message| {

@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::sent_at::SentAt;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
-use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packed, Packer, Primary, RECHECKS_FORM};
+use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packer, Primary, RECHECKS_FORM};
 use crate::model::{ItemAddress, Part, QueueName, body};
 use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
@@ -80,20 +80,18 @@ impl Engine {
 /// The messages that ask for syncs of primaries, of at most so many each, with the first primary of each.
 fn sync_messages(primaries: &BTreeSet<Primary>, looks: Looks, most: usize) -> Vec<(&Primary, String)> {
     let (mut packer, mut first, mut messages) = (Packer::new(most), None, Vec::new());
-    let mut close =
-        |packer: &mut Packer, first: Option<_>| messages.extend(first.zip(packer.take().map(|job| Value::from(job).to_string())));
+    let text = |job| Value::Object(job).to_string();
     for primary in primaries {
         let Primary { table, key } = primary;
         let fields = [("op", json!("sync")), ("table", json!(table)), ("pk", json!(key.pk)), ("rk", json!(key.rk))];
         let mut job: Map<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         job.insert("thorough".to_owned(), json!(looks == Looks::Everything));
-        if packer.add(&job) != Packed::Taken {
-            close(&mut packer, first.take());
-            packer.add(&job);
+        if let Some(ready) = packer.add(&job).ready {
+            messages.extend(first.replace(primary).map(|first| (first, text(ready))));
         }
         first.get_or_insert(primary);
     }
-    close(&mut packer, first);
+    messages.extend(first.zip(packer.take().map(text)));
     messages
 }
 

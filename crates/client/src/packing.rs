@@ -1,7 +1,7 @@
 //! Many jobs at once: those that differ in their primary alone travel in one message.
 
 use futures::stream::{FuturesOrdered, StreamExt as _};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Client, ClientError, Prepared, Sent};
 use evenkeel_model::model::QueueName;
@@ -107,18 +107,13 @@ impl Packing<'_> {
         let object = message.as_ref().ok().filter(|_| self.most > 1).and_then(|message| job::decode_object(&message.text).ok());
         let alone = ReadyMessage { first: number, jobs: 1, message };
         let Some(object) = object else { return self.flush().into_iter().chain([alone]).collect() };
-        let mut added = self.packer.add(&object);
-        let mut ready = Vec::new();
-        if added != Packed::Taken {
-            ready.extend(self.flush());
-            if added == Packed::Full {
-                added = self.packer.add(&object);
-            }
-        }
-        match added {
-            Packed::Taken if self.packer.len() == 1 => self.first = number,
-            Packed::Taken => {}
-            Packed::Full | Packed::Alone => ready.push(alone),
+        let jobs = self.packer.len();
+        let Packed { ready, is_taken } = self.packer.add(&object);
+        let mut ready: Vec<_> = ready.map(|message| self.ready(jobs, message)).into_iter().collect();
+        if !is_taken {
+            ready.push(alone);
+        } else if self.packer.len() == 1 {
+            self.first = number;
         }
         if self.packer.len() == self.most {
             ready.extend(self.flush());
@@ -130,6 +125,10 @@ impl Packing<'_> {
     pub fn flush(&mut self) -> Option<ReadyMessage> {
         let jobs = self.packer.len();
         let message = self.packer.take()?;
-        Some(ReadyMessage { first: self.first, jobs, message: self.client.prepare(&Value::Object(message).to_string(), self.queue) })
+        Some(self.ready(jobs, message))
+    }
+
+    fn ready(&self, jobs: usize, message: Map<String, Value>) -> ReadyMessage {
+        ReadyMessage { first: self.first, jobs, message: self.client.prepare(&Value::Object(message).to_string(), self.queue) }
     }
 }

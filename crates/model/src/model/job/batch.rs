@@ -320,14 +320,12 @@ pub struct Packer {
 }
 
 /// What became of a message that was to be joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packed {
-    /// It is part of the next message.
-    Taken,
-    /// It fits into no message with those before it: take what is there, then add it again.
-    Full,
-    /// It has to be sent by itself, after what is there.
-    Alone,
+#[derive(Debug, Clone, PartialEq)]
+pub struct Packed {
+    /// The message of those before it, where it does not join them.
+    pub ready: Option<Map<String, Value>>,
+    /// Whether it is part of the next message; it has to be sent by itself otherwise, after `ready`.
+    pub is_taken: bool,
 }
 
 impl Packer {
@@ -348,19 +346,17 @@ impl Packer {
 
     /// Adds a message about one primary.
     pub fn add(&mut self, message: &Map<String, Value>) -> Packed {
-        let Some((shared, list, item)) = apart(message) else { return Packed::Alone };
+        let Some((shared, list, item)) = apart(message) else { return Packed { ready: self.take(), is_taken: false } };
         let bytes = item.to_string().len() + 1;
         let key = list.key(&item);
         let joins = self.open.as_ref().is_none_or(|(open, of)| *open == shared && *of == list);
         let fits = self.items.len() < self.most && self.bytes + bytes <= PACKED_BYTES || self.items.is_empty();
-        if !joins || !fits || self.seen.contains(&key) {
-            return Packed::Full;
-        }
+        let ready = if joins && fits && !self.seen.contains(&key) { None } else { self.take() };
         self.open = Some((shared, list));
         self.items.push(item);
         self.seen.insert(key);
         self.bytes += bytes;
-        Packed::Taken
+        Packed { ready, is_taken: true }
     }
 
     /// The message of what was added; `None` where nothing was.
@@ -514,14 +510,10 @@ mod tests {
         let (mut packer, mut sent) = (Packer::new(most), Vec::new());
         for message in messages {
             let message = object(message.clone());
-            let added = packer.add(&message);
-            if added != Packed::Taken {
-                sent.extend(packer.take().map(Value::Object));
-            }
-            match added {
-                Packed::Taken => {}
-                Packed::Full => assert_eq!(packer.add(&message), Packed::Taken),
-                Packed::Alone => sent.push(Value::Object(message)),
+            let Packed { ready, is_taken } = packer.add(&message);
+            sent.extend(ready.map(Value::Object));
+            if !is_taken {
+                sent.push(Value::Object(message));
             }
         }
         sent.extend(packer.take().map(Value::Object));
