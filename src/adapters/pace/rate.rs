@@ -1,13 +1,16 @@
-//! How fast one scope is asked: it starts slowly, gains steadily, and loses a share where the service is busy. Pure.
+//! How fast one scope is asked: it starts slowly, loses a share where the service is busy, and gains it back by a cubic. Pure.
 //!
 //! ```text
-//!   rate                      ┌──── the ceiling
-//!    │        503     ╱│   ╱──┘
-//!    │       ╱│    ╱   │╱          additive: a twentieth of the ceiling a second
-//!    │     ╱  │ ╱                  multiplicative: 503, or answers three times as slow, take a share of the rate sent
-//!    │ ──╱                         slow start: doubled each second, until the first 503
+//!   rate                             ╱  beyond the plateau ever faster: room that is new is found soon
+//!    │         503              ╱──╱
+//!    │        ╱│        ╱──────╱        plateau: flat at the rate that was refused
+//!    │      ╱  │     ╱                  multiplicative: 503, or answers three times as slow, take a share of the rate sent
+//!    │ ──╱     │ ╱                      slow start: doubled each second, until the first 503
 //!    └─────────────────────── time
 //! ```
+//!
+//! The cubic is TCP's (RFC 9438), its constant a share of the ceiling: workers that share an account without knowing of each other
+//! meet its limit slowly together, and the one with the larger part regains it later, so that the parts become equal.
 //!
 //! It grows only while requests wait for it: an idle scope has proved nothing.
 
@@ -17,10 +20,8 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_millis(250);
 /// Burst, as the time in which the rate allows it.
 const BURST: Duration = Duration::from_millis(100);
-/// Increase by a second of waiting requests, as a share of the ceiling, and at most as a share of the rate: a scope that takes
-/// a twentieth of its ceiling would be asked for twice that within a second.
-const GAIN: f64 = 0.05;
-const GAIN_OF_RATE: f64 = 0.5;
+/// Seconds of waiting requests until a rate that a 503 took from the ceiling is back there; less for a smaller one, by the cube root.
+const REGAIN: f64 = 8.0;
 /// Remainder of the rate sent, after a 503, and after answers became slow.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
@@ -42,7 +43,8 @@ pub(super) struct PacedRate {
     ceiling: f64,
     /// Weight a second.
     rate: f64,
-    starting: bool,
+    /// Its growth since it was eased; absent in the slow start.
+    growth: Option<Growth>,
     /// When everything let in so far has been sent at this rate.
     booked: Duration,
     /// The same of background work alone, which has a part of the rate.
@@ -82,13 +84,40 @@ impl Latency {
     }
 }
 
+/// A cubic in time, flat at the rate that was too much.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    plateau: f64,
+    /// Seconds of waiting requests until the plateau; negative beyond it.
+    left: f64,
+}
+
+impl Growth {
+    /// Begins at a rate that was eased from another.
+    fn new(eased: f64, from: f64, ceiling: f64) -> Self {
+        let plateau = from.max(eased);
+        Self { plateau, left: ((plateau - eased) / steepness(ceiling)).cbrt() }
+    }
+
+    /// The rate after so many more seconds.
+    fn after(&mut self, seconds: f64, ceiling: f64) -> f64 {
+        self.left -= seconds;
+        steepness(ceiling).mul_add(-self.left.powi(3), self.plateau)
+    }
+}
+
+/// The factor of the cubic.
+fn steepness(ceiling: f64) -> f64 {
+    (1.0 - AFTER_REFUSAL) * ceiling / REGAIN.powi(3)
+}
+
 impl PacedRate {
     /// A scope that has not been asked yet.
     pub(super) fn new(ceiling: f64, start: f64, now: Duration) -> Self {
         Self {
             ceiling,
             rate: start.clamp(ceiling * FLOOR, ceiling),
-            starting: true,
+            growth: None,
             booked: now,
             booked_background: now,
             window: RateWindow { since: now, ..RateWindow::default() },
@@ -106,7 +135,7 @@ impl PacedRate {
 
     /// Weight a second that it comes to, as far as is known: the ceiling, until the service was busy.
     pub(super) const fn expected(&self) -> f64 {
-        if self.starting { self.ceiling } else { self.rate }
+        if self.growth.is_none() { self.ceiling } else { self.rate }
     }
 
     /// How long a request of now waits.
@@ -164,7 +193,7 @@ impl PacedRate {
         let lately = if elapsed > WINDOW / 4 { self.sent.max(sent / elapsed.as_secs_f64()) } else { self.sent };
         let from = if lately > 0.0 { lately.min(self.rate) } else { self.rate };
         self.rate = (from * share).max(self.rate * KEPT).max(self.ceiling * FLOOR);
-        (self.starting, self.eased) = (false, Some(now));
+        (self.growth, self.eased) = (Some(Growth::new(self.rate, from, self.ceiling)), Some(now));
     }
 
     /// Ends a window that is over.
@@ -179,8 +208,11 @@ impl PacedRate {
         if waited {
             // A window may have been left open for long.
             let seconds = seconds.min(1.0);
-            let gained = (self.ceiling * GAIN).min(self.rate * GAIN_OF_RATE).mul_add(seconds, self.rate);
-            self.rate = if self.starting { gained.max(self.rate * seconds.exp2()) } else { gained }.min(self.ceiling);
+            let grown = match &mut self.growth {
+                None => self.rate * seconds.exp2(),
+                Some(growth) => growth.after(seconds, self.ceiling),
+            };
+            self.rate = grown.min(self.ceiling);
         }
         self.window = RateWindow { since: now, ..RateWindow::default() };
     }
@@ -270,6 +302,47 @@ mod tests {
                 }
             }
             assert!(sent[1..].iter().all(|sent| (least..=most).contains(sent)), "{live}: {sent:?}");
+        }
+    }
+
+    /// Workers ask one service that takes so much a second, each as much as it lets itself. What each sent and had refused after a start.
+    fn shared(workers: usize, takes: f64, start: Duration, end: Duration) -> Vec<(f64, f64)> {
+        let mut rates = vec![PacedRate::new(2_000.0, 200.0, Duration::ZERO); workers];
+        let (mut due, mut seen) = (vec![Duration::ZERO; workers], vec![(0.0, 0.0); workers]);
+        let (mut level, mut at) = (0.0_f64, Duration::ZERO);
+        loop {
+            let (worker, now) = due.iter().copied().enumerate().min_by_key(|(_, due)| *due).unwrap();
+            if now > end {
+                return seen;
+            }
+            level = (now.saturating_sub(at).as_secs_f64().mul_add(takes, level)).min(takes * 0.25);
+            at = now;
+            let taken = level >= 1.0;
+            if taken {
+                level -= 1.0;
+            } else {
+                rates[worker].refused(now);
+            }
+            if now > start {
+                *(if taken { &mut seen[worker].0 } else { &mut seen[worker].1 }) += 1.0;
+            }
+            let wait = rates[worker].wait(now);
+            rates[worker].book(1.0, wait, now);
+            due[worker] = now + wait.max(Duration::from_micros(100));
+        }
+    }
+
+    #[test]
+    fn workers_that_share_a_service_find_equal_parts_of_it_with_few_refusals() {
+        for (workers, at_most) in [(2, 0.002), (4, 0.002), (16, 0.005), (64, 0.03)] {
+            let seen = shared(workers, 2_000.0, Duration::from_secs(20), Duration::from_mins(2));
+            let (sent, refused) = seen.iter().fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+            let squares: f64 = seen.iter().map(|(sent, _)| sent * sent).sum();
+            #[expect(clippy::cast_precision_loss)]
+            let fair = sent * sent / (squares * workers as f64);
+            assert!(sent > 0.85 * 200_000.0, "{workers} workers: {sent} sent");
+            assert!(refused < at_most * sent, "{workers} workers: {refused} refused");
+            assert!(fair > 0.9, "{workers} workers: {fair}");
         }
     }
 
