@@ -208,11 +208,15 @@ async fn run(
         note(context, lease, &examined.deliveries).await?;
     }
     let until = context.now() + context.settings.job_timeout / 2;
-    let confirmation = lease.confirmation();
+    let confirmation = &lease.confirmation();
     let ends = async {
         let may_begin = |_: &usize| context.now() < until && !context.stop.receiving.is_cancelled();
         let begun = stream::iter((0..tries.jobs(jobs.batch.len())).take_while(may_begin));
-        let running = begun.map(|at| run_one(context, source, examined, (jobs, at), &confirmation));
+        let running = begun.map(|at| async move {
+            let _slot = source.of_batches.one().await;
+            // Jobs that wait for a slot are thousands: each takes the memory of its run once it has one.
+            Box::pin(run_one(context, source, examined, (jobs, at), confirmation)).await
+        });
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
     };
     held(lease.hold(ends).await)
@@ -225,7 +229,6 @@ async fn run_one(
     (jobs, at): (&Jobs<'_>, usize),
     confirmation: &Confirmation,
 ) -> JobEnd {
-    let _slot = source.of_batches.one().await;
     let (work, digest) = match piece(jobs.batch, at, source.carries) {
         Ok(piece) => piece,
         Err(error) => return JobEnd { at, end: End::Rejected(Rejection { reason: Reason::Permanent, step: STEP, error }) },
