@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::adapt::adapt;
 use super::circuit::OpenCircuits;
-use super::concurrency::{self, Controller};
+use super::concurrency;
 use super::context::{KeyOf, RunContext, RunReport, Stop, WorkerTally};
 use super::count;
 use super::doorbell::Doorbell;
@@ -250,10 +250,8 @@ impl Worker {
             helpers.spawn(async move {
                 let end = adapting.stop.receiving.clone();
                 let (memory, clock) = (adapting.settings.memory, adapting.clock.as_ref());
-                let messages = || adapt(&sources, |source| &source.slots, Controller::of_messages(memory), clock);
-                let batches = || adapt(&sources, |source| &source.of_batches, Controller::of_batches(memory), clock);
-                let adapt = async { tokio::join!(supervised("concurrency", &end, messages), supervised("concurrency", &end, batches)) };
-                end.run_until_cancelled(adapt).await;
+                let adapt = || adapt(&sources, memory, clock);
+                end.run_until_cancelled(supervised("concurrency", &end, adapt)).await;
             });
         }
         let (sampling, sources) = (Arc::clone(context), self.sources.clone());
