@@ -8,14 +8,17 @@
 //!
 //! Nothing is decided here beyond which part gets which: decisions lie in the parts, where they are tested.
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{env, io, thread};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use clap::Parser as _;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -108,13 +111,25 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
         Command::Events(args) => cli::events::events(args, &request(&cli.global), out),
         _ => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+            let runtime = runtime().context("starting the runtime")?;
             let ended = runtime.block_on(dispatch(cli, loaded, log, out));
             // Standard input is read on a thread that cannot be interrupted: it is not waited for.
             runtime.shutdown_background();
             ended
         }
     }
+}
+
+/// A runtime of one thread for two cores, at least one, unless `TOKIO_WORKER_THREADS` says how many.
+///
+/// Threads wake each other for requests that any of them could have sent: two on two cores take a third more processor time for a job
+/// than one, for no more jobs. The other cores are the store's threads' and the kernel's.
+fn runtime() -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        builder.worker_threads(thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2));
+    }
+    builder.enable_all().build()
 }
 
 async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
