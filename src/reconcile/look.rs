@@ -1,5 +1,6 @@
 //! Looks: the relation of what lies at an item's address to the primary that is reconciled.
 
+use super::footprint::Entry;
 use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress, Row, SinkDocument};
@@ -27,6 +28,15 @@ pub(super) enum Look {
     Unsure,
     /// A document of a sink with no announced write, and its content.
     Says(SinkDocument),
+}
+
+impl Look {
+    /// Whether it found, at the very version that the primary's footprint lists, what is another owner's: no worker lists that.
+    pub(super) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
+        let Self::Taken { etag, owner } = self else { return false };
+        let is_anothers = |owner: &Owner| owner.primary != *primary;
+        listed.etag.is_some() && listed.etag == *etag && owner.as_ref().is_none_or(is_anothers)
+    }
 }
 
 /// Relation of the row at an item's address to this primary.

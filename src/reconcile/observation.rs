@@ -63,11 +63,10 @@ impl Observation {
 
     /// Items of others that the footprint lists at their present versions, as no worker does.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
-        let is_anothers = |owner: &Owner| owner.primary != *primary;
-        let borrowed = self.footprint.sealed_items().filter(|(address, entry)| match self.looks.get(address) {
-            Some(Look::Taken { etag, owner }) => entry.etag.is_some() && entry.etag == *etag && owner.as_ref().is_none_or(is_anothers),
-            _ => false,
-        });
+        let borrowed = self
+            .footprint
+            .sealed_items()
+            .filter(|(address, entry)| self.looks.get(address).is_some_and(|look| look.is_borrowed(entry, primary)));
         borrowed.map(|(address, _)| address.clone()).collect()
     }
 

@@ -73,6 +73,11 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
+    // What another owner has at the very version that is listed, no pass of this primary has listed. It is looked at again: sealed as it
+    // was read, it would be believed where this pass stops half-way.
+    for (address, entry) in &mut footprint.items {
+        entry.changing |= situation.looks.get(address).is_some_and(|look| look.is_borrowed(entry, situation.primary));
+    }
     if plan.touched().any(|address| !address.site.is_conditional()) {
         footprint.version = next_version(footprint.version, situation.now);
     }

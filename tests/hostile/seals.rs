@@ -110,6 +110,27 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal() {
+    let sync = json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7"});
+    for item in [row("by_email", BOBS_ROW), row("near", ["Staff", "Sales", "8"]), blob("payroll", &anns_blob())] {
+        for operations in 0.. {
+            let stage = Stage::new().await;
+            put_blob(&stage, "payroll", &anns_blob()).await;
+            let before = stage.picture();
+            stage.forge(&staff("7"), &json!([item])).await;
+            let stopped = stage.stops_after(operations, &sync).await;
+            stage.done(&sync).await;
+            assert_eq!(stage.picture(), before, "{item} after {operations} operations");
+            assert!(has_blob(&stage, "payroll", &anns_blob()), "{item} after {operations} operations");
+            if !stopped {
+                assert!(operations > 5, "it has done nothing");
+                break;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_forged_footprint_with_true_versions_has_no_row_of_another_overwritten() {
     let stage = Stage::new().await;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use evenkeel::adapters::files::SharedFiles;
-use evenkeel::adapters::sim::{NoFaults, SimWorld};
+use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::config::{self, Folder, Loaded, Request};
 use evenkeel::migrations::{Consent, Migrator};
@@ -171,6 +172,19 @@ struct Dice(AtomicU64);
 impl Chance for Dice {
     fn next_u64(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// A worker that stops after so many operations.
+struct StopsAfter(AtomicUsize);
+
+#[async_trait]
+impl FaultPolicy for StopsAfter {
+    async fn before(&self, _: &OperationInfo) -> FaultDecision {
+        if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
+            std::future::pending::<()>().await;
+        }
+        FaultDecision::Execute
     }
 }
 
@@ -417,6 +431,14 @@ impl Stage {
     /// Overwrites the footprint of a primary with a list of items, whose keys all others are said to want, and syncs the primary. An item
     /// is as the second format lists it; in the place of an ETag, [`TRUE`] is that of the row or blob as it is now.
     pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) -> Result<Outcome, Failure> {
+        self.forge(primary, items).await;
+        let ended = self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await;
+        self.queued().await;
+        ended
+    }
+
+    /// The same without the sync.
+    pub(crate) async fn forge(&self, primary: &Primary, items: &Value) {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
             // What is dropped at its true version is not to be brought back.
@@ -431,9 +453,16 @@ impl Stage {
         }
         entity = entity.with("Version", 2).with("Items", items.to_string()).with("Contenders", json!(contenders).to_string());
         self.account.tables.apply(&footprint::table(), &TableOperation::InsertOrReplace(entity)).await.unwrap();
-        let ended = self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await;
-        self.queued().await;
-        ended
+    }
+
+    /// Delivers a job to a worker that stops after so many operations. Whether it stopped before the job had ended.
+    pub(crate) async fn stops_after(&self, operations: usize, job: &Value) -> bool {
+        let seen = self.sim.seen_by(1, Arc::new(StopsAfter(AtomicUsize::new(operations))));
+        let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), seen.sink())].into();
+        let stores = Stores::new([(AccountName::main(), seen.account())].into()).with_files(Arc::new(SharedFiles)).with_sinks(sinks);
+        let engine = engine(&stores, self.loaded.catalog.clone(), &self.clock);
+        let work = Work::Job(job::decode(&job.to_string()).unwrap().job);
+        tokio::time::timeout(Duration::from_mins(5), engine.execute(&work, &self.delivery())).await.is_err()
     }
 
     /// The ETag of the row or blob at a site that a footprint spells.
