@@ -292,6 +292,7 @@ pub(crate) const SHAPE: Shape = Shape {
     targets: false,
     anew: false,
     encrypted: false,
+    twins: false,
     placement: Placement::Main,
 };
 /// Fewer of them, where each operation more is many runs more.

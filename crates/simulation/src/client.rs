@@ -53,6 +53,8 @@ pub(super) struct Posting {
     again: Option<Duration>,
     /// How long it lives.
     ttl: Option<Duration>,
+    /// How long it is hidden at first, where it lives for ever.
+    hidden: Duration,
 }
 
 impl Posting {
@@ -73,6 +75,7 @@ impl Posting {
                     id: (doubled > 0.0 && ids).then(|| format!("message-{number}")),
                     again: draw.happens(doubled).then(|| *draw.of(&[Duration::ZERO, Duration::from_millis(300), Duration::from_secs(5)])),
                     ttl: draw.happens(expiry).then(|| seconds(draw.magnitude(2.0, 600.0))),
+                    hidden: step.posting.hidden,
                 };
             }
         }
@@ -82,6 +85,12 @@ impl Posting {
 impl ClientStep {
     pub(super) fn new(at: Duration, step_group: usize, action: ClientAction) -> Self {
         Self { at, step_group, action, posting: Posting::default() }
+    }
+
+    /// Its message is hidden for so long at first.
+    pub(super) const fn hidden_for(mut self, hidden: Duration) -> Self {
+        self.posting.hidden = hidden;
+        self
     }
 }
 
@@ -96,6 +105,15 @@ pub(super) enum ClientAction {
     Remove(&'static str, EntityKey),
     /// Sends a message.
     Send(ClientMessage),
+    /// Saves an employee's rows in its own partition again, as they are: no application's deed.
+    SaveRows(EntityKey),
+    /// Adds another employee to an employee's footprint: no application's deed.
+    Forge {
+        /// Whose footprint.
+        list: EntityKey,
+        /// Whose row.
+        row: EntityKey,
+    },
 }
 
 /// A message.
@@ -234,7 +252,7 @@ impl SimulatedClient {
     }
 
     /// The tables of the account that a table lies in.
-    fn tables(&self, name: &str) -> &dyn TableStore {
+    pub(super) fn tables(&self, name: &str) -> &dyn TableStore {
         let home = self.abroad.as_ref().filter(|_| account_of(name) != AccountName::main());
         home.unwrap_or(&self.account).tables.as_ref()
     }
@@ -249,15 +267,15 @@ impl SimulatedClient {
         }
     }
 
-    /// Creates anew what a worker has deleted without hearing of it, until the storm is over.
+    /// Creates anew what a worker has deleted without hearing of it, and changes what it could not delete, until the storm is over.
     pub(super) async fn recreates(&self, over: &CancellationToken) {
         let mut version = RECREATED;
-        while let Some(key) = over.run_until_cancelled(self.stage.to_recreate()).await {
-            if !self.stage.strike(FaultKind::Recreated) {
+        while let Some((fault, key)) = over.run_until_cancelled(self.stage.to_recreate()).await {
+            if !self.stage.strike(fault) {
                 continue;
             }
             version += 1;
-            self.stage.tell(|| format!("FAULT {} : {EMPLOYEES}{key} at version {version}", FaultKind::Recreated));
+            self.stage.tell(|| format!("FAULT {fault} : {EMPLOYEES}{key} at version {version}"));
             let entity = Entity::new(key.clone()).with(VERSION, version).with("FirstName", "Again").with("LastName", "Byron");
             let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key, to: None, condition: None };
             for action in [ClientAction::Write(EMPLOYEES, entity), ClientAction::Send(sync)] {
@@ -287,6 +305,8 @@ impl SimulatedClient {
                 }
             }
             ClientAction::Send(message) => self.send(message, posting).await,
+            ClientAction::SaveRows(key) => self.saves_rows(key).await,
+            ClientAction::Forge { list, row } => self.forges(list, row).await,
         }
     }
 
@@ -330,8 +350,8 @@ impl SimulatedClient {
         }
         let text = body::encode(&json.to_string());
         match posting.ttl.filter(|_| self.stage.is_allowed(FaultKind::Expiry)) {
-            Some(ttl) => self.put_for(Ttl::After(ttl), &text, expectation.clone()).await?,
-            None => self.put(&text, expectation.clone()).await?,
+            Some(ttl) => self.put_for((Ttl::After(ttl), Duration::ZERO), &text, expectation.clone()).await?,
+            None => self.put_for((Ttl::Never, posting.hidden), &text, expectation.clone()).await?,
         }
         let Some(again) = posting.again else { return Ok(()) };
         sleep(again).await;
@@ -385,13 +405,13 @@ impl SimulatedClient {
 
     /// Puts a message, and says beforehand what it is.
     pub(super) async fn put(&self, text: &str, expectation: Expectation) -> Result<(), StoreError> {
-        self.put_for(Ttl::Never, text, expectation).await
+        self.put_for((Ttl::Never, Duration::ZERO), text, expectation).await
     }
 
-    /// Puts a message that lives so long.
-    async fn put_for(&self, ttl: Ttl, text: &str, expectation: Expectation) -> Result<(), StoreError> {
+    /// Puts a message that lives so long, and is hidden so long at first.
+    async fn put_for(&self, (ttl, hidden): (Ttl, Duration), text: &str, expectation: Expectation) -> Result<(), StoreError> {
         let _sending = self.sending.lock().await;
         self.stage.expect(expectation, ttl);
-        self.account.queues.put(&queue(JOBS), text, Duration::ZERO, ttl).await.map(drop)
+        self.account.queues.put(&queue(JOBS), text, hidden, ttl).await.map(drop)
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `by_email` | Employees | ByEmail | another partition; its key can collide |
 //! | `by_name` | Employees | Employees | the primary's own partition, so that a `put` commits both (unless the shape keeps them apart) |
+//! | `by_badge` | Employees | Employees | another one there (where the shape says so) |
 //! | `managers` | Employees | Managers | conditional |
 //! | `former_by_email` | FormerEmployees | FormerByEmail | the archive has items of its own (where the shape says so) |
 //! | `by_last_name` | Employees | Lists | an index entity for each last name (where the shape says so) |
@@ -70,6 +71,8 @@ pub struct Shape {
     pub sets: bool,
     /// Employees are counted.
     pub groups: bool,
+    /// Employees have a second copy beside them, whose key never changes.
+    pub twins: bool,
     /// Nothing derived lies in the employees' own partition: a job writes them alone, in no transaction.
     pub apart: bool,
     /// The last of two who want one e-mail address has it.
@@ -258,7 +261,16 @@ pub fn catalog(shape: Shape) -> Catalog {
         select: Some(&["LastName"]),
         on_conflict: OnConflict::Reject,
     };
-    let views = employees.iter().filter(|index| !shape.apart || index.name != "by_name");
+    let badge = Index {
+        name: "by_badge",
+        from: "Employees",
+        to: "Employees",
+        key: ("{PartitionKey}", "badge_{RowKey}"),
+        when: None,
+        select: None,
+        on_conflict: OnConflict::Reject,
+    };
+    let views = employees.iter().filter(|index| !shape.apart || index.name != "by_name").chain(shape.twins.then_some(&badge));
     let views = views.chain(shape.former_index.then_some(&former)).chain(shape.chain.then_some(&chained));
     let far = shape.lists.then(|| lists("by_last_name", "Lists", ("list_{LastName}", "list"), &["{PartitionKey}", "{RowKey}"]));
     let near = shape.near.then(|| lists("by_last_name_near", "Employees", ("{PartitionKey}", "list_{LastName}"), &["{RowKey}"]));

@@ -19,13 +19,13 @@ const ODD_KEYS: [&str; 12] = ["A", "a", "é", "e\u{301}", "x y", "100%", "o'neil
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 
 /// An employee's properties.
-struct Properties {
-    version: i64,
-    email: &'static str,
-    last_name: &'static str,
-    manager: bool,
+pub(super) struct Properties {
+    pub(super) version: i64,
+    pub(super) email: &'static str,
+    pub(super) last_name: &'static str,
+    pub(super) manager: bool,
     /// Whether jobs bring the encrypted property.
-    encrypted: bool,
+    pub(super) encrypted: bool,
 }
 
 /// The script of a seed, in order of time.
@@ -50,6 +50,9 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         Properties { version, email, last_name: draw.of::<&str>(&NAMES), manager, encrypted }.json(key)
     };
     steps.extend(batches::steps(seed, fault_plan, &keys, step_groups(&steps), said));
+    if let Some(scenario) = fault_plan.scenario {
+        steps.extend(scenario.steps(seed, fault_plan, &keys, step_groups(&steps)));
+    }
     steps.sort_by_key(|step| step.at);
     steps
 }
@@ -129,7 +132,7 @@ fn action(draw: &Draw<'_>, key: EntityKey, (version, emails, encrypted): (i64, &
 }
 
 impl Properties {
-    fn entity(&self, key: &EntityKey) -> Entity {
+    pub(super) fn entity(&self, key: &EntityKey) -> Entity {
         let mut entity = Entity::new(key.clone()).with(VERSION, self.version).with("FirstName", "Ada");
         if !self.email.is_empty() {
             entity = entity.with("Email", self.email);
@@ -140,7 +143,7 @@ impl Properties {
         if self.manager { entity.with("IsManager", true) } else { entity }
     }
 
-    fn json(&self, key: &EntityKey) -> Value {
+    pub(super) fn json(&self, key: &EntityKey) -> Value {
         let mut entity = json!({
             "PartitionKey": key.pk, "RowKey": key.rk, VERSION: self.version.to_string(), "Version@odata.type": "Edm.Int64",
             "FirstName": "Put", "LastName": self.last_name, "IsManager": self.manager,

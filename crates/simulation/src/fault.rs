@@ -77,11 +77,17 @@ pub enum FaultKind {
     QueuesAhead,
     /// One of several accounts refuses everything for long.
     Away,
+    /// A client changes an entity whose deletion by a worker got lost, before the worker tries again.
+    Changed,
+    /// Somebody saves derived rows again, as they are.
+    RowSaved,
+    /// Somebody adds another primary's row to a footprint.
+    Forged,
 }
 
 impl FaultKind {
     /// Every kind.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 38] = [
         Self::ErrorBefore,
         Self::RequestLost,
         Self::AnswerLost,
@@ -117,13 +123,16 @@ impl FaultKind {
         Self::Backlog,
         Self::QueuesAhead,
         Self::Away,
+        Self::Changed,
+        Self::RowSaved,
+        Self::Forged,
     ];
 
     /// Whether it can strike in a world.
     pub const fn strikes_in(self, world: World) -> bool {
         match self {
             // Rows and targets that only the company has.
-            Self::RefusedRow => matches!(world, World::Company),
+            Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => matches!(world, World::Company),
             Self::TargetGone => matches!(world, World::Company | World::Releases),
             // Where there are several accounts.
             Self::Away => matches!(world, World::Releases),
@@ -171,6 +180,9 @@ impl FaultKind {
             Self::Backlog => "backlog of hours",
             Self::QueuesAhead => "clock of the queues ahead",
             Self::Away => "account away for long",
+            Self::Changed => "entity changed between two attempts",
+            Self::RowSaved => "derived row saved again",
+            Self::Forged => "forged footprint",
         }
     }
 }

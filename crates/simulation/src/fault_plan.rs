@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::company::Shape;
 use super::fault::FaultKind;
 use super::hazards::Hazards;
+use super::scenario::Scenario;
 use super::world::World;
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::ports::{Chance, Service};
@@ -61,6 +62,12 @@ pub(super) struct FaultPlan {
     pub(super) clocks: Vec<(Duration, usize, i64)>,
     /// The other faults.
     pub(super) hazards: Hazards,
+    /// What the seed is about in particular.
+    pub(super) scenario: Option<Scenario>,
+    /// Requests that arrive late do so as late as they may.
+    pub(super) latest: bool,
+    /// A table whose requests take long, and how often.
+    pub(super) slow: Option<(&'static str, f64)>,
 }
 
 /// Throttling for a while.
@@ -206,7 +213,7 @@ impl FaultPlan {
         delay(&mut rates, &Draw(&self::chance(seed, 10)));
         let clocks = clocks(&draw, workers, storm);
         let hazards = Hazards::of(seed, (world, &world.employees(seed)), storm, &mut rates, &mut outages);
-        Self {
+        let mut fault_plan = Self {
             workers,
             settings,
             concurrency,
@@ -222,7 +229,14 @@ impl FaultPlan {
             shows,
             clocks,
             hazards,
+            scenario: None,
+            latest: false,
+            slow: None,
+        };
+        if world == World::Company {
+            Scenario::draw(seed, &mut fault_plan);
         }
+        fault_plan
     }
 }
 
@@ -282,7 +296,6 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
     let job_timeout = Duration::from_secs(*draw.of(&[30, 120, 600]));
     let second = Duration::from_secs(1);
     let retry_max = Duration::from_secs(*draw.of(&[20, 120, 600]));
-    let storage = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
     WorkerSettings {
         lease,
         max_dequeue_count: *draw.of(&[2, 3, 5, 5]),
@@ -293,9 +306,15 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
         give_up_after: Duration::from_hours(6),
         drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
         poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(*draw.of(&[1, 5, 20])) },
-        storage_retry: RetryPolicy::growing(storage, *draw.of(&[1, 2, 6])),
+        storage_retry: tried(*draw.of(&[1, 2, 6])),
         memory: DEFAULT_MEMORY,
     }
+}
+
+/// So many attempts of each request.
+pub(super) fn tried(attempts: u32) -> RetryPolicy {
+    let storage = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    RetryPolicy::growing(storage, attempts)
 }
 
 fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {

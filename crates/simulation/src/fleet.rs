@@ -386,7 +386,11 @@ impl Execute for Watched {
             }
             Err(failure) => {
                 running.ended = true;
-                self.stage.tell(|| format!("{} run failed: {:?} {}", super::stage::name(self.caller), failure.class, failure.chain()));
+                let words = failure.chain();
+                if words.starts_with("reconciling ") && words.contains("another writer changed the data in each of") {
+                    self.stage.lost_every_round(self.caller, began, &words);
+                }
+                self.stage.tell(|| format!("{} run failed: {:?} {}", super::stage::name(self.caller), failure.class, words));
             }
         }
         result

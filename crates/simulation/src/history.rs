@@ -392,7 +392,7 @@ fn known_table(table: &str) -> Option<&'static str> {
 
 /// Whether a row of a source is a primary's first, by its key.
 pub(super) fn is_primary(key: &EntityKey) -> bool {
-    let derived = ["name_", "list_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
+    let derived = ["name_", "list_", "badge_"].iter().any(|prefix| key.rk.as_str().starts_with(prefix));
     !derived && !is_continuation(&key.rk)
 }
 

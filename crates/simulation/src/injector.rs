@@ -14,8 +14,10 @@ use super::cuts::CutChance;
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
+use super::history::is_primary;
 use super::stage::{GET_MESSAGES, Stage, about};
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
+use evenkeel::model::EntityKey;
 use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
 
 /// The service accepts a request for so long after it was signed (Azure: Shared Key).
@@ -40,6 +42,8 @@ pub(super) struct FaultInjector {
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
     /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
+    /// Employees who were changed between two attempts to delete them, of which the second is to come.
+    changed: Mutex<BTreeSet<EntityKey>>,
     /// Whether requests are refused in the middle of their attempts.
     refuses: bool,
 }
@@ -63,7 +67,17 @@ impl FaultInjector {
 
     fn over(stage: Arc<Stage>, fault_plan: Arc<FaultPlan>, caller: u32, chance: CutChance, life: Arc<Life>) -> Self {
         let refuses = REFUSALS.iter().any(|(fault, _)| fault_plan.ever_has(*fault));
-        Self { stage, fault_plan, caller, chance, life, asked: Mutex::default(), failed: Mutex::default(), refuses }
+        Self {
+            stage,
+            fault_plan,
+            caller,
+            chance,
+            life,
+            asked: Mutex::default(),
+            failed: Mutex::default(),
+            changed: Mutex::default(),
+            refuses,
+        }
     }
 
     /// Waits until the worker crashes.
@@ -182,6 +196,25 @@ impl FaultInjector {
         Some(FaultDecision::LoseAnswer)
     }
 
+    /// Loses a request that is to delete an employee, whom the client changes before it is sent again.
+    fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
+        let What::Entity(table, key) = &operation.what else { return None };
+        let rate = self.rate(FaultKind::Changed);
+        let deletes = operation.name == "Delete Entity" && table.as_str() == EMPLOYEES && is_primary(key);
+        if !deletes || rate <= 0.0 || !self.stage.is_allowed(FaultKind::Changed) {
+            return None;
+        }
+        // The next attempt arrives.
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.remove(key) || !self.strikes_at(rate, FaultKind::RequestLost, operation) {
+            return None;
+        }
+        changed.insert(key.clone());
+        drop(changed);
+        self.stage.meets(FaultKind::Changed, key);
+        Some(FaultDecision::Fail(ErrorClass::Ambiguous))
+    }
+
     /// A worker that was asked to wait sends nothing before its time.
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
         let now = self.stage.elapsed();
@@ -194,7 +227,19 @@ impl FaultInjector {
     /// What strikes this one request.
     fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.chance);
-        let later = || seconds(draw.magnitude(0.05, OLDEST_REQUEST));
+        let later = || {
+            if self.fault_plan.latest && draw.happens(0.5) {
+                seconds(draw.0.between(0.7 * OLDEST_REQUEST, OLDEST_REQUEST))
+            } else {
+                seconds(draw.magnitude(0.05, OLDEST_REQUEST))
+            }
+        };
+        if let (Some((slow, rate)), What::Entity(table, _)) = (self.fault_plan.slow, &operation.what)
+            && table.as_str() == slow
+            && self.strikes_at(rate, FaultKind::SlowRequest, operation)
+        {
+            return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
+        }
         if self.strikes(FaultKind::ErrorBefore, operation) {
             let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
             let class =
@@ -264,7 +309,8 @@ impl FaultPolicy for FaultInjector {
         let repeated = request.as_ref().is_some_and(|request| failed().remove(request));
         let verdict = self.refused(operation).or_else(|| self.refusal(operation, repeated));
         let verdict =
-            verdict.or_else(|| self.refused_row(operation)).or_else(|| self.recreated(operation)).or_else(|| self.strike(operation));
+            verdict.or_else(|| self.refused_row(operation)).or_else(|| self.recreated(operation)).or_else(|| self.changed(operation));
+        let verdict = verdict.or_else(|| self.strike(operation));
         if verdict.is_some() {
             failed().extend(request);
         }

@@ -46,6 +46,9 @@
 //! | messages | shown early, put twice by their sender, expiring |
 //! | batches | messages about up to 20 primaries, some of which are absent, come twice, or can be no entity's |
 //! | clients | write, remove, recreate, also between two attempts of a worker's request; entities that views keep properties on come and go |
+//! | strangers | save derived rows again, so that they have other ETags; add rows of others to footprints |
+//!
+//! In a quarter of the company's seeds some of these belong together in one story (`scenario`).
 //!
 //! Not injected: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent), and
 //! requests that arrive more than 15 minutes after they were given up (the service refuses their signature); and copies of blobs
@@ -74,6 +77,7 @@ mod injector;
 mod items;
 mod ledger;
 mod listed;
+mod meddling;
 mod mirror;
 pub mod oracle;
 mod patterns;
@@ -82,6 +86,7 @@ mod readers;
 mod releases;
 mod run;
 pub mod scale;
+mod scenario;
 mod scene;
 mod sealed;
 #[cfg(test)]

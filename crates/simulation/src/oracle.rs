@@ -66,6 +66,9 @@ pub(super) fn expected(table: &str, row: &Row, shape: Shape, departments: &BTree
                     only(&["FirstName", "Email"]),
                 ));
             }
+            if shape.twins {
+                items.push((("Employees", pk.to_owned(), format!("badge_{}", escaped(rk))), own.clone()));
+            }
             if let Some(name) = text("LastName") {
                 if !shape.apart {
                     items.push((("Employees", pk.to_owned(), format!("name_{name}_{}", escaped(rk))), own.clone()));

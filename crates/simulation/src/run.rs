@@ -463,7 +463,9 @@ impl Play {
         }
         // Nobody tells those whose key the last writer took over when it is free again.
         let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
-        for key in overwritten {
+        // Nor does anybody notice by itself that a row or a footprint was touched by a stranger.
+        let meddled = self.stage.books().meddled().clone();
+        for key in overwritten.into_iter().chain(meddled) {
             let step = ClientStep::new(Duration::ZERO, 0, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, key)));
             self.operator.play(&[step]).await;
         }

@@ -43,27 +43,15 @@ const LEFT_TO_THE_SEARCH: &[Bug] = &[Bug::PrimaryReadFirst, Bug::NoTombstone];
 
 /// Bugs that the faults of today do not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
 const UNMET: &[(Bug, &str)] = &[
-    (Bug::NextRowIsBlamed, "several rows in the primary's own partition that are stale at once"),
-    (Bug::ChangedCountsAsDeleted, "a primary without an item beside it, changed between two attempts; the unit tests of retry catch it"),
-    (Bug::RestoreKeepsTheEarlier, "a restore whose insert arrives after an earlier archive job has taken a newer version away"),
-    (Bug::TombstoneServesShort, "inserts that arrive as late as they may over a primary that is gone; a unit test beside it catches it"),
-    (Bug::TaintForgetsClocks, "the same, and clocks that differ by half an hour; a unit test beside it catches it"),
-    (Bug::WaitingCountsAsSettled, "departments that come and go; tests/patterns catches it"),
     (
-        Bug::PropertiesUnannounced,
-        "a run that stands still before it sets anything and stops after it, its primary changed and changed back meanwhile; tests/protocol catches it",
+        Bug::TombstoneServesShort,
+        "a request that outlives the recheck that each tombstone has of its own: none does; a unit test beside it catches it",
     ),
-    (Bug::PropertyTokensRepeat, "the same, between its announcement and its write; tests/protocol catches it"),
     (Bug::ClaimsReadFirst, "teams that change while a range is carried; tests/protocol catches it"),
     (Bug::RecordNotCompared, "a run that lasts until the backfill has passed: met once in 2,000 seeds; the unit tests of rollout catch it"),
     (Bug::ExchangedNotFollowed, "the same, in the worker that is reloaded; the unit tests of rollout catch it"),
     (Bug::WalkAtOnce, "the same, within seconds of the record; the unit tests of rollout catch it"),
     (Bug::PoisonedByAnOldCatalog, "a range that a newer worker carries at once; the unit tests of rollout catch it"),
-    (
-        Bug::BegunUnconfirmed,
-        "a message shown early while it waits, done elsewhere, and its primary written anew; the worker's tests catch it",
-    ),
-    (Bug::SealNotChecked, "somebody who forges footprints; tests/hostile catches it"),
     (Bug::LostRaceEndsTheWalk, "many who want one key, and slow answers; a unit test beside it has them"),
 ];
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::client::EMPLOYEES;
 use super::cuts::{Cut, CutChance};
 use super::fault::{FaultCounts, FaultKind};
+use super::fault_plan::JOBS;
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, SentRequest, Which};
@@ -72,6 +73,12 @@ pub(super) struct Stage {
 /// The operation that receives.
 pub(super) const GET_MESSAGES: &str = "Get Messages";
 
+/// A worker begins a job at most so long after its message was deleted by another: the age of the word that it is its own, an answer under
+/// way, and the turn.
+const UNNOTICED: Duration = Duration::from_secs(3);
+/// A fault holds up an answer for so long at most.
+const HELD_UP: Duration = Duration::from_mins(2);
+
 /// What is written down.
 #[derive(Default)]
 pub(super) struct Books {
@@ -95,14 +102,26 @@ pub(super) struct Books {
     pills: BTreeMap<String, bool>,
     /// Operations with lost answers: the client creates anew what they delete.
     armed: BTreeSet<u64>,
-    /// What the client is to create anew.
-    recreate: VecDeque<EntityKey>,
+    /// What the client is to create anew, or to change.
+    recreate: VecDeque<(FaultKind, EntityKey)>,
+    /// Employees whose derived rows or footprints somebody has touched who is no worker.
+    meddled: BTreeSet<EntityKey>,
     /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
     /// that was first sent.
     held_up: BTreeSet<(u32, String)>,
     /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
     asked: BTreeMap<u32, Duration>,
     running: BTreeSet<(u32, Primary)>,
+    /// When each caller has changed anything last, late requests apart.
+    changed: BTreeMap<u32, u64>,
+    /// When a run of each worker began or ended last, and how many are under way.
+    turned: BTreeMap<u32, (u64, usize)>,
+    /// When each message of a job was deleted.
+    done: BTreeMap<String, Duration>,
+    /// When a fault struck last, or a late request arrived.
+    struck: u64,
+    /// When a fault struck a request of each worker last.
+    held_up_at: BTreeMap<u32, Duration>,
     /// Workers with another catalog than the recorded one, and from when on they receive nothing.
     standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
@@ -222,6 +241,7 @@ impl Stage {
         let mut books = self.books();
         books.faults.add(fault);
         books.hash.number(fault as u64);
+        books.struck = books.tick;
         true
     }
 
@@ -242,6 +262,7 @@ impl Stage {
     pub(super) fn struck(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
+        books.held_up_at.insert(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             books.ledger.explain(caller);
         }
@@ -260,8 +281,19 @@ impl Stage {
         self.books().armed.insert(operation);
     }
 
-    /// Waits until there is an employee for the client to create anew.
-    pub(super) async fn to_recreate(&self) -> EntityKey {
+    /// The client is to do this to an employee at once.
+    pub(super) fn meets(&self, fault: FaultKind, key: &EntityKey) {
+        self.books().recreate.push_back((fault, key.clone()));
+        self.deleted.notify_one();
+    }
+
+    /// Somebody who is no worker has touched what belongs to an employee.
+    pub(super) fn meddled_with(&self, key: &EntityKey) {
+        self.books().meddled.insert(key.clone());
+    }
+
+    /// Waits until there is an employee for the client to create anew, or to change.
+    pub(super) async fn to_recreate(&self) -> (FaultKind, EntityKey) {
         loop {
             let next = self.books().recreate.pop_front();
             if let Some(key) = next {
@@ -294,7 +326,10 @@ impl Stage {
         let (tick, alone) = {
             let mut books = self.books();
             books.tick += 1;
-            let counted = books.ledger.run_begins(caller, which);
+            let tick = books.tick;
+            let (turned, active) = books.turned.entry(caller).or_default();
+            (*turned, *active) = (tick, *active + 1);
+            let counted = books.ledger.run_begins(caller, which).and_then(|()| self.is_not_done(&books, caller, which));
             if let Err(wrong) = counted {
                 drop(books);
                 self.violated(wrong);
@@ -309,9 +344,24 @@ impl Stage {
         tick
     }
 
+    /// Where a job acts once, its run does not begin when its message is gone for long: another delivery has done it. What a fault has
+    /// held up may.
+    fn is_not_done(&self, books: &Books, caller: u32, which: Which<'_>) -> Result<(), String> {
+        let once = matches!(books.ledger.asked(which.1), Some(Expectation::Job(asked)) if asked.op != "sync");
+        let Some(done) = books.done.get(which.1).filter(|_| once) else { return Ok(()) };
+        let ago = self.elapsed().saturating_sub(*done);
+        let held_up = books.held_up_at.get(&caller).is_some_and(|at| self.elapsed().saturating_sub(*at) <= ago + HELD_UP);
+        let wrong = || format!("the job of the message {} begins {ago:?} after another delivery had done it", which.1);
+        if ago <= UNNOTICED || held_up { Ok(()) } else { Err(wrong()) }
+    }
+
     /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
     pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
         let mut books = self.books();
+        books.tick += 1;
+        let tick = books.tick;
+        let (turned, active) = books.turned.entry(caller).or_default();
+        (*turned, *active) = (tick, active.saturating_sub(1));
         // A worker that drains drops what it has, also what it gets by a request on its way.
         let drains = books.standing.contains_key(&caller);
         if drains {
@@ -325,6 +375,19 @@ impl Stage {
         if let Some(primary) = primary {
             books.running.remove(&(caller, primary.clone()));
         }
+    }
+
+    /// A run that began at this tick says that another writer was faster in each of its rounds. That is wrong where nobody else has
+    /// written anything since, and nothing has gone wrong.
+    pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
+        let books = self.books();
+        let others = books.changed.iter().any(|(by, at)| *by != caller && *at >= began);
+        let beside = books.turned.get(&caller).is_some_and(|(at, active)| *at > began || *active > 1);
+        if others || beside || books.struck >= began {
+            return;
+        }
+        drop(books);
+        self.violated(format!("{} was alone, and says: {what}", name(caller)));
     }
 
     /// A run ended well.
@@ -374,6 +437,11 @@ impl Books {
         self.tick
     }
 
+    /// The employees whose derived rows or footprints somebody has touched who is no worker.
+    pub(super) const fn meddled(&self) -> &BTreeSet<EntityKey> {
+        &self.meddled
+    }
+
     fn tell(&mut self, elapsed: Duration, line: &str) {
         let seconds = elapsed.as_secs();
         self.story.push(format!(
@@ -391,7 +459,9 @@ impl Books {
             return false;
         }
         let deleted = execution.changes.iter().filter_map(|change| match change {
-            ObservedChange::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => Some(key.clone()),
+            ObservedChange::Row { table, key, row: None } if table.as_str() == EMPLOYEES && is_primary(key) => {
+                Some((FaultKind::Recreated, key.clone()))
+            }
             _ => None,
         });
         self.recreate.extend(deleted);
@@ -423,9 +493,20 @@ impl Witness for Stage {
             books.together.add(execution);
             books.scene_counter.take_in(execution);
             books.hash.execution(execution);
+            let tick = books.tick;
+            if execution.late {
+                books.struck = tick;
+            } else if !execution.changes.is_empty() && execution.operation.what.service() != Service::Queue {
+                books.changed.insert(execution.caller, tick);
+            }
             if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
                 books.faults.add(FaultKind::Expiry);
             }
+            let deleted = execution.changes.iter().filter_map(|change| match change {
+                ObservedChange::Deleted { queue, id } if queue.as_str() == JOBS => Some((id.clone(), self.elapsed())),
+                _ => None,
+            });
+            books.done.extend(deleted);
             if books.arms(execution) {
                 self.deleted.notify_one();
             }

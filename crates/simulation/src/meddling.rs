@@ -1,0 +1,60 @@
+//! What somebody does to derived data who is no worker: a tool that copies tables and so saves rows again, or a stranger who writes
+//! footprints. A person or an audit looks at the whole of it in the end.
+
+use serde_json::{Value, json};
+
+use super::client::{EMPLOYEES, SimulatedClient};
+use super::company::table;
+use super::fault::FaultKind;
+use evenkeel::model::{EdmValue, EntityKey, Row};
+use evenkeel::ports::{IfMatch, Query, StoreError, TableOperation};
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+
+/// The view whose items lie beside the employees.
+const VIEW: &str = "by_name";
+
+impl SimulatedClient {
+    /// Saves the rows again that are derived from an employee and lie beside it.
+    pub(super) async fn saves_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
+        let source = json!([EMPLOYEES, key.pk, key.rk]).to_string();
+        let rows = self.tables(EMPLOYEES).query(&table(EMPLOYEES), &Query::default()).await?.rows;
+        for Row { entity, etag, .. } in rows.into_iter().filter(|row| row.entity.text("ek_source") == Some(&source)) {
+            if entity.text("ek_view").is_some() && self.stage.strike(FaultKind::RowSaved) {
+                self.stage.meddled_with(key);
+                let saved = TableOperation::Replace(entity, IfMatch::Matches(etag));
+                unless_faster(self.tables(EMPLOYEES).apply(&table(EMPLOYEES), &saved).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds another employee, at its true version, to the list of an employee's derived rows.
+    pub(super) async fn forges(&self, list: &EntityKey, other: &EntityKey) -> Result<(), StoreError> {
+        let pk = format!("{EMPLOYEES}~{}", list.pk);
+        let Ok(of_list) = EntityKey::new(pk, list.rk.as_str()) else { return Ok(()) };
+        let footprint = self.tables(FOOTPRINTS).get(&table(FOOTPRINTS), &of_list, None).await?;
+        let Some(victim) = self.tables(EMPLOYEES).get(&table(EMPLOYEES), other, None).await? else { return Ok(()) };
+        let Some(Row { mut entity, etag, .. }) = footprint else { return Ok(()) };
+        let items = entity.text("Items").and_then(|items| serde_json::from_str::<Vec<Value>>(items).ok());
+        let Some(mut items) = items.filter(|_| self.stage.strike(FaultKind::Forged)) else { return Ok(()) };
+        let (pk, rk, version) = (&other.pk, &other.rk, victim.etag.as_str());
+        let generation = items.first().map_or_else(|| json!(1), |item| item[1].clone());
+        items.push(if entity.get("Version") == Some(&EdmValue::Int32(1)) {
+            json!([VIEW, generation, "main", EMPLOYEES, pk, rk, version, 0])
+        } else {
+            json!([VIEW, generation, "main", ["row", EMPLOYEES, pk, rk], null, version, 0])
+        });
+        entity = entity.with("Items", Value::from(items).to_string());
+        self.stage.meddled_with(list);
+        self.stage.tell(|| format!("FAULT {}: that of {EMPLOYEES}{list} lists {EMPLOYEES}{other}", FaultKind::Forged));
+        unless_faster(self.tables(FOOTPRINTS).apply(&table(FOOTPRINTS), &TableOperation::Replace(entity, IfMatch::Matches(etag))).await)
+    }
+}
+
+/// Whether it worked is the same to whoever meddles.
+fn unless_faster<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
+    match done {
+        Err(error) if error.is_lost_race() || error.is_missing_item() => Ok(()),
+        done => done.map(drop),
+    }
+}

@@ -1,0 +1,301 @@
+//! What a seed is about in particular, in a part of the seeds: clients, settings and faults that belong together, which chance alone
+//! brings together too rarely. What else a seed stands for stays as it is.
+
+use std::time::Duration;
+
+use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut};
+use super::company_script::Properties;
+use super::fault::FaultKind;
+use super::fault_plan::{Draw, FaultPlan, chance, seconds, tried};
+use evenkeel::model::{Entity, EntityKey};
+
+/// The part of a seed that says what it is about, and the one that says what clients do then.
+const PARTS: [u64; 2] = [60, 61];
+/// In this share of the seeds.
+const SHARE: f64 = 0.25;
+/// The versions of what clients write here come after this, and before those of entities created anew.
+const VERSIONS: i64 = 500_000;
+/// How soon an idle worker looks again, where several are to meet.
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
+/// A host's clock is at most this wrong, in seconds, and at least half of that.
+const SKEW: f64 = 15.0 * 60.0;
+
+/// What a seed is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scenario {
+    /// Somebody saves derived rows again as they are, as a tool does that copies tables: they have other ETags from then on.
+    RowsRewritten,
+    /// Somebody adds rows of others to footprints.
+    FootprintsForged,
+    /// A manager is another one and the old one again within seconds, while requests stand still.
+    BackAndForth,
+    /// Jobs of one employee wait for each other in one worker, and are shown to others meanwhile.
+    Crowded,
+    /// One employee is archived, restored and created anew, by several workers at once.
+    InAndOut,
+    /// Writes arrive as late as they may, and the clocks of hosts are as far apart as they may be.
+    AsLateAsMayBe,
+    /// Requests to delete an employee get lost, and it is changed before they are sent again.
+    ChangedMeanwhile,
+}
+
+impl Scenario {
+    const ALL: [Self; 7] = [
+        Self::RowsRewritten,
+        Self::FootprintsForged,
+        Self::BackAndForth,
+        Self::Crowded,
+        Self::InAndOut,
+        Self::AsLateAsMayBe,
+        Self::ChangedMeanwhile,
+    ];
+
+    /// Draws what a seed is about, and sets its faults up for it.
+    pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
+        let chance = chance(seed, PARTS[0]);
+        let draw = Draw(&chance);
+        // A row that is refused is a story of its own.
+        if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
+            return;
+        }
+        let scenario = *draw.of(&Self::ALL);
+        fault_plan.scenario = Some(scenario);
+        if matches!(scenario, Self::BackAndForth | Self::Crowded | Self::InAndOut) && draw.happens(0.75) {
+            // Otherwise fair weather: what else goes wrong keeps workers from meeting.
+            fault_plan.rates = [0.0; FaultKind::ALL.len()];
+            (fault_plan.bursts, fault_plan.outages, fault_plan.terms) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
+            (fault_plan.hazards.unheard, fault_plan.hazards.gateways) = <(Vec<_>, Vec<_>)>::default();
+            fault_plan.hazards.backlog = Duration::ZERO;
+        }
+        let mut rate = |fault: FaultKind, low, high| {
+            let rate = &mut fault_plan.rates[fault as usize];
+            *rate = rate.max(draw.magnitude(low, high));
+        };
+        match scenario {
+            Self::RowsRewritten => fault_plan.shape.twins = !fault_plan.shape.apart,
+            Self::FootprintsForged => fault_plan.shape.apart = false,
+            Self::BackAndForth => {
+                rate(FaultKind::ErrorBefore, 0.02, 0.08);
+                fault_plan.slow = Some((DEPARTMENTS, draw.0.between(0.2, 0.5)));
+                fault_plan.shape.sets = true;
+                fault_plan.workers = 3;
+                fault_plan.settings.poll.max = LOOKS_AGAIN;
+                fault_plan.settings.storage_retry = tried(1);
+                fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
+            }
+            Self::Crowded => {
+                fault_plan.latency = 0.1..0.5;
+                fault_plan.workers = fault_plan.workers.max(2);
+                fault_plan.concurrency = fault_plan.concurrency.max(8);
+                fault_plan.settings.lease = Duration::from_mins(1);
+                fault_plan.settings.poll.max = LOOKS_AGAIN;
+                fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
+                for nth in 0..EPISODES {
+                    let at = crowd_comes(fault_plan.storm, nth);
+                    fault_plan.shows.extend((0..6).map(|_| at + seconds(draw.magnitude(0.5, 8.0))));
+                }
+            }
+            Self::InAndOut => {
+                rate(FaultKind::SlowRequest, 0.05, 0.25);
+                fault_plan.latency = 0.005..0.1;
+                fault_plan.workers = 3;
+                fault_plan.concurrency = *draw.of(&[1, 2, 4]);
+                fault_plan.settings.poll.max = LOOKS_AGAIN;
+                fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
+            }
+            Self::ChangedMeanwhile => {
+                rate(FaultKind::Changed, 0.3, 1.0);
+                (fault_plan.shape.apart, fault_plan.shape.near) = (true, false);
+                fault_plan.settings.storage_retry = tried(6);
+            }
+            Self::AsLateAsMayBe => {
+                rate(FaultKind::LateArrival, 0.05, 0.3);
+                let wait = Duration::from_secs(30);
+                let recheck_after = fault_plan.settings.recheck_after.saturating_sub(fault_plan.settings.job_timeout);
+                (fault_plan.settings.job_timeout, fault_plan.settings.recheck_after) = (wait, wait + recheck_after);
+                fault_plan.workers = fault_plan.workers.max(2);
+                fault_plan.storm = Duration::from_mins(15);
+                fault_plan.latest = true;
+                let off = |host| {
+                    #[expect(clippy::cast_possible_truncation, reason = "seconds")]
+                    let off = draw.0.between(0.5 * SKEW, SKEW) as i64;
+                    if host % 2 == 0 { -off } else { off }
+                };
+                fault_plan.clocks = (0..fault_plan.workers).map(|host| (Duration::ZERO, host, off(host))).collect();
+            }
+        }
+    }
+
+    /// What clients do for it. Their groups come after those that there are.
+    pub(super) fn steps(self, seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_groups: usize) -> Vec<ClientStep> {
+        let chance = chance(seed, PARTS[1]);
+        let draw = Draw(&chance);
+        let encrypted = fault_plan.shape.encrypted;
+        let mut script = ScenarioScript { draw: &draw, steps: Vec::new(), group: step_groups, version: VERSIONS, encrypted };
+        let Some(key) = keys.first() else { return Vec::new() };
+        let starts = bursts(seed, fault_plan.storm);
+        match self {
+            Self::RowsRewritten => {
+                for start in starts {
+                    let key = draw.of(keys);
+                    script.writes(start, key, FACES[draw.below(2)]);
+                    let at = start + seconds(draw.magnitude(0.5, 30.0));
+                    script.does(at, ClientAction::SaveRows(key.clone()));
+                    script.puts(at + seconds(draw.magnitude(0.02, 10.0)), key, FACES[draw.below(2)]);
+                }
+                // After the last of all that, nobody else mends it.
+                let last = fault_plan.storm + seconds(draw.0.between(30.0, 120.0));
+                script.writes(last, key, FACES[0]);
+                script.does(last + Duration::from_mins(1), ClientAction::SaveRows(key.clone()));
+                script.puts(last + Duration::from_secs(61), key, FACES[draw.below(2)]);
+            }
+            Self::FootprintsForged => {
+                for start in starts {
+                    let others: Vec<&EntityKey> = keys.iter().filter(|other| *other != key && other.pk == key.pk).collect();
+                    let victim = if others.is_empty() { return Vec::new() } else { *draw.of(&others) };
+                    script.writes(start, victim, FACES[1]);
+                    let at = start + seconds(draw.magnitude(0.5, 30.0));
+                    script.does(at, ClientAction::Forge { list: key.clone(), row: victim.clone() });
+                    script.writes(at + seconds(draw.magnitude(0.02, 5.0)), key, FACES[draw.below(2)]);
+                }
+            }
+            Self::BackAndForth => {
+                for nth in 0..EPISODES {
+                    let Some([key, department]) = newcomer(nth) else { continue };
+                    let start = fault_plan.storm / EPISODES * nth;
+                    script.does(start, ClientAction::Merge(DEPARTMENTS, Entity::new(department).with("Name", "Laboratory")));
+                    script.writes(start, &key, FACES[0]);
+                    let there = start + seconds(draw.0.between(20.0, 40.0));
+                    script.writes(there, &key, ("restless@contoso.com", "Byron", true));
+                    script.writes(there + seconds(draw.magnitude(1.0, 10.0)), &key, FACES[0]);
+                }
+            }
+            Self::Crowded => {
+                for nth in 0..EPISODES {
+                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let start = crowd_comes(fault_plan.storm, nth);
+                    script.writes(start.saturating_sub(Duration::from_secs(20)), &key, FACES[0]);
+                    for _ in 0..2 + draw.below(3) {
+                        script.puts(start, &key, FACES[draw.below(2)]);
+                    }
+                    script.sends(start + Duration::from_millis(20), "delete", &key, Duration::ZERO);
+                    script.writes(start + seconds(draw.magnitude(4.0, 20.0)), &key, FACES[draw.below(2)]);
+                }
+            }
+            Self::InAndOut => {
+                for nth in 0..EPISODES {
+                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let start = fault_plan.storm / EPISODES * nth;
+                    script.writes(start, &key, FACES[0]);
+                    script.sends(start + Duration::from_secs(2), "archive", &key, Duration::ZERO);
+                    let again = start + seconds(draw.0.between(20.0, 35.0));
+                    let hidden = seconds(draw.magnitude(1.5, 8.0));
+                    script.sends(again, "archive", &key, hidden);
+                    script.sends(again + Duration::from_millis(50), "restore", &key, Duration::ZERO);
+                    script.writes(again + hidden.mul_f64(draw.0.between(0.3, 1.0)), &key, FACES[1]);
+                }
+            }
+            Self::AsLateAsMayBe => script.flips(key, fault_plan.storm, 40, (0.5, 60.0)),
+            Self::ChangedMeanwhile => {
+                for start in starts {
+                    let key = draw.of(keys);
+                    script.writes(start, key, FACES[draw.below(2)]);
+                    let after = start + seconds(draw.magnitude(0.5, 20.0));
+                    script.sends(after, draw.of::<&str>(&["delete", "archive"]), key, Duration::ZERO);
+                }
+            }
+        }
+        script.steps
+    }
+}
+
+/// When what belongs together begins.
+fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
+    let chance = chance(seed, PARTS[1] + 1);
+    let draw = Draw(&chance);
+    (0..6 + draw.below(7)).map(|_| draw.moment(storm)).collect()
+}
+
+/// How many times something happens that the last of a run would hide, each to another employee.
+const EPISODES: u32 = 8;
+
+/// An employee of whom nothing else is, and its department.
+fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
+    let pk = format!("Laboratory {nth}");
+    EntityKey::new(pk.as_str(), "1").ok().zip(EntityKey::new(pk.as_str(), "department").ok()).map(<[EntityKey; 2]>::from)
+}
+
+/// When jobs of one employee crowd.
+fn crowd_comes(storm: Duration, nth: u32) -> Duration {
+    Duration::from_secs(20) + storm / EPISODES * nth
+}
+
+/// What an employee says who goes back and forth: e-mail address, last name, whether it is a manager.
+type Face = (&'static str, &'static str, bool);
+
+/// Two of these.
+const FACES: [Face; 2] = [("restless@contoso.com", "King", true), ("restful@contoso.com", "Byron", true)];
+
+/// A script under way.
+struct ScenarioScript<'a> {
+    draw: &'a Draw<'a>,
+    steps: Vec<ClientStep>,
+    group: usize,
+    version: i64,
+    encrypted: bool,
+}
+
+impl ScenarioScript<'_> {
+    /// Something that belongs to nothing else.
+    fn does(&mut self, at: Duration, action: ClientAction) {
+        self.group += 1;
+        self.steps.push(ClientStep::new(at, self.group, action));
+    }
+
+    /// An employee as it looks from now on.
+    fn face(&mut self, (email, last_name, manager): Face) -> Properties {
+        self.version += 1;
+        Properties { version: self.version, email, last_name, manager, encrypted: self.encrypted }
+    }
+
+    /// The client's own change, and the message that follows it.
+    fn writes(&mut self, at: Duration, key: &EntityKey, face: Face) {
+        let entity = self.face(face).entity(key);
+        self.does(at, ClientAction::Write(EMPLOYEES, entity));
+        self.follows(at, key);
+    }
+
+    /// The message that follows the client's own change.
+    fn follows(&mut self, at: Duration, key: &EntityKey) {
+        let sync = ClientMessage::Job { op: "sync", table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+        let after = at + seconds(self.draw.magnitude(0.02, 1.0));
+        self.steps.push(ClientStep::new(after, self.group, ClientAction::Send(sync)));
+    }
+
+    /// A put.
+    fn puts(&mut self, at: Duration, key: &EntityKey, face: Face) {
+        let properties = self.face(face);
+        let (version, entity) = (properties.version, properties.json(key));
+        let put = EmployeePut { key: key.clone(), version, entity, mode: "merge", condition: None, staged: Vec::new() };
+        self.does(at, ClientAction::Send(ClientMessage::Put(Box::new(put))));
+    }
+
+    /// One employee looks like one and the other by turns, so many times at most, with pauses from these seconds to those.
+    fn flips(&mut self, key: &EntityKey, storm: Duration, most: usize, (low, high): (f64, f64)) {
+        let mut at = self.draw.moment(storm / 4);
+        for turn in 0..most {
+            if at >= storm {
+                return;
+            }
+            self.writes(at, key, FACES[turn % 2]);
+            at += seconds(self.draw.magnitude(low, high));
+        }
+    }
+
+    /// A job, hidden for so long at first.
+    fn sends(&mut self, at: Duration, op: &'static str, key: &EntityKey, hidden: Duration) {
+        let job = ClientMessage::Job { op, table: EMPLOYEES, key: key.clone(), to: None, condition: None };
+        self.group += 1;
+        self.steps.push(ClientStep::new(at, self.group, ClientAction::Send(job)).hidden_for(hidden));
+    }
+}
