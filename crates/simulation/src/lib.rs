@@ -82,6 +82,7 @@ mod mirror;
 pub mod oracle;
 mod patterns;
 mod placement;
+mod races;
 mod readers;
 mod releases;
 mod run;

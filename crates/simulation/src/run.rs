@@ -461,9 +461,8 @@ impl Play {
                 self.stage.violated(format!("the operator met an error in fair weather: {error}"));
             }
         }
-        // Nobody tells those whose key the last writer took over when it is free again.
+        // Nobody tells those whose key the last writer took over when it is free again, nor whose rows a stranger has touched.
         let overwritten = if self.setting.has_last_writer() { self.stage.books().history.contenders() } else { BTreeSet::new() };
-        // Nor does anybody notice by itself that a row or a footprint was touched by a stranger.
         let meddled = self.stage.books().meddled().clone();
         for key in overwritten.into_iter().chain(meddled) {
             let step = ClientStep::new(Duration::ZERO, 0, ClientAction::Send(ClientMessage::Thorough(EMPLOYEES, key)));

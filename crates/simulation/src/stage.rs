@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use super::client::EMPLOYEES;
 use super::cuts::{Cut, CutChance};
 use super::fault::{FaultCounts, FaultKind};
-use super::fault_plan::JOBS;
 use super::hash::Hash;
 use super::history::{CLIENT, History, is_primary};
 use super::ledger::{Expectation, Ledger, SentRequest, Which};
 use super::mirror::Mirror;
+use super::races::Races;
 use super::releases::Register;
 use super::run::RunRequest;
 use super::scene::{Scene, SceneCounter};
@@ -73,12 +73,6 @@ pub(super) struct Stage {
 /// The operation that receives.
 pub(super) const GET_MESSAGES: &str = "Get Messages";
 
-/// A worker begins a job at most so long after its message was deleted by another: the age of the word that it is its own, an answer under
-/// way, and the turn.
-const UNNOTICED: Duration = Duration::from_secs(3);
-/// A fault holds up an answer for so long at most.
-const HELD_UP: Duration = Duration::from_mins(2);
-
 /// What is written down.
 #[derive(Default)]
 pub(super) struct Books {
@@ -112,16 +106,7 @@ pub(super) struct Books {
     /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
     asked: BTreeMap<u32, Duration>,
     running: BTreeSet<(u32, Primary)>,
-    /// When each caller has changed anything last, late requests apart.
-    changed: BTreeMap<u32, u64>,
-    /// When a run of each worker began or ended last, and how many are under way.
-    turned: BTreeMap<u32, (u64, usize)>,
-    /// When each message of a job was deleted.
-    done: BTreeMap<String, Duration>,
-    /// When a fault struck last, or a late request arrived.
-    struck: u64,
-    /// When a fault struck a request of each worker last.
-    held_up_at: BTreeMap<u32, Duration>,
+    races: Races,
     /// Workers with another catalog than the recorded one, and from when on they receive nothing.
     standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
@@ -241,7 +226,8 @@ impl Stage {
         let mut books = self.books();
         books.faults.add(fault);
         books.hash.number(fault as u64);
-        books.struck = books.tick;
+        let tick = books.tick;
+        books.races.struck = tick;
         true
     }
 
@@ -262,7 +248,7 @@ impl Stage {
     pub(super) fn struck(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut books = self.books();
         books.faulty.insert(operation.number);
-        books.held_up_at.insert(caller, self.elapsed());
+        books.races.held_up(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             books.ledger.explain(caller);
         }
@@ -327,9 +313,9 @@ impl Stage {
             let mut books = self.books();
             books.tick += 1;
             let tick = books.tick;
-            let (turned, active) = books.turned.entry(caller).or_default();
-            (*turned, *active) = (tick, *active + 1);
-            let counted = books.ledger.run_begins(caller, which).and_then(|()| self.is_not_done(&books, caller, which));
+            books.races.begins(caller, tick);
+            let counted =
+                books.ledger.run_begins(caller, which).and_then(|()| books.races.may_begin(caller, which.1, self.elapsed(), &books.ledger));
             if let Err(wrong) = counted {
                 drop(books);
                 self.violated(wrong);
@@ -344,24 +330,12 @@ impl Stage {
         tick
     }
 
-    /// Where a job acts once, its run does not begin when its message is gone for long: another delivery has done it. What a fault has
-    /// held up may.
-    fn is_not_done(&self, books: &Books, caller: u32, which: Which<'_>) -> Result<(), String> {
-        let once = matches!(books.ledger.asked(which.1), Some(Expectation::Job(asked)) if asked.op != "sync");
-        let Some(done) = books.done.get(which.1).filter(|_| once) else { return Ok(()) };
-        let ago = self.elapsed().saturating_sub(*done);
-        let held_up = books.held_up_at.get(&caller).is_some_and(|at| self.elapsed().saturating_sub(*at) <= ago + HELD_UP);
-        let wrong = || format!("the job of the message {} begins {ago:?} after another delivery had done it", which.1);
-        if ago <= UNNOTICED || held_up { Ok(()) } else { Err(wrong()) }
-    }
-
     /// A run ended, in whatever way. `dropped`: not by itself, and not because its time was up.
     pub(super) fn run_ends(&self, caller: u32, primary: Option<&Primary>, which: Which<'_>, dropped: bool) {
         let mut books = self.books();
         books.tick += 1;
         let tick = books.tick;
-        let (turned, active) = books.turned.entry(caller).or_default();
-        (*turned, *active) = (tick, active.saturating_sub(1));
+        books.races.ends(caller, tick);
         // A worker that drains drops what it has, also what it gets by a request on its way.
         let drains = books.standing.contains_key(&caller);
         if drains {
@@ -377,17 +351,11 @@ impl Stage {
         }
     }
 
-    /// A run that began at this tick says that another writer was faster in each of its rounds. That is wrong where nobody else has
-    /// written anything since, and nothing has gone wrong.
+    /// A run that began at this tick says that another writer was faster in each of its rounds.
     pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
-        let books = self.books();
-        let others = books.changed.iter().any(|(by, at)| *by != caller && *at >= began);
-        let beside = books.turned.get(&caller).is_some_and(|(at, active)| *at > began || *active > 1);
-        if others || beside || books.struck >= began {
-            return;
+        if self.books().races.was_alone(caller, began) {
+            self.violated(format!("{} was alone, and says: {what}", name(caller)));
         }
-        drop(books);
-        self.violated(format!("{} was alone, and says: {what}", name(caller)));
     }
 
     /// A run ended well.
@@ -494,19 +462,10 @@ impl Witness for Stage {
             books.scene_counter.take_in(execution);
             books.hash.execution(execution);
             let tick = books.tick;
-            if execution.late {
-                books.struck = tick;
-            } else if !execution.changes.is_empty() && execution.operation.what.service() != Service::Queue {
-                books.changed.insert(execution.caller, tick);
-            }
+            books.races.take_in(execution, tick, self.elapsed());
             if execution.changes.iter().any(|change| matches!(change, ObservedChange::Expired { .. })) {
                 books.faults.add(FaultKind::Expiry);
             }
-            let deleted = execution.changes.iter().filter_map(|change| match change {
-                ObservedChange::Deleted { queue, id } if queue.as_str() == JOBS => Some((id.clone(), self.elapsed())),
-                _ => None,
-            });
-            books.done.extend(deleted);
             if books.arms(execution) {
                 self.deleted.notify_one();
             }
