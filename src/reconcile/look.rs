@@ -31,7 +31,7 @@ pub(super) enum Look {
 }
 
 impl Look {
-    /// Whether it found, at the very version that the primary's footprint lists, what is another owner's: no worker lists that.
+    /// Whether it is another owner's item, at the version in this primary's footprint: no worker lists such an item.
     pub(super) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
         let Self::Taken { etag, owner } = self else { return false };
         let is_anothers = |owner: &Owner| owner.primary != *primary;

@@ -73,8 +73,8 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // What another owner has at the very version that is listed, no pass of this primary has listed. It is looked at again: sealed as it
-    // was read, it would be believed where this pass stops half-way.
+    // Another owner's item at its true version is no entry of a pass. It is announced as changing: sealed as read, it would be
+    // believed after an interruption.
     for (address, entry) in &mut footprint.items {
         entry.changing |= situation.looks.get(address).is_some_and(|look| look.is_borrowed(entry, situation.primary));
     }

@@ -214,7 +214,7 @@ async fn run(
         let begun = stream::iter((0..tries.jobs(jobs.batch.len())).take_while(may_begin));
         let running = begun.map(|at| async move {
             let _slot = source.of_batches.one().await;
-            // Jobs that wait for a slot are thousands: each takes the memory of its run once it has one.
+            // Thousands of jobs may wait for a slot: each takes the memory of its run with its slot.
             Box::pin(run_one(context, source, examined, (jobs, at), confirmation)).await
         });
         running.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await

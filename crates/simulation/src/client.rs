@@ -109,9 +109,9 @@ pub(super) enum ClientAction {
     SaveRows(EntityKey),
     /// Adds another employee to an employee's footprint: no application's deed.
     Forge {
-        /// Whose footprint.
+        /// The owner of the footprint.
         list: EntityKey,
-        /// Whose row.
+        /// The employee that is added.
         row: EntityKey,
     },
 }
@@ -267,7 +267,7 @@ impl SimulatedClient {
         }
     }
 
-    /// Creates anew what a worker has deleted without hearing of it, and changes what it could not delete, until the storm is over.
+    /// Recreates entities deleted by unanswered requests, and changes those with a lost request to delete, until the storm is over.
     pub(super) async fn recreates(&self, over: &CancellationToken) {
         let mut version = RECREATED;
         while let Some((fault, key)) = over.run_until_cancelled(self.stage.to_recreate()).await {

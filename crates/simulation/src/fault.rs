@@ -77,7 +77,7 @@ pub enum FaultKind {
     QueuesAhead,
     /// One of several accounts refuses everything for long.
     Away,
-    /// A client changes an entity whose deletion by a worker got lost, before the worker tries again.
+    /// A client changes an entity between a worker's lost request to delete it and the next attempt.
     Changed,
     /// Somebody saves derived rows again, as they are.
     RowSaved,

@@ -62,11 +62,11 @@ pub(super) struct FaultPlan {
     pub(super) clocks: Vec<(Duration, usize, i64)>,
     /// The other faults.
     pub(super) hazards: Hazards,
-    /// What the seed is about in particular.
+    /// The story of the seed.
     pub(super) scenario: Option<Scenario>,
     /// Requests that arrive late do so as late as they may.
     pub(super) latest: bool,
-    /// A table whose requests take long, and how often.
+    /// A table with slow requests, and their share.
     pub(super) slow: Option<(&'static str, f64)>,
 }
 

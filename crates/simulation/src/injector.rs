@@ -42,7 +42,7 @@ pub(super) struct FaultInjector {
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
     /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
-    /// Employees who were changed between two attempts to delete them, of which the second is to come.
+    /// Employees changed after the first attempt to delete them: the next one arrives.
     changed: Mutex<BTreeSet<EntityKey>>,
     /// Whether requests are refused in the middle of their attempts.
     refuses: bool,
@@ -196,7 +196,7 @@ impl FaultInjector {
         Some(FaultDecision::LoseAnswer)
     }
 
-    /// Loses a request that is to delete an employee, whom the client changes before it is sent again.
+    /// Loses a request to delete an employee: the client changes it before the next attempt.
     fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let What::Entity(table, key) = &operation.what else { return None };
         let rate = self.rate(FaultKind::Changed);

@@ -1,5 +1,5 @@
-//! What somebody does to derived data who is no worker: a tool that copies tables and so saves rows again, or a stranger who writes
-//! footprints. A person or an audit looks at the whole of it in the end.
+//! Writes to derived data by others than workers: a tool for copying tables saves rows again, a stranger forges footprints. A full
+//! sync of their primaries follows in the end.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ use evenkeel::model::{EdmValue, EntityKey, Row};
 use evenkeel::ports::{IfMatch, Query, StoreError, TableOperation};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
-/// The view whose items lie beside the employees.
+/// The view with items beside the employees.
 const VIEW: &str = "by_name";
 
 impl SimulatedClient {
-    /// Saves the rows again that are derived from an employee and lie beside it.
+    /// Saves an employee's derived rows in its own partition again.
     pub(super) async fn saves_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
         let source = json!([EMPLOYEES, key.pk, key.rk]).to_string();
         let rows = self.tables(EMPLOYEES).query(&table(EMPLOYEES), &Query::default()).await?.rows;
@@ -51,7 +51,7 @@ impl SimulatedClient {
     }
 }
 
-/// Whether it worked is the same to whoever meddles.
+/// A lost race is no error here.
 fn unless_faster<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.is_lost_race() || error.is_missing_item() => Ok(()),

@@ -1,5 +1,5 @@
-//! Races between runs: who has written when, and whose message was done elsewhere, so that no run says of others what they have not done,
-//! and none begins what another has ended.
+//! Races between runs: the last write of each caller, and the deletion of each message. No run may report a lost race without a
+//! rival, and none may begin a finished job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const UNNOTICED: Duration = Duration::from_secs(3);
 /// A fault holds up an answer for so long at most.
 const HELD_UP: Duration = Duration::from_mins(2);
 
-/// What is known of runs and of what they write.
+/// Writes, runs and deleted messages.
 #[derive(Debug, Default)]
 pub(super) struct Races {
     /// When each caller has changed anything last, late requests apart.

@@ -1,5 +1,5 @@
-//! What a seed is about in particular, in a part of the seeds: clients, settings and faults that belong together, which chance alone
-//! brings together too rarely. What else a seed stands for stays as it is.
+//! The story of a seed, in a part of the seeds: clients, settings and faults of one kind of trouble, rarely together by chance
+//! alone. The rest of the seed stays as it is.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, chance, seconds, tried};
 use evenkeel::model::{Entity, EntityKey};
 
-/// The part of a seed that says what it is about, and the one that says what clients do then.
+/// Parts of a seed's chance: the choice of its story, and the story's script.
 const PARTS: [u64; 2] = [60, 61];
 /// In this share of the seeds.
 const SHARE: f64 = 0.25;
-/// The versions of what clients write here come after this, and before those of entities created anew.
+/// Versions of a story's entities come after this, and before those of recreated ones.
 const VERSIONS: i64 = 500_000;
 /// How soon an idle worker looks again, where several are to meet.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// A host's clock is at most this wrong, in seconds, and at least half of that.
 const SKEW: f64 = 15.0 * 60.0;
 
-/// What a seed is about.
+/// The story of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// Somebody saves derived rows again as they are, as a tool does that copies tables: they have other ETags from then on.
+    /// Derived rows are saved again unchanged, as by a tool for copying tables, and get new ETags.
     RowsRewritten,
-    /// Somebody adds rows of others to footprints.
+    /// Footprints are forged: rows of other primaries are added.
     FootprintsForged,
     /// A manager is another one and the old one again within seconds, while requests stand still.
     BackAndForth,
@@ -50,7 +50,7 @@ impl Scenario {
         Self::ChangedMeanwhile,
     ];
 
-    /// Draws what a seed is about, and sets its faults up for it.
+    /// Draws the story of a seed, and adapts its faults.
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
         let chance = chance(seed, PARTS[0]);
         let draw = Draw(&chance);
@@ -126,7 +126,7 @@ impl Scenario {
         }
     }
 
-    /// What clients do for it. Their groups come after those that there are.
+    /// The clients' steps, in groups after the existing ones.
     pub(super) fn steps(self, seed: u64, fault_plan: &FaultPlan, keys: &[EntityKey], step_groups: usize) -> Vec<ClientStep> {
         let chance = chance(seed, PARTS[1]);
         let draw = Draw(&chance);
@@ -209,17 +209,17 @@ impl Scenario {
     }
 }
 
-/// When what belongs together begins.
+/// Starts of the episodes.
 fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
     let chance = chance(seed, PARTS[1] + 1);
     let draw = Draw(&chance);
     (0..6 + draw.below(7)).map(|_| draw.moment(storm)).collect()
 }
 
-/// How many times something happens that the last of a run would hide, each to another employee.
+/// Episodes of a seed, each with an employee of its own: a later one would mend an earlier one's damage.
 const EPISODES: u32 = 8;
 
-/// An employee of whom nothing else is, and its department.
+/// An employee without other jobs, and its department.
 fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
     let pk = format!("Laboratory {nth}");
     EntityKey::new(pk.as_str(), "1").ok().zip(EntityKey::new(pk.as_str(), "department").ok()).map(<[EntityKey; 2]>::from)
@@ -230,7 +230,7 @@ fn crowd_comes(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(20) + storm / EPISODES * nth
 }
 
-/// What an employee says who goes back and forth: e-mail address, last name, whether it is a manager.
+/// State of an employee: e-mail address, last name, whether it is a manager.
 type Face = (&'static str, &'static str, bool);
 
 /// Two of these.
@@ -246,7 +246,7 @@ struct ScenarioScript<'a> {
 }
 
 impl ScenarioScript<'_> {
-    /// Something that belongs to nothing else.
+    /// A step in a group of its own.
     fn does(&mut self, at: Duration, action: ClientAction) {
         self.group += 1;
         self.steps.push(ClientStep::new(at, self.group, action));

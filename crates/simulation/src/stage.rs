@@ -96,9 +96,9 @@ pub(super) struct Books {
     pills: BTreeMap<String, bool>,
     /// Operations with lost answers: the client creates anew what they delete.
     armed: BTreeSet<u64>,
-    /// What the client is to create anew, or to change.
+    /// Entities for the client to recreate or to change.
     recreate: VecDeque<(FaultKind, EntityKey)>,
-    /// Employees whose derived rows or footprints somebody has touched who is no worker.
+    /// Employees with derived rows or footprints written by others than workers.
     meddled: BTreeSet<EntityKey>,
     /// Queues that a worker's Get has failed on: its next one may be the same request, tried again, and leases count from when
     /// that was first sent.
@@ -273,7 +273,7 @@ impl Stage {
         self.deleted.notify_one();
     }
 
-    /// Somebody who is no worker has touched what belongs to an employee.
+    /// Another than a worker has written an employee's derived rows or footprint.
     pub(super) fn meddled_with(&self, key: &EntityKey) {
         self.books().meddled.insert(key.clone());
     }
@@ -351,7 +351,7 @@ impl Stage {
         }
     }
 
-    /// A run that began at this tick says that another writer was faster in each of its rounds.
+    /// A run, begun at this tick, reports a lost race in each of its rounds.
     pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
         if self.books().races.was_alone(caller, began) {
             self.violated(format!("{} was alone, and says: {what}", name(caller)));
@@ -405,7 +405,7 @@ impl Books {
         self.tick
     }
 
-    /// The employees whose derived rows or footprints somebody has touched who is no worker.
+    /// The employees with derived rows or footprints written by others than workers.
     pub(super) const fn meddled(&self) -> &BTreeSet<EntityKey> {
         &self.meddled
     }

@@ -84,7 +84,7 @@ impl Latency {
     }
 }
 
-/// A cubic in time, flat at the rate that was too much.
+/// A cubic in time, flat at the refused rate.
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     plateau: f64,
