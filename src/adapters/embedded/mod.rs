@@ -13,7 +13,7 @@
 //!  caller ──request──▶ │ BEGIN IMMEDIATE; (SAVEPOINT; work; RELEASE | ROLLBACK)…;  │
 //!  caller ──request──▶ │ COMMIT (write-ahead log, synchronous=FULL)                │
 //!         ◀──answer─── └───────────────────────────────────────────────────────────┘
-//!  caller ──read─────▶ one of a few reader threads, each in its own snapshot
+//!  caller ──read─────▶ one of a few reader threads: all that wait in one snapshot
 //! ```
 //!
 //! - `store`: opening; the three ports meet the threads here

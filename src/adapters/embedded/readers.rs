@@ -1,11 +1,15 @@
 //! The readers: a few threads, each with its own connection, which see the last commit and never wait for the
 //! writer.
+//!
+//! A snapshot costs locks of the file and what the connection has cached of pages that were written since. So a thread takes every read that
+//! waits, up to a bound, before it opens one for all of them: each sees what was committed before it was asked.
 
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -13,10 +17,13 @@ use tokio::sync::oneshot;
 use super::fault::Fault;
 use super::schema::{self, OpenError};
 
-/// How many threads read. A read is short and seldom waits for the disk.
+/// Most threads that read: one for two cores up to this. A read is short and seldom waits for the disk.
 const THREADS: usize = 3;
+/// Most reads of one snapshot. Bounds how long the last of them waits for the others.
+const TOGETHER: usize = 64;
 
-type Read = Box<dyn FnOnce(&Connection) + Send>;
+/// A read that answers its caller, given the snapshot or why there is none.
+type Read = Box<dyn FnOnce(Result<&Connection, Fault>) + Send>;
 
 /// The threads, and the way to them. Dropping them lets waiting reads finish and joins the threads.
 #[derive(Debug)]
@@ -31,10 +38,11 @@ impl Readers {
         let (sender, receiver) = channel::<Read>();
         let receiver = Arc::new(Mutex::new(receiver));
         let mut readers = Self { reads: Some(sender), threads: Vec::new() };
-        for number in 0..THREADS {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2).min(THREADS);
+        for number in 0..threads {
             let connection = schema::open_reader(path)?;
             let receiver = Arc::clone(&receiver);
-            let thread = std::thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("evenkeel-store-reader-{number}"))
                 .spawn(move || run(&connection, &receiver))
                 .map_err(|source| OpenError::Thread { path: path.to_owned(), source })?;
@@ -51,10 +59,10 @@ impl Readers {
     {
         let (reply, answer) = oneshot::channel();
         let gone = || Fault::transient("the store's readers have ended");
-        let read: Read = Box::new(move |connection| {
+        let read: Read = Box::new(move |snapshot| {
             // A caller that went away before its turn needs no answer; one that goes now is not listening.
             if !reply.is_closed() {
-                let _ = reply.send(snapshot(connection, work));
+                let _ = reply.send(snapshot.and_then(|connection| caught(connection, work)));
             }
         });
         self.reads.as_ref().ok_or_else(gone)?.send(read).map_err(|_| gone())?;
@@ -73,25 +81,44 @@ impl Drop for Readers {
 }
 
 fn run(connection: &Connection, receiver: &Mutex<Receiver<Read>>) {
+    let mut reads = Vec::with_capacity(TOGETHER);
     loop {
-        // The lock is held while waiting: its holder takes the next read, the others wait for the lock instead.
-        let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        match next {
-            Ok(read) => read(connection),
-            Err(_) => return,
+        {
+            // The lock is held while waiting: its holder takes the next reads, the others wait for the lock instead.
+            let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(first) = receiver.recv() else { return };
+            reads.push(first);
+            reads.extend(receiver.try_iter().take(TOGETHER - 1));
+        }
+        let snapshot = Snapshot::open(connection).map_err(Arc::new);
+        for read in reads.drain(..) {
+            read(snapshot.as_ref().map(|snapshot| snapshot.0).map_err(Fault::sqlite));
         }
     }
 }
 
-/// Everything that one request reads is of one moment.
-fn snapshot<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
-    if !connection.is_autocommit() {
-        // The end of an earlier read failed.
-        connection.execute_batch("ROLLBACK")?;
+fn caught<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(|| work(connection)))
+        .unwrap_or_else(|_| Err(Fault::permanent("a read of the embedded store panicked, which is a bug")))
+}
+
+/// Everything that is read while this lives is of one moment.
+struct Snapshot<'a>(&'a Connection);
+
+impl<'a> Snapshot<'a> {
+    fn open(connection: &'a Connection) -> rusqlite::Result<Self> {
+        if !connection.is_autocommit() {
+            // The end of an earlier one failed.
+            connection.execute_batch("ROLLBACK")?;
+        }
+        connection.prepare_cached("BEGIN")?.execute([])?;
+        Ok(Self(connection))
     }
-    connection.prepare_cached("BEGIN")?.execute([])?;
-    let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
-        .unwrap_or_else(|_| Err(Fault::permanent("a read of the embedded store panicked, which is a bug")));
-    connection.prepare_cached("COMMIT")?.execute([])?;
-    result
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        // Where it fails, the next one ends it first.
+        let _ = self.0.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+    }
 }

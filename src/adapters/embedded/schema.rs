@@ -133,7 +133,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     prepare_layout(path, &mut connection)?;
     // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
     // an ordinary sync stops at the drive's cache.)
-    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -16384;").map_err(sqlite)?;
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
     // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
     connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;").map_err(sqlite)?;
     Ok(connection)

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::Connection;
 
-use super::{EmbeddedStore, OpenError};
+use super::readers::Readers;
+use super::{EmbeddedStore, OpenError, schema};
 use crate::model::{AccountName, BlobName, ContainerName, EdmValue, Entity, EntityKey, Key, QueueName, TableName};
 use crate::ports::{Account, BlobCopy, BlobUpload, BlockId, Clock, ErrorClass, IfMatch, MessageText, Query, TableOperation, Ttl};
 
@@ -440,4 +441,33 @@ async fn what_it_creates_is_no_other_user_s() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<Hands>::default()).unwrap());
     assert_eq!(mode("store/evenkeel.db"), 0o640);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_wait_together_are_answered_each_and_see_what_was_written_before_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let connection = schema::open_writer(&path).unwrap();
+    connection.execute_batch("CREATE TABLE numbers (n INTEGER)").unwrap();
+    let readers = Arc::new(Readers::start(&path).unwrap());
+    for written in 1..=20 {
+        connection.execute("INSERT INTO numbers VALUES (?1)", [written]).unwrap();
+        let reads = (0..200).map(|nth| {
+            let readers = Arc::clone(&readers);
+            tokio::spawn(async move {
+                let count = readers.read(move |snapshot| {
+                    assert_ne!(nth % 50, 7, "a read that panics");
+                    Ok(snapshot.query_row("SELECT count(*) FROM numbers", [], |row| row.get::<_, i64>(0))?)
+                });
+                (nth, count.await)
+            })
+        });
+        for read in futures::future::join_all(reads).await {
+            let (nth, count) = read.unwrap();
+            match count {
+                Ok(count) => assert_eq!((count, nth % 50 == 7), (written, false)),
+                Err(fault) => assert_eq!((fault.class, nth % 50), (ErrorClass::Permanent, 7)),
+            }
+        }
+    }
 }
