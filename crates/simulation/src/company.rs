@@ -83,6 +83,8 @@ pub struct Shape {
     pub encrypted: bool,
     /// Two of the views have their second definitions: another key, and one property more.
     pub anew: bool,
+    /// There are many employees, who all want one e-mail address.
+    pub crowd: bool,
     /// Where derived rows lie.
     pub placement: Placement,
 }

@@ -17,6 +17,8 @@ const ODD_EMAILS: [&str; 5] = ["o'neil+é@contoso.com", "O'Neil+É@contoso.com",
 /// Row keys that differ in case, in how a letter is composed, and in what must be escaped or quoted.
 const ODD_KEYS: [&str; 12] = ["A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F"];
 const NAMES: [&str; 3] = ["King", "Byron", ""];
+/// Employees where there are many.
+const CROWD: usize = 16;
 
 /// An employee's properties.
 pub(super) struct Properties {
@@ -29,13 +31,21 @@ pub(super) struct Properties {
 }
 
 /// The script of a seed, in order of time.
-pub(super) fn steps(seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
+pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<ClientStep> {
     let chance = chance(seed, 2);
     let draw = Draw(&chance);
-    let keys = keys(seed, 1 + draw.below(4));
-    let emails: &[&'static str] = if Draw(&self::chance(seed, 14)).happens(0.25) { &ODD_EMAILS } else { &EMAILS };
+    let few = 1 + draw.below(4);
+    let keys = if crowd { some_keys(CROWD, false) } else { keys(seed, few) };
+    let emails: &[&'static str] = match Draw(&self::chance(seed, 14)).happens(0.25) {
+        _ if crowd => &EMAILS[..2],
+        true => &ODD_EMAILS,
+        false => &EMAILS,
+    };
     // Each kind of action is frequent in some seeds and absent in others.
-    let weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    let mut weights: Vec<f64> = (0..8).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
+    if crowd {
+        weights[0] += 3.0;
+    }
     let encrypted = fault_plan.shape.encrypted;
     let mut steps =
         script(fault_plan.storm, &draw, |version| action(&draw, draw.of(&keys).clone(), (version, emails, encrypted), &weights));
@@ -67,7 +77,11 @@ fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     let chance = chance(seed, 15);
     let draw = Draw(&chance);
     let employees = if draw.happens(0.15) { 6 + draw.below(10) } else { few };
-    let odd = draw.happens(0.25);
+    some_keys(employees, draw.happens(0.25))
+}
+
+/// The keys of so many employees.
+fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     let key = |n: usize| match ODD_KEYS.get(n).filter(|_| odd) {
         Some(rk) => EntityKey::new(if n % 4 < 3 { "Sales" } else { "Süd & Ost" }, *rk),
         None => EntityKey::new(if n % 4 < 3 { "Sales" } else { "Ops" }, n.to_string()),

@@ -83,11 +83,15 @@ pub enum FaultKind {
     RowSaved,
     /// Somebody adds another primary's row to a footprint.
     Forged,
+    /// One host alone does not reach a partition.
+    HostCut,
+    /// The storage of one host alone is slow.
+    HostSlow,
 }
 
 impl FaultKind {
     /// Every kind.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::ErrorBefore,
         Self::RequestLost,
         Self::AnswerLost,
@@ -126,6 +130,8 @@ impl FaultKind {
         Self::Changed,
         Self::RowSaved,
         Self::Forged,
+        Self::HostCut,
+        Self::HostSlow,
     ];
 
     /// Whether it can strike in a world.
@@ -136,6 +142,9 @@ impl FaultKind {
             Self::TargetGone => matches!(world, World::Company | World::Releases),
             // Where there are several accounts.
             Self::Away => matches!(world, World::Releases),
+            // Where hosts differ.
+            Self::HostCut => matches!(world, World::Releases),
+            Self::HostSlow => matches!(world, World::Patterns | World::Releases),
             // It is employees that are created anew.
             Self::Recreated => !matches!(world, World::Archives),
             _ => true,
@@ -183,6 +192,8 @@ impl FaultKind {
             Self::Changed => "entity changed between two attempts",
             Self::RowSaved => "derived row saved again",
             Self::Forged => "forged footprint",
+            Self::HostCut => "partition that one host does not reach",
+            Self::HostSlow => "slow storage of one host",
         }
     }
 }

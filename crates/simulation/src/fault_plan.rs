@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::company::Shape;
 use super::fault::FaultKind;
 use super::hazards::Hazards;
+use super::hosts::HostSpell;
 use super::scenario::Scenario;
 use super::world::World;
 use evenkeel::adapters::system::SeededChance;
@@ -56,6 +57,8 @@ pub(super) struct FaultPlan {
     pub(super) terms: Vec<(Duration, usize)>,
     /// When an account refuses everything for long, where it is one of several.
     pub(super) away: Option<Outage>,
+    /// What single hosts meet.
+    pub(super) hosts: Vec<HostSpell>,
     /// When a message is shown while somebody works on it.
     pub(super) shows: Vec<Duration>,
     /// When which worker's clock is set how many seconds off.
@@ -225,6 +228,7 @@ impl FaultPlan {
             bursts,
             outages,
             away: None,
+            hosts: Vec::new(),
             terms,
             shows,
             clocks,
@@ -264,6 +268,13 @@ impl FaultPlan {
         which.away = Some(Outage { during, service: None, refusal });
     }
 
+    /// Nothing strikes but what is drawn from now on.
+    pub(super) fn quieten(&mut self) {
+        self.rates = [0.0; FaultKind::ALL.len()];
+        let Hazards { unheard, gateways, .. } = &mut self.hazards;
+        (unheard.clear(), gateways.clear(), self.bursts.clear(), self.outages.clear(), self.terms.clear(), self.shows.clear());
+    }
+
     /// How often a kind of fault strikes at this time.
     pub(super) fn rate(&self, fault: FaultKind, now: Duration) -> f64 {
         self.later.iter().rfind(|(from, _)| *from <= now).map_or(&self.rates, |(_, rates)| rates)[fault as usize]
@@ -281,6 +292,7 @@ impl FaultPlan {
         let spells = spells.chain(self.outages.iter_mut().chain(&mut self.away).map(|outage| &mut outage.during));
         let spells = spells.chain(self.hazards.unheard.iter_mut().map(|unheard| &mut unheard.during));
         let spells = spells.chain(&mut self.hazards.gateways);
+        let spells = spells.chain(self.hosts.iter_mut().map(|spell| &mut spell.during));
         for during in spells.chain(self.hazards.refused_row.iter_mut().map(|row| &mut row.during)) {
             *during = during.start + wait..during.end + wait;
         }

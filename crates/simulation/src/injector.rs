@@ -15,7 +15,8 @@ use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::history::is_primary;
-use super::stage::{GET_MESSAGES, Stage, about};
+use super::hosts::HostTrouble;
+use super::stage::{GET_MESSAGES, Stage, WORKERS, about};
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel::model::EntityKey;
 use evenkeel::ports::{Chance as _, ErrorClass, Service, What};
@@ -112,17 +113,10 @@ impl FaultInjector {
         let mut outages = away.chain(self.fault_plan.outages.iter().map(|outage| (FaultKind::Outage, outage)));
         let outage = outages.find(|(_, outage)| outage.during.contains(&now) && outage.service.is_none_or(|s| s == service));
         if let Some((kind, outage)) = outage {
-            let (fault, verdict) = match outage.refusal {
-                OutageKind::Refused => (kind, FaultDecision::Fail(ErrorClass::Refused)),
-                OutageKind::Failing => (kind, FaultDecision::Fail(ErrorClass::Transient { retry_after: None })),
-                OutageKind::Busy => (kind, FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })),
-                OutageKind::Silent => (kind, FaultDecision::Fail(ErrorClass::Ambiguous)),
-                OutageKind::Reset => (FaultKind::DeafOutage, FaultDecision::LoseAnswer),
-                OutageKind::Deaf => (FaultKind::DeafOutage, TOO_LATE),
-            };
+            let fault = if matches!(outage.refusal, OutageKind::Reset | OutageKind::Deaf) { FaultKind::DeafOutage } else { kind };
             if self.stage.strike(fault) {
                 self.stage.struck(fault, self.caller, operation);
-                return Some(verdict);
+                return Some(outage.refusal.verdict());
             }
         }
         if let Some(verdict) = self.unheard(operation, now) {
@@ -141,6 +135,28 @@ impl FaultInjector {
             }
         }
         strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled { retry_after: burst.retry_after }))
+    }
+
+    /// What this host alone meets.
+    fn at_this_host(&self, operation: &OperationInfo) -> Option<FaultDecision> {
+        let slot = usize::try_from(self.caller.checked_sub(WORKERS)?).ok()?;
+        let now = self.stage.elapsed();
+        let spells = self.fault_plan.hosts.iter().filter(|spell| spell.slot == slot && spell.during.contains(&now));
+        spells.map(|spell| &spell.trouble).find_map(|trouble| match trouble {
+            HostTrouble::Cut(lane, refusal) => {
+                (lane.carries(&operation.what) && self.strikes_at(1.0, FaultKind::HostCut, operation)).then(|| refusal.verdict())
+            }
+            HostTrouble::Slow(_) if operation.what.service() == Service::Queue => None,
+            HostTrouble::Slow(takes) => self.strikes_at(1.0, FaultKind::HostSlow, operation).then(|| {
+                let draw = Draw(&self.chance);
+                let takes = seconds(draw.magnitude(takes.start, takes.end));
+                if draw.happens(0.5) {
+                    FaultDecision::Delayed { arrives: takes, patience: PATIENCE }
+                } else {
+                    FaultDecision::AnswerLate { answers: takes, patience: PATIENCE }
+                }
+            }),
+        })
     }
 
     /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
@@ -307,7 +323,7 @@ impl FaultPolicy for FaultInjector {
         let request = self.refuses.then(|| (operation.name, about(operation)));
         let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         let repeated = request.as_ref().is_some_and(|request| failed().remove(request));
-        let verdict = self.refused(operation).or_else(|| self.refusal(operation, repeated));
+        let verdict = self.refused(operation).or_else(|| self.at_this_host(operation)).or_else(|| self.refusal(operation, repeated));
         let verdict =
             verdict.or_else(|| self.refused_row(operation)).or_else(|| self.recreated(operation)).or_else(|| self.changed(operation));
         let verdict = verdict.or_else(|| self.strike(operation));
@@ -321,6 +337,20 @@ impl FaultPolicy for FaultInjector {
         let rate = self.rate(FaultKind::ShortPage);
         let short = rate > 0.0 && self.chance.unit() < rate && self.stage.strike(FaultKind::ShortPage);
         short.then(|| Draw(&self.chance).below(3))
+    }
+}
+
+impl OutageKind {
+    /// What becomes of a request.
+    const fn verdict(self) -> FaultDecision {
+        match self {
+            Self::Refused => FaultDecision::Fail(ErrorClass::Refused),
+            Self::Failing => FaultDecision::Fail(ErrorClass::Transient { retry_after: None }),
+            Self::Busy => FaultDecision::Fail(ErrorClass::Throttled { retry_after: None }),
+            Self::Silent => FaultDecision::Fail(ErrorClass::Ambiguous),
+            Self::Reset => FaultDecision::LoseAnswer,
+            Self::Deaf => TOO_LATE,
+        }
     }
 }
 

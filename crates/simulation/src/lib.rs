@@ -73,6 +73,7 @@ mod fleet;
 mod hash;
 mod hazards;
 mod history;
+mod hosts;
 mod injector;
 mod items;
 mod ledger;

@@ -195,8 +195,9 @@ impl Play {
     async fn prepare(request: &RunRequest) -> Self {
         let seed = request.seed;
         let mut fault_plan = FaultPlan::of(seed, request.world);
-        fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
         let setting = Setting::of(request.world, seed, &fault_plan);
+        fault_plan.draw_slow_host(seed, setting.slow_hosts());
+        fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
         if !setting.has_clients_that_write() {
             fault_plan.rates[FaultKind::Recreated as usize] = 0.0;
         }
@@ -210,9 +211,13 @@ impl Play {
         fault_plan.begin_after(wait);
         let mut abroad = FaultPlan::abroad(seed, request.world);
         abroad.begin_after(wait);
-        let releases = setting.releases(seed, &fault_plan, &steps);
+        let mut releases = setting.releases(seed, &fault_plan, &steps);
         if releases.is_some() {
             fault_plan.draw_away(&mut abroad, seed, request.away);
+        }
+        if let Some(releases) = releases.as_mut().filter(|_| setting.rushes()) {
+            releases.rush(seed, (&mut fault_plan, &mut abroad), &mut steps);
+            fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
         }
         let storm = fault_plan.storm;
         for cut in &request.cuts {

@@ -33,6 +33,8 @@ const OF_THE_RELEASES: &[Bug] = &[
     Bug::ExchangedNotFollowed,
     Bug::WalkByAnyCatalog,
     Bug::WalkAtOnce,
+    Bug::PoisonedByAnOldCatalog,
+    Bug::LostRaceEndsTheWalk,
     Bug::RetiredItemsStay,
     Bug::WorkersRetire,
     Bug::LeftInOtherAccounts,
@@ -48,11 +50,6 @@ const UNMET: &[(Bug, &str)] = &[
         "a request that outlives the recheck that each tombstone has of its own: none does; a unit test beside it catches it",
     ),
     (Bug::ClaimsReadFirst, "teams that change while a range is carried; tests/protocol catches it"),
-    (Bug::RecordNotCompared, "a run that lasts until the backfill has passed: met once in 2,000 seeds; the unit tests of rollout catch it"),
-    (Bug::ExchangedNotFollowed, "the same, in the worker that is reloaded; the unit tests of rollout catch it"),
-    (Bug::WalkAtOnce, "the same, within seconds of the record; the unit tests of rollout catch it"),
-    (Bug::PoisonedByAnOldCatalog, "a range that a newer worker carries at once; the unit tests of rollout catch it"),
-    (Bug::LostRaceEndsTheWalk, "many who want one key, and slow answers; a unit test beside it has them"),
 ];
 
 /// The world whose seeds are to catch a bug.

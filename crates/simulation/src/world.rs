@@ -126,7 +126,7 @@ impl Setting {
     pub(super) fn of(world: World, seed: u64, fault_plan: &FaultPlan) -> Self {
         match world {
             World::Company => Self::Company(fault_plan.shape),
-            World::Patterns => Self::Patterns(patterns::PatternsShape::of(seed)),
+            World::Patterns => Self::Patterns(patterns::PatternsShape::of(seed).with_bursts()),
             World::Archives => Self::Archives(archives::ArchivesShape::of(seed, fault_plan.storm)),
             World::Releases => Self::Releases(ReleasesShape::of(seed, fault_plan.shape)),
         }
@@ -217,10 +217,24 @@ impl Setting {
         }
     }
 
+    /// In which share of the seeds one host is slow, where it is not the releases that say so.
+    pub(super) const fn slow_hosts(&self) -> f64 {
+        match self {
+            Self::Patterns(shape) if shape.is_restless() => 0.7,
+            Self::Patterns(_) => 0.1,
+            Self::Company(_) | Self::Archives(_) | Self::Releases(_) => 0.0,
+        }
+    }
+
+    /// Whether a release falls into the busiest hour.
+    pub(super) const fn rushes(&self) -> bool {
+        matches!(self, Self::Releases(shape) if shape.rushes())
+    }
+
     /// What the client does, in order of time.
     pub(super) fn script(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         match self {
-            Self::Company(_) => company_script::steps(seed, fault_plan),
+            Self::Company(shape) => company_script::steps(seed, fault_plan, shape.crowd),
             Self::Patterns(shape) => patterns::steps(seed, fault_plan, *shape),
             Self::Archives(shape) => archives::steps(seed, fault_plan, *shape),
             Self::Releases(shape) => shape.lived_in().script(seed, fault_plan),

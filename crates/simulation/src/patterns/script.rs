@@ -22,6 +22,8 @@ const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
 const TIMES: i64 = 8;
 /// Properties beyond those of a row. They come after `Version`, so that this stays in the first row.
 const MANY: usize = 270;
+/// The versions of teams that change several times in a few seconds come after this, and before those of entities created anew.
+const BURSTS: i64 = 700_000;
 /// The properties that lie in blobs.
 pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
 
@@ -69,7 +71,11 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         .collect();
     // Each kind of action is frequent in some seeds and absent in others.
     let mut weights: Vec<f64> = (0..12).map(|_| if draw.happens(0.25) { 0.0 } else { draw.magnitude(0.1, 1.0) }).collect();
-    weights[10] = if shape.ranges { weights[10] } else { 0.0 };
+    weights[10] = match (shape.ranges, shape.restless) {
+        (false, _) => 0.0,
+        (true, true) => 3.0,
+        (true, false) => weights[10],
+    };
     let client = Employer { draw: &draw, keys: &keys, shape, weights: &weights };
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
@@ -78,6 +84,10 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         let client = Employer { draw, shape: PatternsShape { large: false, wide: false, ..shape }, ..client };
         client.json(&client.entity(key.clone(), version), version)
     };
+    if shape.bursts {
+        steps.extend(bursts(seed, fault_plan, shape, step_groups));
+    }
+    let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if shape.has_teams_within() {
         // A client that replaces a team, or deletes one, takes away what its lead has set there.
         let told = steps.iter().filter_map(|step| match &step.action {
@@ -96,6 +106,34 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps.extend(couple::steps(seed, fault_plan, shape, step_groups));
     steps.sort_by_key(|step| step.at);
     steps
+}
+
+/// A team that changes several times in a few seconds, and a sync that follows each change at once.
+fn bursts(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape, step_groups: usize) -> Vec<ClientStep> {
+    let chance = chance(seed, 26);
+    let draw = Draw(&chance);
+    let Ok(key) = EntityKey::new("Sales", TEAM) else { return Vec::new() };
+    let (mut steps, mut version) = (Vec::new(), BURSTS);
+    for _ in 0..4 + draw.below(6) {
+        let mut at = draw.moment(fault_plan.storm);
+        for _ in 0..2 + draw.below(4) {
+            version += 1;
+            let step_group = step_groups + steps.len() + 1;
+            let action = says(&draw, key.clone(), version, shape);
+            steps.push(ClientStep::new(at, step_group, action));
+            let sync = ClientMessage::Job { op: "sync", table: shape.teams(), key: key.clone(), to: None, condition: None };
+            steps.push(ClientStep::new(at + seconds(draw.magnitude(0.02, 0.5)), step_group, ClientAction::Send(sync)));
+            at += seconds(draw.magnitude(0.3, 10.0));
+        }
+    }
+    steps
+}
+
+/// A team that says its name to some of the employees of its department.
+fn says(draw: &Draw<'_>, team: EntityKey, version: i64, shape: PatternsShape) -> ClientAction {
+    let (name, prefix) = (*draw.of(&["Blue", "Red"]), *draw.of(&["0", "1", "2", "1"]));
+    let team = Entity::new(team).with("Name", name).with("Prefix", prefix);
+    ClientAction::Write(shape.teams(), if shape.together { team.with(VERSION, version) } else { team })
 }
 
 #[derive(Clone, Copy)]
@@ -196,12 +234,7 @@ impl Employer<'_> {
         if self.draw.happens(0.25) {
             return ClientAction::Remove(self.shape.teams(), team);
         }
-        let (name, prefix) = (*self.draw.of(&["Blue", "Red"]), *self.draw.of(&["0", "1", "2", "1"]));
-        let mut team = Entity::new(team).with("Name", name).with("Prefix", prefix);
-        if self.shape.together {
-            team = team.with(VERSION, version);
-        }
-        ClientAction::Write(self.shape.teams(), team)
+        says(self.draw, team, version, self.shape)
     }
 
     /// A job about a whole table.

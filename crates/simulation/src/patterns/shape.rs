@@ -34,6 +34,10 @@ pub(crate) struct PatternsShape {
     pub(super) sizes: ListSizes,
     /// Employees have an encrypted property.
     pub(super) encrypted: bool,
+    /// Teams change all the time.
+    pub(super) restless: bool,
+    /// So they do several times in a few seconds.
+    pub(super) bursts: bool,
     /// Where lists and groups lie.
     pub(crate) placement: Placement,
 }
@@ -53,6 +57,7 @@ impl PatternsShape {
         let together = draw.happens(0.5);
         let second_town = draw.happens(0.3).then(|| *draw.of(&["Sales", "Ops"]));
         let encrypted = Draw(&self::chance(seed, 24)).happens(0.3);
+        let restless = Draw(&self::chance(seed, 25)).happens(0.15);
         // Views set nothing on entities that may take several rows.
         Self {
             lists,
@@ -61,7 +66,9 @@ impl PatternsShape {
             skilled,
             large,
             wide,
-            ranges: ranges && !wide,
+            ranges: (ranges || restless) && !wide,
+            restless,
+            bursts: false,
             together,
             second_town,
             anew: false,
@@ -85,6 +92,21 @@ impl PatternsShape {
     /// The same, with teams that say something or not.
     pub(crate) const fn with_ranges(self, ranges: bool) -> Self {
         Self { ranges, ..self }
+    }
+
+    /// The same, with teams that change several times in a few seconds where they are restless.
+    pub(crate) const fn with_bursts(self) -> Self {
+        Self { bursts: self.restless && self.ranges, ..self }
+    }
+
+    /// The same, with teams that change all the time.
+    pub(crate) const fn with_restless_teams(self) -> Self {
+        Self { restless: true, ..self }
+    }
+
+    /// Whether teams change all the time.
+    pub(crate) const fn is_restless(&self) -> bool {
+        self.restless
     }
 
     pub(crate) const fn has_ranges(&self) -> bool {

@@ -18,6 +18,7 @@
 mod fleet;
 mod operator;
 mod record;
+mod rush;
 mod shape;
 mod timeline;
 

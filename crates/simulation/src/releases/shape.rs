@@ -12,11 +12,23 @@ use evenkeel::catalog::{Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeE
 /// The most catalogs of a seed.
 const MOST: usize = 4;
 
+/// In this share of the seeds many employees want one key, which the last writer has.
+const CROWDED: f64 = 0.06;
+
+/// In this share of the seeds a release falls into the busiest hour.
+const RUSHES: f64 = 0.5;
+/// In this share of them the last release only adds a view.
+const GROWS: f64 = 0.6;
+/// In this share of the seeds of the patterns the last release only adds what teams say.
+const RANGED: f64 = 0.3;
+
 /// The catalogs of a seed, in their order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReleasesShape {
     releases: [Release; MOST],
     count: usize,
+    /// Whether one of them falls into the busiest hour.
+    rushes: bool,
 }
 
 /// The views of one catalog.
@@ -69,6 +81,17 @@ impl Release {
         }
     }
 
+    /// The next release, which has one view more.
+    fn grown(mut self, draw: &Draw<'_>) -> Self {
+        let mut parts = self.parts();
+        parts.pop();
+        let absent: Vec<usize> = (0..parts.len()).filter(|part| !*parts[*part]).collect();
+        if !absent.is_empty() {
+            *parts[*draw.of(&absent)] = true;
+        }
+        self
+    }
+
     /// The next release: half of them only add.
     fn changed(mut self, draw: &Draw<'_>) -> Self {
         let adds = draw.happens(0.5);
@@ -93,12 +116,30 @@ impl ReleasesShape {
         let draw = Draw(&chance);
         let count = 2 + draw.below(MOST - 1);
         let first = if draw.happens(0.5) { Release::Company(company) } else { Release::Patterns(patterns::PatternsShape::of(seed)) };
+        let first = if Draw(&self::chance(seed, 57)).happens(CROWDED) {
+            Release::Company(company::Shape { crowd: true, last_writer: true, ..company })
+        } else {
+            first
+        };
         let mut releases = [first; MOST];
         for n in 1..MOST {
             releases[n] = releases[n - 1].changed(&draw);
         }
         place(&mut releases, seed);
-        Self { releases, count }
+        let chance = self::chance(seed, 59);
+        let draw = Draw(&chance);
+        let rushes = draw.happens(RUSHES);
+        if draw.happens(RANGED) {
+            add_ranges(&mut releases, count);
+        } else if rushes && draw.happens(GROWS) {
+            releases[count - 1] = releases[count - 2].grown(&draw);
+        }
+        Self { releases, count, rushes }
+    }
+
+    /// Whether a release falls into the busiest hour.
+    pub(crate) const fn rushes(&self) -> bool {
+        self.rushes || matches!(self.releases[self.count - 1], Release::Patterns(shape) if shape.is_restless())
     }
 
     /// How many catalogs there are.
@@ -134,6 +175,19 @@ impl ReleasesShape {
     /// Each of the catalogs.
     pub(crate) fn catalogs(&self) -> Vec<Arc<Catalog>> {
         self.each().map(|release| Arc::new(spread(release.setting().catalog(), release.placement()))).collect()
+    }
+}
+
+/// Has the last release of the patterns be the one that lets teams say something, and teams change all the time.
+fn add_ranges(releases: &mut [Release; MOST], count: usize) {
+    for nth in 0..count {
+        if let Release::Patterns(shape) = releases[nth]
+            && !shape.is_wide()
+        {
+            let last = nth + 1 == count;
+            let before = if let Release::Patterns(before) = releases[nth.saturating_sub(1)] { before } else { shape };
+            releases[nth] = Release::Patterns(if last { before } else { shape }.with_ranges(last).with_restless_teams());
+        }
     }
 }
 

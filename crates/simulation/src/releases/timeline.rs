@@ -34,7 +34,7 @@ pub(crate) struct Releases {
     /// When the operator migrates to each catalog but the first.
     pub(super) migrates: Vec<Duration>,
     /// When each host gets each catalog but the first.
-    arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
+    pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
     /// How long a worker with another catalog than the recorded one waits.
     pub(super) patience: Duration,
     /// The catalog that the operator has migrated to last.

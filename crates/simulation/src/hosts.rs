@@ -1,0 +1,55 @@
+//! Faults that one host alone meets, while the others do not: what it does not reach, and how slow its storage is.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
+
+/// The longest that a request or an answer takes there, in seconds.
+const SLOWEST: f64 = 25.0;
+
+/// What one host meets for a while.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct HostSpell {
+    /// When.
+    pub(super) during: Range<Duration>,
+    /// Which host.
+    pub(super) slot: usize,
+    /// What it meets.
+    pub(super) trouble: HostTrouble,
+}
+
+/// What a host meets.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum HostTrouble {
+    /// What is throttled by itself refuses it.
+    Cut(FaultScope, OutageKind),
+    /// Requests to tables and blobs, or their answers, take so many seconds: less than a sender waits.
+    Slow(Range<f64>),
+}
+
+impl HostSpell {
+    /// A host's storage is slow at this time: so many seconds at least.
+    pub(super) fn slow(during: Range<Duration>, slot: usize, least: f64, draw: &Draw<'_>) -> Self {
+        let most = (least * draw.magnitude(1.5, 10.0)).min(SLOWEST);
+        Self { during, slot, trouble: HostTrouble::Slow(least..most) }
+    }
+}
+
+impl FaultPlan {
+    /// Has the storage of one host be slow for a while, in a share of the seeds.
+    pub(super) fn draw_slow_host(&mut self, seed: u64, share: f64) {
+        let chance = chance(seed, 58);
+        let draw = Draw(&chance);
+        if !draw.happens(share) {
+            return;
+        }
+        self.workers = self.workers.max(2);
+        if draw.happens(0.5) {
+            self.quieten();
+        }
+        let start = draw.moment(self.storm / 2);
+        let during = start..start + seconds(draw.magnitude(60.0, 900.0));
+        self.hosts.push(HostSpell::slow(during, draw.below(self.workers), draw.magnitude(0.1, 5.0), &draw));
+    }
+}
