@@ -443,27 +443,23 @@ async fn what_it_creates_is_no_other_user_s() {
     assert_eq!(mode("store/evenkeel.db"), 0o640);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn reads_that_wait_together_are_answered_each_and_see_what_was_written_before_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let connection = schema::open_writer(&path).unwrap();
     connection.execute_batch("CREATE TABLE numbers (n INTEGER)").unwrap();
-    let readers = Arc::new(Readers::start(&path).unwrap());
+    let readers = Readers::start(&path).unwrap();
     for written in 1..=20 {
         connection.execute("INSERT INTO numbers VALUES (?1)", [written]).unwrap();
         let reads = (0..200).map(|nth| {
-            let readers = Arc::clone(&readers);
-            tokio::spawn(async move {
-                let count = readers.read(move |snapshot| {
-                    assert_ne!(nth % 50, 7, "a read that panics");
-                    Ok(snapshot.query_row("SELECT count(*) FROM numbers", [], |row| row.get::<_, i64>(0))?)
-                });
-                (nth, count.await)
-            })
+            let count = readers.read(move |snapshot| {
+                assert_ne!(nth % 50, 7, "a read that panics");
+                Ok(snapshot.query_row("SELECT count(*) FROM numbers", [], |row| row.get::<_, i64>(0))?)
+            });
+            async move { (nth, count.await) }
         });
-        for read in futures::future::join_all(reads).await {
-            let (nth, count) = read.unwrap();
+        for (nth, count) in futures::future::join_all(reads).await {
             match count {
                 Ok(count) => assert_eq!((count, nth % 50 == 7), (written, false)),
                 Err(fault) => assert_eq!((fault.class, nth % 50), (ErrorClass::Permanent, 7)),
