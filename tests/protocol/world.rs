@@ -291,6 +291,7 @@ pub(crate) const SHAPE: Shape = Shape {
     last_writer: false,
     targets: false,
     anew: false,
+    crowd: false,
     encrypted: false,
     twins: false,
     placement: Placement::Main,

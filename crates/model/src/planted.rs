@@ -164,6 +164,10 @@ bugs! {
     WaitTrustsAnOldFootprint,
     /// A footprint is believed without its seal.
     SealNotChecked,
+    /// A job that is given up is not looked at again.
+    GivenUpUnchecked,
+    /// A probe of a throttled scope that hangs keeps its place until it is given up.
+    ProbeKeepsItsPlace,
 }
 
 /// Whether this bug is planted.

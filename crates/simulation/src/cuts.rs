@@ -140,6 +140,7 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     cut_off(&mut plan.outages, &other.outages, |outage| outage.during.start >= cut.at);
     cut_off(&mut plan.hazards.unheard, &other.hazards.unheard, |unheard| unheard.during.start >= cut.at);
     cut_off(&mut plan.hazards.gateways, &other.hazards.gateways, |during| during.start >= cut.at);
+    cut_off(&mut plan.hosts, &other.hosts, |spell| spell.during.start >= cut.at);
     cut_off(&mut plan.terms, &other.terms, |(at, _)| *at >= cut.at);
     cut_off(&mut plan.shows, &other.shows, |at| *at >= cut.at);
     cut_off(&mut plan.clocks, &other.clocks, |(at, ..)| *at >= cut.at);

@@ -163,6 +163,6 @@ impl LedgerEntry {
     /// up, and maybe written the delivery off.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&DeliveryRecord> = self.deliveries.iter().filter(|delivery| delivery.began && !delivery.released).collect();
-        counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained)
+        counted.len() + usize::from(late) >= max && counted.iter().rev().skip(1).all(|delivery| delivery.explained || delivery.disturbed)
     }
 }

@@ -140,10 +140,8 @@ impl FaultKind {
             // Rows and targets that only the company has.
             Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => matches!(world, World::Company),
             Self::TargetGone => matches!(world, World::Company | World::Releases),
-            // Where there are several accounts.
-            Self::Away => matches!(world, World::Releases),
-            // Where hosts differ.
-            Self::HostCut => matches!(world, World::Releases),
+            // Where there are several accounts, or where hosts differ.
+            Self::Away | Self::HostCut => matches!(world, World::Releases),
             Self::HostSlow => matches!(world, World::Patterns | World::Releases),
             // It is employees that are created anew.
             Self::Recreated => !matches!(world, World::Archives),

@@ -71,6 +71,8 @@ pub(super) struct FaultPlan {
     pub(super) latest: bool,
     /// A table with slow requests, and their share.
     pub(super) slow: Option<(&'static str, f64)>,
+    /// The share of slow requests for messages.
+    pub(super) slow_gets: f64,
 }
 
 /// Throttling for a while.
@@ -236,6 +238,7 @@ impl FaultPlan {
             scenario: None,
             latest: false,
             slow: None,
+            slow_gets: 0.0,
         };
         if world == World::Company {
             Scenario::draw(seed, &mut fault_plan);
@@ -272,7 +275,12 @@ impl FaultPlan {
     pub(super) fn quieten(&mut self) {
         self.rates = [0.0; FaultKind::ALL.len()];
         let Hazards { unheard, gateways, .. } = &mut self.hazards;
-        (unheard.clear(), gateways.clear(), self.bursts.clear(), self.outages.clear(), self.terms.clear(), self.shows.clear());
+        unheard.clear();
+        gateways.clear();
+        self.bursts.clear();
+        self.outages.clear();
+        self.terms.clear();
+        self.shows.clear();
     }
 
     /// How often a kind of fault strikes at this time.

@@ -256,6 +256,9 @@ impl FaultInjector {
         {
             return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
         }
+        if operation.name == GET_MESSAGES && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation) {
+            return Some(FaultDecision::Delayed { arrives: seconds(draw.0.between(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
+        }
         if self.strikes(FaultKind::ErrorBefore, operation) {
             let retry_after = draw.happens(0.3).then(|| seconds(draw.magnitude(1.0, 20.0).round()));
             let class =

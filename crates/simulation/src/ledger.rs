@@ -301,6 +301,11 @@ impl Ledger {
         }
     }
 
+    /// Something happened to a worker, so that its runs may leave no trace.
+    pub(super) fn disturb(&mut self, caller: u32) {
+        self.messages.values_mut().filter(|entry| !entry.gone).for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
+    }
+
     /// A fault has struck a message, so that a run of it may leave no trace.
     pub(super) fn disturb_message(&mut self, id: &str) {
         for (_, entry) in self.messages.iter_mut().filter(|((_, other), _)| message_of(other) == message_of(id)) {

@@ -60,6 +60,7 @@
 mod archives;
 mod asked;
 mod batches;
+mod busy;
 mod client;
 pub mod company;
 mod company_script;
@@ -83,6 +84,7 @@ mod mirror;
 pub mod oracle;
 mod patterns;
 mod placement;
+mod poison_desk;
 mod races;
 mod readers;
 mod releases;

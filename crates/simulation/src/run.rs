@@ -27,6 +27,7 @@ use super::items::Address;
 use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
+use super::poison_desk::look_after_poison;
 use super::readers::{self, SimulatedReaders, Sluggish};
 use super::scene::Scenes;
 use super::sealed;
@@ -34,16 +35,14 @@ use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
 use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
 use super::tally::Together;
 use super::world::{FinalState, Setting, World};
-use evenkeel::adapters::sim::{FaultPolicy, REFUSED, ROW_REFUSED, SimWorld};
+use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::large::STAGING;
 use evenkeel::model::{AccountName, EntityKey};
-use evenkeel::ports::{TableOperation, Ttl};
+use evenkeel::ports::TableOperation;
 use evenkeel::reconcile::{Engine, EngineParts, Recheck};
 use evenkeel::sealing::DataKeys;
-use evenkeel::settings::QueueSettings;
-use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 use evenkeel::worker::{Mode, Rechecks};
 
 /// How long the backlog may take to drain once all is calm, beyond which it never will: a batch of 20 jobs, each of which panics whenever it
@@ -53,11 +52,6 @@ const DRAINED_WITHIN: Duration = Duration::from_hours(18);
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
-
-/// The queue of jobs, as the workers have it.
-fn jobs() -> QueueSettings {
-    QueueSettings::plain(queue(JOBS))
-}
 
 /// When the tables by date are over that there were in the beginning, those created ahead among them.
 const HOURS: Duration = Duration::from_hours(3);
@@ -380,23 +374,9 @@ impl Play {
         }
     }
 
-    /// What a person does about poison: what crashes have exhausted, and what a store refused for a while, is sent again.
+    /// What a person does about poison.
     async fn look_after_poison(&self) {
-        let account = &self.operator.account;
-        let Ok(poison) = PoisonQueue::new(account, &jobs()) else { return };
-        let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
-        for entry in listed.entries.into_iter().filter(|entry| is_to_be_sent_again(&entry.message)) {
-            let PoisonMessage { queue, message_id, body, .. } = &entry.message;
-            let expectation = self.stage.books().ledger.expectation(queue.as_str(), message_id, body.as_deref().unwrap_or_default());
-            if let Some(expectation) = expectation {
-                self.stage.expect(expectation, Ttl::Never);
-            }
-            let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
-            match poison.requeue(&one).await {
-                Ok(handled) if handled.failed.is_empty() => {}
-                failed => self.stage.violated(format!("poison cannot be requeued: {failed:?}")),
-            }
-        }
+        look_after_poison(&self.operator.account, &self.stage, self.fault_plan.scenario).await;
     }
 
     /// Lets time pass until every recheck is done and nothing is on its way.
@@ -546,10 +526,4 @@ impl Play {
         }
         Ok(())
     }
-}
-
-/// Whether a person sends a poisoned job again: one that crashes or time have used up, or that a store refused for a while.
-fn is_to_be_sent_again(message: &PoisonMessage) -> bool {
-    let refused = || [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused));
-    matches!(message.reason, Reason::Exhausted | Reason::Expired) || refused()
 }

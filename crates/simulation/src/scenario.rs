@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::client::{ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut};
 use super::company_script::Properties;
 use super::fault::FaultKind;
-use super::fault_plan::{Draw, FaultPlan, chance, seconds, tried};
+use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, chance, seconds, tried};
 use evenkeel::model::{Entity, EntityKey};
 
-/// Parts of a seed's chance: the choice of its story, and the story's script.
-const PARTS: [u64; 2] = [60, 61];
+/// Parts of a seed's chance: the choice of its story, the story's script with its moments (61 and 62), and the choice of a later story.
+const PARTS: [u64; 3] = [60, 61, 63];
 /// In this share of the seeds.
 const SHARE: f64 = 0.25;
+/// In this share of the stories it is one of those that were added later.
+const LATER_SHARE: f64 = 0.2;
 /// Versions of a story's entities come after this, and before those of recreated ones.
 const VERSIONS: i64 = 500_000;
 /// How soon an idle worker looks again, where several are to meet.
@@ -37,6 +39,10 @@ pub(super) enum Scenario {
     AsLateAsMayBe,
     /// Requests to delete an employee get lost, and it is changed before they are sent again.
     ChangedMeanwhile,
+    /// Messages expire between two tries, and the operator discards what was given up.
+    Discarded,
+    /// A queue is busy for a second again and again, and requests to it that ask whether it still is take long, while runs need renewals.
+    ProbesHang,
 }
 
 impl Scenario {
@@ -49,6 +55,8 @@ impl Scenario {
         Self::AsLateAsMayBe,
         Self::ChangedMeanwhile,
     ];
+    /// Drawn apart: most seeds keep the story that they had before these came, and the rarest harm of the others has a second chance.
+    const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
     /// Draws the story of a seed, and adapts its faults.
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
@@ -58,9 +66,11 @@ impl Scenario {
         if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
         }
-        let scenario = *draw.of(&Self::ALL);
+        let apart = self::chance(seed, PARTS[2]);
+        let apart = Draw(&apart);
+        let scenario = if apart.happens(LATER_SHARE) { *apart.of(&Self::LATER) } else { *draw.of(&Self::ALL) };
         fault_plan.scenario = Some(scenario);
-        if matches!(scenario, Self::BackAndForth | Self::Crowded | Self::InAndOut) && draw.happens(0.75) {
+        if matches!(scenario, Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang) && draw.happens(0.75) {
             // Otherwise fair weather: what else goes wrong keeps workers from meeting.
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
             (fault_plan.bursts, fault_plan.outages, fault_plan.terms) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
@@ -107,6 +117,24 @@ impl Scenario {
                 rate(FaultKind::Changed, 0.3, 1.0);
                 (fault_plan.shape.apart, fault_plan.shape.near) = (true, false);
                 fault_plan.settings.storage_retry = tried(6);
+            }
+            Self::Discarded => {
+                rate(FaultKind::ErrorBefore, 0.05, 0.3);
+                rate(FaultKind::Expiry, 0.5, 0.95);
+            }
+            Self::ProbesHang => {
+                fault_plan.slow_gets = draw.0.between(0.3, 0.8);
+                fault_plan.latency = 0.05..0.5;
+                fault_plan.concurrency = fault_plan.concurrency.max(8);
+                fault_plan.settings.lease = seconds(draw.0.between(10.0, 16.0).round());
+                fault_plan.settings.job_timeout = Duration::from_mins(1);
+                fault_plan.settings.poll.max = LOOKS_AGAIN;
+                fault_plan.slow = Some((EMPLOYEES, draw.0.between(0.2, 0.6)));
+                fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
+                let busy = seconds(draw.magnitude(0.1, 0.5));
+                let starts = (0..BUSY_SECONDS).map(|nth| busy_again(fault_plan.storm, nth));
+                fault_plan.bursts =
+                    starts.map(|at| Burst { during: at..at + busy, lane: FaultScope::Queue(JOBS), retry_after: None }).collect();
             }
             Self::AsLateAsMayBe => {
                 rate(FaultKind::LateArrival, 0.05, 0.3);
@@ -195,7 +223,32 @@ impl Scenario {
                     script.writes(again + hidden.mul_f64(draw.0.between(0.3, 1.0)), &key, FACES[1]);
                 }
             }
-            Self::AsLateAsMayBe => script.flips(key, fault_plan.storm, 40, (0.5, 60.0)),
+            Self::Discarded => {
+                for nth in 0..3 * EPISODES {
+                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let start = fault_plan.storm / (3 * EPISODES) * nth;
+                    script.writes(start, &key, FACES[0]);
+                    script.writes(start + seconds(draw.magnitude(1.0, 60.0)), &key, FACES[1]);
+                }
+            }
+            Self::ProbesHang => {
+                for nth in 0..BUSY_SECONDS {
+                    for other in 0..=draw.below(3) {
+                        let Some([key, _]) = newcomer(nth % EPISODES + u32::from(other > 0) * EPISODES) else { continue };
+                        let at = busy_again(fault_plan.storm, nth).saturating_sub(seconds(draw.magnitude(0.3, 3.0)));
+                        script.writes(at, &key, FACES[draw.below(2)]);
+                    }
+                }
+            }
+            Self::AsLateAsMayBe => {
+                script.flips(key, fault_plan.storm, 40, (0.5, 60.0));
+                for nth in 0..2 * EPISODES {
+                    let Some([key, _]) = newcomer(nth) else { continue };
+                    let at = draw.moment(fault_plan.storm);
+                    script.writes(at, &key, FACES[0]);
+                    script.writes(at + seconds(draw.magnitude(1.0, 60.0)), &key, FACES[1]);
+                }
+            }
             Self::ChangedMeanwhile => {
                 for start in starts {
                     let key = draw.of(keys);
@@ -228,6 +281,14 @@ fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
 /// When jobs of one employee crowd.
 fn crowd_comes(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(20) + storm / EPISODES * nth
+}
+
+/// How often the queue is busy.
+const BUSY_SECONDS: u32 = 40;
+
+/// When the queue is busy.
+fn busy_again(storm: Duration, nth: u32) -> Duration {
+    Duration::from_secs(5) + storm / BUSY_SECONDS * nth
 }
 
 /// State of an employee: e-mail address, last name, whether it is a manager.

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::busy::BusyQueues;
 use super::client::EMPLOYEES;
 use super::cuts::{Cut, CutChance};
 use super::fault::{FaultCounts, FaultKind};
@@ -105,6 +106,7 @@ pub(super) struct Books {
     held_up: BTreeSet<(u32, String)>,
     /// Until when a queue has asked a worker to wait: till then its leases cannot be renewed.
     asked: BTreeMap<u32, Duration>,
+    busy: BusyQueues,
     running: BTreeSet<(u32, Primary)>,
     races: Races,
     /// Workers with another catalog than the recorded one, and from when on they receive nothing.
@@ -250,7 +252,15 @@ impl Stage {
         books.faulty.insert(operation.number);
         books.races.held_up(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
-            books.ledger.explain(caller);
+            match fault {
+                // One that takes long keeps no other request waiting.
+                FaultKind::SlowRequest | FaultKind::SlowAnswer => books.ledger.disturb(caller),
+                FaultKind::Throttling => {
+                    books.ledger.disturb(caller);
+                    books.busy.answered(caller, self.elapsed());
+                }
+                _ => books.ledger.explain(caller),
+            }
         }
         if operation.name == GET_MESSAGES {
             books.held_up.insert((caller, about(operation)));
@@ -341,7 +351,8 @@ impl Stage {
         if drains {
             books.ledger.explain(caller);
         }
-        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped && !drains) {
+        let is_left_alone = books.busy.explain(caller, self.elapsed());
+        if let Err(wrong) = books.ledger.run_ends(caller, which, dropped && !drains && !is_left_alone) {
             drop(books);
             self.violated(wrong);
             books = self.books();

@@ -74,7 +74,7 @@ impl ThrottleHolds {
         match self.held.get_mut(scope) {
             None => PaceAdmission::Free,
             Some(hold) if now < hold.until => PaceAdmission::Held(hold.until.saturating_sub(now)),
-            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE) => {
+            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace)) => {
                 PaceAdmission::Held(HOLDS.unjittered(hold.times))
             }
             Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {

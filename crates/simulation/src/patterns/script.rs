@@ -1,6 +1,7 @@
 //! What the client of the second world does.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -85,7 +86,10 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         client.json(&client.entity(key.clone(), version), version)
     };
     if shape.bursts {
-        steps.extend(bursts(seed, fault_plan, shape, step_groups));
+        let chance = self::chance(seed, 26);
+        let draw = Draw(&chance);
+        let client = Employer { draw: &draw, shape: PatternsShape { large: false, ..shape }, ..client };
+        steps.extend(bursts(fault_plan, &client, step_groups));
     }
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if shape.has_teams_within() {
@@ -108,21 +112,29 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps
 }
 
-/// A team that changes several times in a few seconds, and a sync that follows each change at once.
-fn bursts(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape, step_groups: usize) -> Vec<ClientStep> {
-    let chance = chance(seed, 26);
-    let draw = Draw(&chance);
-    let Ok(key) = EntityKey::new("Sales", TEAM) else { return Vec::new() };
+/// Teams that change several times in a few seconds, and a sync that follows each change at once. Each has a department of its own: a later
+/// change would mend an earlier one's damage.
+fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> Vec<ClientStep> {
+    let (draw, shape) = (client.draw, client.shape);
     let (mut steps, mut version) = (Vec::new(), BURSTS);
-    for _ in 0..4 + draw.below(6) {
+    for nth in 0..4 + draw.below(6) {
+        let department = format!("Laboratory {nth}");
+        let keys = ["1", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
+        let [Some(employee), Some(team)] = keys else { continue };
         let mut at = draw.moment(fault_plan.storm);
-        for _ in 0..2 + draw.below(4) {
-            version += 1;
+        let mut changes = |at: Duration, action: ClientAction, table: &'static str, key: &EntityKey| {
             let step_group = step_groups + steps.len() + 1;
-            let action = says(&draw, key.clone(), version, shape);
             steps.push(ClientStep::new(at, step_group, action));
-            let sync = ClientMessage::Job { op: "sync", table: shape.teams(), key: key.clone(), to: None, condition: None };
+            let sync = ClientMessage::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
             steps.push(ClientStep::new(at + seconds(draw.magnitude(0.02, 0.5)), step_group, ClientAction::Send(sync)));
+        };
+        version += 1;
+        let before = at.saturating_sub(seconds(draw.magnitude(2.0, 60.0)));
+        changes(before, ClientAction::Write(EMPLOYEES, client.entity(employee.clone(), version)), EMPLOYEES, &employee);
+        for turn in 0..2 + draw.below(4) {
+            version += 1;
+            let (name, prefix) = (["Blue", "Red"][turn % 2], *draw.of(&["1", "1", "2"]));
+            changes(at, says(team.clone(), (name, prefix), version, shape), shape.teams(), &team);
             at += seconds(draw.magnitude(0.3, 10.0));
         }
     }
@@ -130,8 +142,7 @@ fn bursts(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape, step_groups: 
 }
 
 /// A team that says its name to some of the employees of its department.
-fn says(draw: &Draw<'_>, team: EntityKey, version: i64, shape: PatternsShape) -> ClientAction {
-    let (name, prefix) = (*draw.of(&["Blue", "Red"]), *draw.of(&["0", "1", "2", "1"]));
+fn says(team: EntityKey, (name, prefix): (&str, &str), version: i64, shape: PatternsShape) -> ClientAction {
     let team = Entity::new(team).with("Name", name).with("Prefix", prefix);
     ClientAction::Write(shape.teams(), if shape.together { team.with(VERSION, version) } else { team })
 }
@@ -234,7 +245,8 @@ impl Employer<'_> {
         if self.draw.happens(0.25) {
             return ClientAction::Remove(self.shape.teams(), team);
         }
-        says(self.draw, team, version, self.shape)
+        let said = (*self.draw.of::<&str>(&["Blue", "Red"]), *self.draw.of::<&str>(&["0", "1", "2", "1"]));
+        says(team, said, version, self.shape)
     }
 
     /// A job about a whole table.

@@ -88,12 +88,11 @@ fn crowd(draw: &Draw<'_>, (at, around): (Duration, [(f64, f64); 2]), share: f64,
     let fixed: BTreeSet<usize> = steps.iter().filter(|step| is_about_departments(&step.action)).map(|step| step.step_group).collect();
     let mut moved: BTreeMap<usize, (Duration, Duration)> = BTreeMap::new();
     for step in steps.iter().filter(|step| !fixed.contains(&step.step_group)) {
-        if !moved.contains_key(&step.step_group) {
+        moved.entry(step.step_group).or_insert_with(|| {
             let (from, to) = *draw.of(&around);
             let then = (at + seconds(draw.0.between(0.0, from + to))).saturating_sub(seconds(from));
-            let to = if draw.happens(share) { then } else { step.at };
-            moved.insert(step.step_group, (step.at, to));
-        }
+            (step.at, if draw.happens(share) { then } else { step.at })
+        });
     }
     for step in steps.iter_mut() {
         if let Some((from, to)) = moved.get(&step.step_group) {

@@ -1,0 +1,48 @@
+//! What a person does about the poison queue.
+
+use std::collections::BTreeSet;
+
+use super::asked::Expectation;
+use super::company::queue;
+use super::fault_plan::JOBS;
+use super::scenario::Scenario;
+use super::stage::Stage;
+use evenkeel::adapters::sim::{REFUSED, ROW_REFUSED};
+use evenkeel::ports::{Account, Ttl};
+use evenkeel::settings::QueueSettings;
+use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
+
+/// Jobs that crashes have exhausted, and those that a store refused for a while, are sent again; in one story the former are discarded.
+pub(super) async fn look_after_poison(account: &Account, stage: &Stage, scenario: Option<Scenario>) {
+    let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else { return };
+    let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
+    for entry in listed.entries.into_iter().filter(|entry| was_given_up(&entry.message) || was_refused(&entry.message)) {
+        let PoisonMessage { queue, message_id, body, .. } = &entry.message;
+        let expectation = stage.books().ledger.expectation(queue.as_str(), message_id, body.as_deref().unwrap_or_default());
+        let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
+        // What is derived is brought in step all the same. A recheck that is given up is followed by none; neither is a message about many.
+        let is_job = matches!(expectation, Some(Expectation::Job(_)));
+        let handled = if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
+            poison.discard(&one).await
+        } else {
+            if let Some(expectation) = expectation {
+                stage.expect(expectation, Ttl::Never);
+            }
+            poison.requeue(&one).await
+        };
+        match handled {
+            Ok(handled) if handled.failed.is_empty() => {}
+            failed => stage.violated(format!("poison cannot be requeued or discarded: {failed:?}")),
+        }
+    }
+}
+
+/// Crashes or time have used it up.
+fn was_given_up(message: &PoisonMessage) -> bool {
+    matches!(message.reason, Reason::Exhausted | Reason::Expired)
+}
+
+/// A store refused it for a while.
+fn was_refused(message: &PoisonMessage) -> bool {
+    [REFUSED, ROW_REFUSED].iter().any(|refused| message.error.contains(refused))
+}
