@@ -58,6 +58,7 @@
 //! archived row, may bring back what was deleted meanwhile.
 
 mod archives;
+mod arrivals;
 mod asked;
 mod batches;
 mod busy;

@@ -24,13 +24,14 @@ use evenkeel::reconcile::{DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute
 use evenkeel::settings::{Backoff, Concurrency, PaceCeilings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use evenkeel::worker::{Mode, Rechecks, Worker, WorkerParts};
 use futures::StreamExt as _;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::arrivals::Arrivals;
 use super::company::{queue, table};
 
 pub use evenkeel::adapters::sim::{ServiceLimits, ServiceLoad};
@@ -60,6 +61,8 @@ pub struct ScaleRequest {
     pub limits: ServiceLimits,
     /// Whether the workers pace themselves.
     pub paced: bool,
+    /// So many primaries a second are written by an application, each with a message of its own; absent, all lie there from the start.
+    pub arrivals: Option<f64>,
     /// What everything random comes from.
     pub seed: u64,
 }
@@ -86,6 +89,7 @@ impl Default for ScaleRequest {
             hot: None,
             limits: ServiceLimits::AZURE,
             paced: true,
+            arrivals: None,
             seed: 1,
         }
     }
@@ -112,6 +116,8 @@ pub struct ScaleReport {
     pub fair_workers: f64,
     /// The same over partitions.
     pub fair_partitions: f64,
+    /// From the write of a primary to the end of its job, of those that arrived: in half of them, and in 99 of 100.
+    pub found_within: Option<(Duration, Duration)>,
     /// What each second saw of what the account was asked for, since the start.
     pub seconds: Vec<ServiceLoad>,
 }
@@ -154,12 +160,19 @@ impl Clock for PausedClock {
 /// A primary that was done: when, by which worker, in which partition.
 type Done = (Duration, usize, String);
 
+/// What was done, by all workers.
+#[derive(Debug, Clone, Default)]
+struct DoneWork {
+    done: Arc<Mutex<Vec<Done>>>,
+    arrivals: Arc<Arrivals>,
+}
+
 /// The work, with somebody who notes what is done.
 struct CountedEngine {
     inner: Arc<Engine>,
     clock: Arc<dyn Clock>,
     worker: usize,
-    done: Arc<Mutex<Vec<Done>>>,
+    books: DoneWork,
 }
 
 #[async_trait]
@@ -169,8 +182,9 @@ impl Execute for CountedEngine {
         if let Work::Job(job) = work
             && let Some(key) = job.key()
         {
+            self.books.arrivals.is_found(key, self.clock.monotonic());
             let done = (self.clock.monotonic(), self.worker, key.pk.to_string());
-            self.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+            self.books.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
         }
         Ok(outcome)
     }
@@ -203,9 +217,12 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     let world = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults));
     let catalog = Arc::new(catalog()?);
     let queues = QueueSettings { shards: request.shards, concurrency: Concurrency::Auto, ..QueueSettings::plain(queue(JOBS)) };
-    fill(request, &world.account(), &queues).await?;
+    prepare(&world.account(), &queues).await?;
+    if request.arrivals.is_none() {
+        fill(request, &world.account(), &queues).await?;
+    }
     world.limit(request.limits, Arc::new(SeededChance::new(request.seed)));
-    let (done, over) = (Arc::<Mutex<Vec<Done>>>::default(), CancellationToken::new());
+    let (done, over) = (DoneWork::default(), CancellationToken::new());
     let (workers, counts): (Vec<Worker>, Vec<Arc<RequestCounts>>) = (0..request.workers)
         .map(|number| worker(request, number, &world, (&clock, &catalog, &queues), &done))
         .collect::<anyhow::Result<Vec<_>>>()?
@@ -224,12 +241,17 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
             sleep(Duration::from_secs(1)).await;
         }
     };
-    let (ended, _, _) = tokio::join!(work, over.run_until_cancelled(watch), over.run_until_cancelled(hammer(request, world.account())));
+    let account = world.account();
+    let arrive = arrive(request, &account, &queues, (clock.as_ref(), &done.arrivals));
+    let (ended, arrived, _, _) =
+        tokio::join!(work, arrive, over.run_until_cancelled(watch), over.run_until_cancelled(hammer(request, world.account())));
+    arrived?;
     ended.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let mut done = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
+    let found_within = done.arrivals.percentile(50).zip(done.arrivals.percentile(99));
+    let mut done = std::mem::take(&mut *done.done.lock().unwrap_or_else(PoisonError::into_inner));
     done.sort_unstable();
     anyhow::ensure!(done.len() >= request.primaries, "{} of {} primaries are done", done.len(), request.primaries);
-    Ok(judged(request, &done, &seconds, &counts))
+    Ok(ScaleReport { found_within, ..judged(request, &done, &seconds, &counts) })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
@@ -273,6 +295,7 @@ fn judged(request: &ScaleRequest, done: &[Done], seconds: &[(Duration, ServiceLo
         },
         fair_workers: jain(&tally(|done| done.1.to_string()), request.workers),
         fair_partitions: jain(&tally(|done| done.2.clone()), request.partitions),
+        found_within: None,
         seconds: seconds.iter().map(|(_, load)| *load).collect(),
     }
 }
@@ -304,26 +327,56 @@ fn partition(number: usize) -> String {
     format!("p{number:02}")
 }
 
-/// Employees of some partitions, and messages about all of them.
-async fn fill(request: &ScaleRequest, account: &Account, queues: &QueueSettings) -> anyhow::Result<()> {
+/// The tables and queues.
+async fn prepare(account: &Account, queues: &QueueSettings) -> anyhow::Result<()> {
     for name in [EMPLOYEES, BY_EMAIL, FOOTPRINTS] {
         account.tables.create_table(&table(name)).await?;
     }
-    let shards = queues.shard_names();
-    for name in shards.iter().chain([&queue("jobs-poison"), &queue("jobs-recheck")]) {
+    for name in queues.shard_names().iter().chain([&queue("jobs-poison"), &queue("jobs-recheck")]) {
         account.queues.create_queue(name).await?;
     }
-    let employees = table(EMPLOYEES);
+    Ok(())
+}
+
+fn employee(request: &ScaleRequest, number: usize) -> anyhow::Result<Entity> {
+    let cold = 1 + number % request.partitions.saturating_sub(1).max(1);
+    let pk = match request.hot {
+        Some(hot) if number.is_multiple_of(hot.one_in.max(1)) => partition(0),
+        Some(_) => partition(cold),
+        None => partition(number % request.partitions.max(1)),
+    };
+    let rk = format!("{number:07}");
+    Ok(Entity::new(EntityKey::new(pk, &rk)?).with("Email", format!("{rk}@contoso.com")).with("FirstName", "Ann"))
+}
+
+/// An application that writes employees, so many a second, and sends a message after each.
+async fn arrive(
+    request: &ScaleRequest,
+    account: &Account,
+    queues: &QueueSettings,
+    (clock, arrivals): (&dyn Clock, &Arrivals),
+) -> anyhow::Result<()> {
+    let Some(a_second) = request.arrivals else { return Ok(()) };
+    let (shards, employees) = (queues.shard_names(), table(EMPLOYEES));
+    let comes = async |number: usize| -> anyhow::Result<()> {
+        let entity = employee(request, number)?;
+        let EntityKey { pk, rk } = entity.key.clone();
+        #[expect(clippy::cast_precision_loss, reason = "a count")]
+        sleep(Duration::from_secs_f64(number as f64 / a_second)).await;
+        account.tables.apply(&employees, &TableOperation::Insert(entity)).await?;
+        arrivals.was_written(EntityKey { pk: pk.clone(), rk: rk.clone() }, clock.monotonic());
+        post(account, &shards, pk.as_str(), vec![rk.to_string()]).await
+    };
+    try_join_all((0..request.primaries).map(comes)).await.map(drop)
+}
+
+/// Employees of some partitions, and messages about all of them.
+async fn fill(request: &ScaleRequest, account: &Account, queues: &QueueSettings) -> anyhow::Result<()> {
+    let (shards, employees) = (queues.shard_names(), table(EMPLOYEES));
     let mut batches = BTreeMap::<String, Vec<String>>::new();
     for number in 0..request.primaries {
-        let cold = 1 + number % request.partitions.saturating_sub(1).max(1);
-        let pk = match request.hot {
-            Some(hot) if number % hot.one_in.max(1) == 0 => partition(0),
-            Some(_) => partition(cold),
-            None => partition(number % request.partitions.max(1)),
-        };
-        let rk = format!("{number:07}");
-        let entity = Entity::new(EntityKey::new(&pk, &rk)?).with("Email", format!("{rk}@contoso.com")).with("FirstName", "Ann");
+        let entity = employee(request, number)?;
+        let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
         account.tables.apply(&employees, &TableOperation::Insert(entity)).await?;
         let batch = batches.entry(pk.clone()).or_default();
         batch.push(rk);
@@ -379,7 +432,7 @@ fn worker(
     number: usize,
     world: &SimWorld,
     (clock, catalog, queues): (&Arc<dyn Clock>, &Arc<Catalog>, &QueueSettings),
-    done: &Arc<Mutex<Vec<Done>>>,
+    books: &DoneWork,
 ) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
     let backoff = |min, base, max| Backoff { min, base, max };
     let second = Duration::from_secs(1);
@@ -411,7 +464,7 @@ fn worker(
         recheck_after: settings.recheck_after,
     }));
     let keys = Arc::clone(&engine);
-    let counted = CountedEngine { inner: engine, clock: Arc::clone(clock), worker: number, done: Arc::clone(done) };
+    let counted = CountedEngine { inner: engine, clock: Arc::clone(clock), worker: number, books: books.clone() };
     let worker = Worker::new(WorkerParts {
         stores,
         health: Arc::new(Circuits::new(vec![decorated.circuit])),

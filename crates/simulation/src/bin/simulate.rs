@@ -11,6 +11,7 @@
 //! simulate --seed 4711 --cut 12.345:0 --tails 200   200 scripts: what else may follow what the seed does in 12.345 s
 //! simulate --scale                   how many primaries a second workers get through, within what Azure publishes
 //! simulate --scale --workers 1,4 --shards 4 --batch 100   the same for these
+//! simulate --scale --workers 1 --arrivals 333   how soon what is written while a worker is at work is found
 //! ```
 //!
 //! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
@@ -95,6 +96,9 @@ struct Args {
     /// Of the measurement: one partition is hot, by a tenth of the jobs and 1,900 entities a second of others.
     #[arg(long, requires = "scale")]
     hot: bool,
+    /// Of the measurement: so many primaries a second are written while workers are at work, each with a message of its own.
+    #[arg(long, requires = "scale", conflicts_with = "batch")]
+    arrivals: Option<f64>,
     /// Of the measurement: workers do not pace themselves.
     #[arg(long, requires = "scale")]
     unpaced: bool,
@@ -243,6 +247,7 @@ fn scales(args: &Args) -> bool {
             partitions: args.partitions,
             hot,
             paced: !args.unpaced,
+            arrivals: args.arrivals,
             ..ScaleRequest::default()
         };
         let report = match scale(&request) {
@@ -263,6 +268,9 @@ fn scales(args: &Args) -> bool {
             percent(load.account),
             load.wall()
         );
+        if let Some((half, most)) = report.found_within {
+            println!("from write to found: {half:.0?} in half of the primaries, {most:.0?} in 99%");
+        }
     }
     true
 }

@@ -1,0 +1,34 @@
+//! How soon everything derived from a primary is found, of those that an application writes while workers are at work.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use evenkeel::model::EntityKey;
+
+/// When primaries were written, and how much later they were in step.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);
+
+impl Arrivals {
+    /// A primary was written.
+    pub(super) fn was_written(&self, key: EntityKey, now: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.insert(key, now);
+    }
+
+    /// A primary is in step.
+    pub(super) fn is_found(&self, key: &EntityKey, now: Duration) {
+        let mut arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(written) = arrivals.0.remove(key) {
+            arrivals.1.push(now.saturating_sub(written));
+        }
+    }
+
+    /// The longest time of so many of a hundred, of the middle half of those that are found: without the workers' start.
+    pub(super) fn percentile(&self, of_a_hundred: usize) -> Option<Duration> {
+        let found = &self.0.lock().unwrap_or_else(PoisonError::into_inner).1;
+        let mut middle = found.get(found.len() / 4..found.len() * 3 / 4)?.to_vec();
+        middle.sort_unstable();
+        middle.get((middle.len() * of_a_hundred).div_ceil(100).saturating_sub(1)).copied()
+    }
+}
