@@ -359,16 +359,20 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
 
 /// A hundred employees of one partition, and the messages about them of these operations.
 async fn a_hundred(messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
+    a_hundred_over(1, messages).await
+}
+
+/// A hundred employees of so many partitions.
+async fn a_hundred_over(partitions: usize, messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
     let daemon = Daemon::with_jobs(0).await;
-    let rks: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
-    for rk in &rks {
-        let entity = Entity::new(EntityKey::new("p", rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
+    let keys: Vec<[String; 2]> = (0..100).map(|number| [format!("p{:02}", number % partitions), format!("{number:03}")]).collect();
+    for [pk, rk] in &keys {
+        let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("Email", format!("{rk}@contoso.com"));
         daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
     }
     let mut messages = messages.to_vec();
     for message in &mut messages {
-        message["pk"] = "p".into();
-        message["rks"] = rks.clone().into();
+        message["keys"] = serde_json::json!(keys);
     }
     (daemon, messages)
 }
@@ -389,6 +393,18 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
     }
     // The first sync into one index, one that changes nothing, an archive job that takes the copies with it, one without views.
     assert_eq!(found, [(6, 0), (3, 0), (9, 2), (4, 0)], "primaries that leave with their items are looked at again");
+}
+
+/// What share a partition share requests: primaries and footprints are read, announced, written and closed in each.
+#[tokio::test(start_paused = true)]
+async fn primaries_of_several_partitions_take_requests_for_each() {
+    let sync = serde_json::json!({"op": "sync", "table": "Employees"});
+    let mut found = Vec::new();
+    for partitions in [10, 100] {
+        let (daemon, messages) = a_hundred_over(partitions, std::slice::from_ref(&sync)).await;
+        found.push(requests_of(&daemon, by_email(), &messages[0]).await);
+    }
+    assert_eq!(found, [(52, 0), (501, 0)], "ten of ten, and each alone");
 }
 
 /// Rechecks that jobs queue at the same time share messages, where the record of the catalog says that every worker reads lists of them.
