@@ -121,6 +121,10 @@ impl Scenario {
             Self::Discarded => {
                 rate(FaultKind::ErrorBefore, 0.05, 0.3);
                 rate(FaultKind::Expiry, 0.5, 0.95);
+                // A recheck whose message is refused for good is followed by none.
+                for refusal in [FaultKind::BadRequest, FaultKind::TooLarge] {
+                    fault_plan.rates[refusal as usize] = 0.0;
+                }
             }
             Self::ProbesHang => {
                 fault_plan.slow_gets = draw.0.between(0.3, 0.8);
