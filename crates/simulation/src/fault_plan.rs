@@ -71,6 +71,8 @@ pub(super) struct FaultPlan {
     pub(super) latest: bool,
     /// A table with slow requests, and their share.
     pub(super) slow: Option<(&'static str, f64)>,
+    /// A table with slow answers, and their share.
+    pub(super) slow_answers: Option<(&'static str, f64)>,
     /// The share of slow requests for messages.
     pub(super) slow_gets: f64,
 }
@@ -238,6 +240,7 @@ impl FaultPlan {
             scenario: None,
             latest: false,
             slow: None,
+            slow_answers: None,
             slow_gets: 0.0,
         };
         if world == World::Company {

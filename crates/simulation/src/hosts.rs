@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
+use evenkeel::model::claim::CLAIMS;
 
 /// The longest that a request or an answer takes there, in seconds.
 const SLOWEST: f64 = 25.0;
@@ -37,6 +38,17 @@ impl HostSpell {
 }
 
 impl FaultPlan {
+    /// Has answers about what teams say take long, in half of the seeds.
+    pub(super) fn draw_slow_claims(&mut self, seed: u64) {
+        let chance = chance(seed, 64);
+        let draw = Draw(&chance);
+        if draw.happens(0.5) {
+            self.slow_answers = Some((CLAIMS, draw.0.between(0.2, 0.5)));
+            self.settings.poll.max = Duration::from_secs(1);
+            self.workers = self.workers.max(2);
+        }
+    }
+
     /// Has the storage of one host be slow for a while, in a share of the seeds.
     pub(super) fn draw_slow_host(&mut self, seed: u64, share: f64) {
         let chance = chance(seed, 58);

@@ -256,6 +256,12 @@ impl FaultInjector {
         {
             return Some(FaultDecision::Delayed { arrives: seconds(draw.magnitude(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
         }
+        if let (Some((slow, rate)), What::Entity(table, _)) = (self.fault_plan.slow_answers, &operation.what)
+            && table.as_str() == slow
+            && self.strikes_at(rate, FaultKind::SlowAnswer, operation)
+        {
+            return Some(FaultDecision::AnswerLate { answers: seconds(draw.0.between(1.0, 15.0)), patience: PATIENCE });
+        }
         if operation.name == GET_MESSAGES && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation) {
             return Some(FaultDecision::Delayed { arrives: seconds(draw.0.between(1.0, PATIENCE.as_secs_f64())), patience: PATIENCE });
         }

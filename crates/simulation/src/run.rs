@@ -191,6 +191,9 @@ impl Play {
         let mut fault_plan = FaultPlan::of(seed, request.world);
         let setting = Setting::of(request.world, seed, &fault_plan);
         fault_plan.draw_slow_host(seed, setting.slow_hosts());
+        if setting.has_restless_teams() {
+            fault_plan.draw_slow_claims(seed);
+        }
         fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
         if !setting.has_clients_that_write() {
             fault_plan.rates[FaultKind::Recreated as usize] = 0.0;

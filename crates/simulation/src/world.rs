@@ -217,6 +217,11 @@ impl Setting {
         }
     }
 
+    /// Whether teams of the patterns change all the time.
+    pub(super) const fn has_restless_teams(&self) -> bool {
+        matches!(self, Self::Patterns(shape) if shape.is_restless())
+    }
+
     /// In which share of the seeds one host is slow, where it is not the releases that say so.
     pub(super) const fn slow_hosts(&self) -> f64 {
         match self {

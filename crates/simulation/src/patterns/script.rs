@@ -119,8 +119,9 @@ fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> 
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        let keys = ["1", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
-        let [Some(employee), Some(team)] = keys else { continue };
+        // Two, whom one transaction writes.
+        let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
+        let [Some(one), Some(other), Some(team)] = keys else { continue };
         let mut at = draw.moment(fault_plan.storm);
         let mut changes = |at: Duration, action: ClientAction, table: &'static str, key: &EntityKey| {
             let step_group = step_groups + steps.len() + 1;
@@ -128,12 +129,14 @@ fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> 
             let sync = ClientMessage::Job { op: "sync", table, key: key.clone(), to: None, condition: None };
             steps.push(ClientStep::new(at + seconds(draw.magnitude(0.02, 0.5)), step_group, ClientAction::Send(sync)));
         };
-        version += 1;
-        let before = at.saturating_sub(seconds(draw.magnitude(2.0, 60.0)));
-        changes(before, ClientAction::Write(EMPLOYEES, client.entity(employee.clone(), version)), EMPLOYEES, &employee);
+        for employee in [one, other] {
+            version += 1;
+            let before = at.saturating_sub(seconds(draw.magnitude(2.0, 60.0)));
+            changes(before, ClientAction::Write(EMPLOYEES, client.entity(employee.clone(), version)), EMPLOYEES, &employee);
+        }
         for turn in 0..2 + draw.below(4) {
             version += 1;
-            let (name, prefix) = (["Blue", "Red"][turn % 2], *draw.of(&["1", "1", "2"]));
+            let (name, prefix) = (["Blue", "Red"][turn % 2], if draw.happens(0.15) { "2" } else { "1" });
             changes(at, says(team.clone(), (name, prefix), version, shape), shape.teams(), &team);
             at += seconds(draw.magnitude(0.3, 10.0));
         }
