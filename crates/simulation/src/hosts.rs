@@ -1,4 +1,5 @@
-//! Faults that one host alone meets, while the others do not: what it does not reach, and how slow its storage is.
+//! Faults that one host alone meets, while the others do not: what it does not reach, and how slow its storage is. And answers about claims
+//! that take long, whoever asks.
 
 use std::ops::Range;
 use std::time::Duration;
