@@ -8,11 +8,10 @@
 //!
 //! Nothing is decided here beyond which part gets which: decisions lie in the parts, where they are tested.
 
-use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{env, io, thread};
+use std::{env, io};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -23,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::adapters::azure::vault;
-use crate::adapters::system::{SystemChance, SystemClock};
+use crate::adapters::system::{SystemChance, SystemClock, half_of_the_cores};
 use crate::catalog::Catalog;
 use crate::cli::{self, Cli, Command, Context, Exit, Global, Output};
 use crate::config::{self, Loaded, Request};
@@ -127,7 +126,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
 fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        builder.worker_threads(thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2));
+        builder.worker_threads(half_of_the_cores());
     }
     builder.enable_all().build()
 }

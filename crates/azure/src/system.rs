@@ -1,7 +1,9 @@
-//! The machine's clock and random numbers.
+//! The machine's clock, random numbers and cores.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,6 +12,11 @@ use rand::{RngCore, SeedableRng};
 use tokio::time::Instant;
 
 use evenkeel_model::ports::{Chance, Clock};
+
+/// Half as many as the cores of this process (control groups count), at least one.
+pub fn half_of_the_cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
+}
 
 /// The machine's clock.
 ///

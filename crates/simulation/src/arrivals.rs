@@ -1,4 +1,4 @@
-//! How soon everything derived from a primary is found, of those that an application writes while workers are at work.
+//! From the write of a primary, beside workers at work, to the end of its job.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel::model::EntityKey;
 
-/// When primaries were written, and how much later they were in step.
+/// Times of writes still without an end, and the times from write to end.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);
 
@@ -24,7 +24,7 @@ impl Arrivals {
         }
     }
 
-    /// The longest time of so many of a hundred, of the middle half of those that are found: without the workers' start.
+    /// A percentile over the middle half, without the workers' start.
     pub(super) fn percentile(&self, of_a_hundred: usize) -> Option<Duration> {
         let found = &self.0.lock().unwrap_or_else(PoisonError::into_inner).1;
         let mut middle = found.get(found.len() / 4..found.len() * 3 / 4)?.to_vec();

@@ -1,18 +1,18 @@
-//! How long a worker may leave a queue alone that has answered "busy": leases that end meanwhile may be lost, and no others.
+//! The hold of a busy queue, as the judge allows it: leases may be lost for its time, and no longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The shortest time for which a busy queue is left alone, jitter included; each answer "busy" after the first doubles it.
+/// Half of the first hold, jitter included; each answer "busy" doubles it.
 const SHORTEST: Duration = Duration::from_millis(200);
-/// The longest.
+/// The longest hold.
 const LONGEST: Duration = Duration::from_secs(20);
-/// An answer so long after the one before it begins anew.
+/// After such a pause holds begin anew.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
-/// Requests that were held back arrive within this time, one that asks whether the queue is free again among them.
+/// Time for the probe and the withheld requests after a hold.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
-/// When queues answered "busy" to each worker.
+/// Answers "busy", by worker.
 #[derive(Debug, Default)]
 pub(super) struct BusyQueues(BTreeMap<u32, Vec<Duration>>);
 
@@ -26,7 +26,7 @@ impl BusyQueues {
         answers.push(now);
     }
 
-    /// Whether a lease that ends now may have ended for that.
+    /// Whether a hold explains a lease's end at this time.
     pub(super) fn explain(&self, caller: u32, now: Duration) -> bool {
         self.0.get(&caller).is_some_and(|answers| {
             let times = u32::try_from(answers.len()).unwrap_or(u32::MAX).min(16);

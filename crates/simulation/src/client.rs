@@ -111,7 +111,7 @@ pub(super) enum ClientAction {
     Forge {
         /// The owner of the footprint.
         list: EntityKey,
-        /// The employee that is added.
+        /// The added employee.
         row: EntityKey,
     },
 }

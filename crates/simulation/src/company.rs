@@ -83,7 +83,7 @@ pub struct Shape {
     pub encrypted: bool,
     /// Two of the views have their second definitions: another key, and one property more.
     pub anew: bool,
-    /// There are many employees, who all want one e-mail address.
+    /// Many employees compete for two e-mail addresses.
     pub crowd: bool,
     /// Where derived rows lie.
     pub placement: Placement,

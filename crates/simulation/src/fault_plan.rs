@@ -274,7 +274,7 @@ impl FaultPlan {
         which.away = Some(Outage { during, service: None, refusal });
     }
 
-    /// Nothing strikes but what is drawn from now on.
+    /// Takes away all faults drawn so far.
     pub(super) fn quieten(&mut self) {
         self.rates = [0.0; FaultKind::ALL.len()];
         let Hazards { unheard, gateways, .. } = &mut self.hazards;

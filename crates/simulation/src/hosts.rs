@@ -1,5 +1,4 @@
-//! Faults that one host alone meets, while the others do not: what it does not reach, and how slow its storage is. And answers about claims
-//! that take long, whoever asks.
+//! Faults of a single host: an unreachable partition, slow storage. And slow answers about claims, to every host.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, chance, seconds};
 use evenkeel::model::claim::CLAIMS;
 
-/// The longest that a request or an answer takes there, in seconds.
+/// The longest delay of a request or an answer, in seconds.
 const SLOWEST: f64 = 25.0;
 
 /// What one host meets for a while.
@@ -39,7 +38,7 @@ impl HostSpell {
 }
 
 impl FaultPlan {
-    /// Has answers about what teams say take long, in half of the seeds.
+    /// Slow answers about claims, in half of the seeds.
     pub(super) fn draw_slow_claims(&mut self, seed: u64) {
         let chance = chance(seed, 64);
         let draw = Draw(&chance);

@@ -301,7 +301,7 @@ impl Ledger {
         }
     }
 
-    /// Something happened to a worker, so that its runs may leave no trace.
+    /// A fault at a worker: its runs may leave no trace.
     pub(super) fn disturb(&mut self, caller: u32) {
         self.messages.values_mut().filter(|entry| !entry.gone).for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
     }

@@ -1,4 +1,4 @@
-//! What a person does about the poison queue.
+//! The operator at the poison queue.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use evenkeel::ports::{Account, Ttl};
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
-/// Jobs that crashes have exhausted, and those that a store refused for a while, are sent again; in one story the former are discarded.
+/// Requeues exhausted, expired and temporarily refused jobs; in one story discards the first two.
 pub(super) async fn look_after_poison(account: &Account, stage: &Stage, scenario: Option<Scenario>) {
     let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else { return };
     let Ok(listed) = poison.list(&PoisonFilter::default()).await else { return };
@@ -20,7 +20,7 @@ pub(super) async fn look_after_poison(account: &Account, stage: &Stage, scenario
         let PoisonMessage { queue, message_id, body, .. } = &entry.message;
         let expectation = stage.books().ledger.expectation(queue.as_str(), message_id, body.as_deref().unwrap_or_default());
         let one = PoisonFilter { ids: BTreeSet::from([entry.message.message_id.clone()]), ..PoisonFilter::default() };
-        // What is derived is brought in step all the same. A recheck that is given up is followed by none; neither is a message about many.
+        // A recheck follows an exhausted job, not an exhausted recheck or a message about many.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
         let handled = if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
             poison.discard(&one).await

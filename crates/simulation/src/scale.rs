@@ -116,7 +116,7 @@ pub struct ScaleReport {
     pub fair_workers: f64,
     /// The same over partitions.
     pub fair_partitions: f64,
-    /// From the write of a primary to the end of its job, of those that arrived: in half of them, and in 99 of 100.
+    /// From the write of a primary to the end of its job, p50 and p99, with `arrivals`.
     pub found_within: Option<(Duration, Duration)>,
     /// What each second saw of what the account was asked for, since the start.
     pub seconds: Vec<ServiceLoad>,
@@ -182,8 +182,9 @@ impl Execute for CountedEngine {
         if let Work::Job(job) = work
             && let Some(key) = job.key()
         {
-            self.books.arrivals.is_found(key, self.clock.monotonic());
-            let done = (self.clock.monotonic(), self.worker, key.pk.to_string());
+            let now = self.clock.monotonic();
+            self.books.arrivals.is_found(key, now);
+            let done = (now, self.worker, key.pk.to_string());
             self.books.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
         }
         Ok(outcome)
@@ -349,7 +350,7 @@ fn employee(request: &ScaleRequest, number: usize) -> anyhow::Result<Entity> {
     Ok(Entity::new(EntityKey::new(pk, &rk)?).with("Email", format!("{rk}@contoso.com")).with("FirstName", "Ann"))
 }
 
-/// An application that writes employees, so many a second, and sends a message after each.
+/// An application at work: so many writes of employees a second, each followed by a message.
 async fn arrive(
     request: &ScaleRequest,
     account: &Account,

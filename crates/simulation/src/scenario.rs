@@ -13,7 +13,7 @@ use evenkeel::model::{Entity, EntityKey};
 const PARTS: [u64; 3] = [60, 61, 63];
 /// In this share of the seeds.
 const SHARE: f64 = 0.25;
-/// In this share of the stories it is one of those that were added later.
+/// Share of the stories drawn from the later ones.
 const LATER_SHARE: f64 = 0.2;
 /// Versions of a story's entities come after this, and before those of recreated ones.
 const VERSIONS: i64 = 500_000;
@@ -41,7 +41,7 @@ pub(super) enum Scenario {
     ChangedMeanwhile,
     /// Messages expire between two tries, and the operator discards what was given up.
     Discarded,
-    /// A queue is busy for a second again and again, and requests to it that ask whether it still is take long, while runs need renewals.
+    /// A queue is busy for an instant again and again, Gets of messages hang, and runs need renewals.
     ProbesHang,
 }
 
@@ -55,7 +55,7 @@ impl Scenario {
         Self::AsLateAsMayBe,
         Self::ChangedMeanwhile,
     ];
-    /// Drawn apart: most seeds keep the story that they had before these came, and the rarest harm of the others has a second chance.
+    /// Drawn apart, for most seeds to keep their earlier stories; with a second chance for the rarest harm.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
     /// Draws the story of a seed, and adapts its faults.
@@ -121,7 +121,7 @@ impl Scenario {
             Self::Discarded => {
                 rate(FaultKind::ErrorBefore, 0.05, 0.3);
                 rate(FaultKind::Expiry, 0.5, 0.95);
-                // A recheck whose message is refused for good is followed by none.
+                // After a permanent refusal of its message no recheck follows.
                 for refusal in [FaultKind::BadRequest, FaultKind::TooLarge] {
                     fault_plan.rates[refusal as usize] = 0.0;
                 }

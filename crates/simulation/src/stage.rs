@@ -253,7 +253,7 @@ impl Stage {
         books.races.held_up(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             match fault {
-                // One that takes long keeps no other request waiting.
+                // A slow request keeps no other waiting.
                 FaultKind::SlowRequest | FaultKind::SlowAnswer => books.ledger.disturb(caller),
                 FaultKind::Throttling => {
                     books.ledger.disturb(caller);

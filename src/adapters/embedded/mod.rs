@@ -13,7 +13,7 @@
 //!  caller ──request──▶ │ BEGIN IMMEDIATE; (SAVEPOINT; work; RELEASE | ROLLBACK)…;  │
 //!  caller ──request──▶ │ COMMIT (write-ahead log, synchronous=FULL)                │
 //!         ◀──answer─── └───────────────────────────────────────────────────────────┘
-//!  caller ──read─────▶ one of a few reader threads: all that wait in one snapshot
+//!  caller ──read─────▶ one of a few reader threads: waiting reads share a snapshot
 //! ```
 //!
 //! - `store`: opening; the three ports meet the threads here

@@ -1,10 +1,9 @@
 //! The readers: a few threads, each with its own connection, which see the last commit and never wait for the
 //! writer.
 //!
-//! A snapshot costs locks of the file and what the connection has cached of pages that were written since. So a thread takes every read that
-//! waits, up to a bound, before it opens one for all of them: each sees what was committed before it was asked.
+//! A snapshot costs locks of the file and the cached pages with later writes. So a thread first takes all waiting reads, up to a bound, and then
+//! opens one snapshot for them: each sees every earlier commit.
 
-use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,13 +15,14 @@ use tokio::sync::oneshot;
 
 use super::fault::Fault;
 use super::schema::{self, OpenError};
+use crate::adapters::system::half_of_the_cores;
 
-/// Most threads that read: one for two cores up to this. A read is short and seldom waits for the disk.
+/// Most threads: one for two cores, up to this. A read is short and seldom waits for the disk.
 const THREADS: usize = 3;
 /// Most reads of one snapshot. Bounds how long the last of them waits for the others.
 const TOGETHER: usize = 64;
 
-/// A read that answers its caller, given the snapshot or why there is none.
+/// A read with its caller's reply, run on the snapshot or on the failure to open one.
 type Read = Box<dyn FnOnce(Result<&Connection, Fault>) + Send>;
 
 /// The threads, and the way to them. Dropping them lets waiting reads finish and joins the threads.
@@ -38,7 +38,7 @@ impl Readers {
         let (sender, receiver) = channel::<Read>();
         let receiver = Arc::new(Mutex::new(receiver));
         let mut readers = Self { reads: Some(sender), threads: Vec::new() };
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2).min(THREADS);
+        let threads = half_of_the_cores().min(THREADS);
         for number in 0..threads {
             let connection = schema::open_reader(path)?;
             let receiver = Arc::clone(&receiver);
@@ -102,7 +102,7 @@ fn caught<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T
         .unwrap_or_else(|_| Err(Fault::permanent("a read of the embedded store panicked, which is a bug")))
 }
 
-/// Everything that is read while this lives is of one moment.
+/// A read transaction: all reads in it are of one moment.
 struct Snapshot<'a>(&'a Connection);
 
 impl<'a> Snapshot<'a> {

@@ -23,7 +23,7 @@ const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
 const TIMES: i64 = 8;
 /// Properties beyond those of a row. They come after `Version`, so that this stays in the first row.
 const MANY: usize = 270;
-/// The versions of teams that change several times in a few seconds come after this, and before those of entities created anew.
+/// Versions of bursts come after this, and before those of recreated entities.
 const BURSTS: i64 = 700_000;
 /// The properties that lie in blobs.
 pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
@@ -112,14 +112,14 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps
 }
 
-/// Teams that change several times in a few seconds, and a sync that follows each change at once. Each has a department of its own: a later
-/// change would mend an earlier one's damage.
+/// Several changes of a team within seconds, each followed by a sync at once. Each burst has a department of its own: a later change would mend
+/// an earlier one's damage.
 fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> Vec<ClientStep> {
     let (draw, shape) = (client.draw, client.shape);
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        // Two, whom one transaction writes.
+        // Two, for a transaction: a single one is written from its present state.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
         let [Some(one), Some(other), Some(team)] = keys else { continue };
         let mut at = draw.moment(fault_plan.storm);
@@ -144,7 +144,7 @@ fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> 
     steps
 }
 
-/// A team that says its name to some of the employees of its department.
+/// A team's name, said to a range of its department's employees.
 fn says(team: EntityKey, (name, prefix): (&str, &str), version: i64, shape: PatternsShape) -> ClientAction {
     let team = Entity::new(team).with("Name", name).with("Prefix", prefix);
     ClientAction::Write(shape.teams(), if shape.together { team.with(VERSION, version) } else { team })

@@ -36,7 +36,7 @@ pub(crate) struct PatternsShape {
     pub(super) encrypted: bool,
     /// Teams change all the time.
     pub(super) restless: bool,
-    /// So they do several times in a few seconds.
+    /// Some of their changes come in bursts of seconds.
     pub(super) bursts: bool,
     /// Where lists and groups lie.
     pub(crate) placement: Placement,
@@ -94,12 +94,12 @@ impl PatternsShape {
         Self { ranges, ..self }
     }
 
-    /// The same, with teams that change several times in a few seconds where they are restless.
+    /// The same, with bursts of changes where teams are restless.
     pub(crate) const fn with_bursts(self) -> Self {
         Self { bursts: self.restless && self.ranges, ..self }
     }
 
-    /// The same, with teams that change all the time.
+    /// The same, with restless teams.
     pub(crate) const fn with_restless_teams(self) -> Self {
         Self { restless: true, ..self }
     }

@@ -41,7 +41,7 @@ impl Releases {
         let is_cut = draw.happens(if grows { 0.5 } else { 0.75 });
         if is_cut {
             let refusal = *draw.of(&[OutageKind::Refused, OutageKind::Failing, OutageKind::Busy, OutageKind::Silent]);
-            // So long before the first host takes it up that a look of this host has found the earlier one just now.
+            // Shortly after this host's last look at the record.
             let start = at.saturating_sub(seconds(draw.0.between(1.0, 5.0)));
             let during = start..start + seconds(draw.magnitude(15.0, 300.0));
             main.hosts.push(HostSpell { during, slot: troubled, trouble: HostTrouble::Cut(RECORD, refusal) });
@@ -76,7 +76,7 @@ impl Releases {
     }
 }
 
-/// Whether a catalog has everything that another one has, and as it is there.
+/// Whether one catalog only adds to another.
 fn grows(from: &Catalog, to: &Catalog) -> bool {
     let same_views = from.views.iter().all(|(name, view)| to.views.get(name).is_some_and(|other| other.definition() == view.definition()));
     same_views && from.tables == to.tables && from.spread == to.spread
@@ -84,7 +84,7 @@ fn grows(from: &Catalog, to: &Catalog) -> bool {
 
 /// Moves a share of what the client does to a moment and the time after it.
 fn crowd(draw: &Draw<'_>, (at, around): (Duration, [(f64, f64); 2]), share: f64, steps: &mut [ClientStep]) {
-    // The order in which departments come and go is what their followers are told by.
+    // Messages follow departments in the order of their changes.
     let fixed: BTreeSet<usize> = steps.iter().filter(|step| is_about_departments(&step.action)).map(|step| step.step_group).collect();
     let mut moved: BTreeMap<usize, (Duration, Duration)> = BTreeMap::new();
     for step in steps.iter().filter(|step| !fixed.contains(&step.step_group)) {

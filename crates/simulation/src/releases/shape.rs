@@ -12,14 +12,14 @@ use evenkeel::catalog::{Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeE
 /// The most catalogs of a seed.
 const MOST: usize = 4;
 
-/// In this share of the seeds many employees want one key, which the last writer has.
+/// Share of the seeds with many employees for one key of the last writer.
 const CROWDED: f64 = 0.06;
 
 /// In this share of the seeds a release falls into the busiest hour.
 const RUSHES: f64 = 0.5;
 /// In this share of them the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// In this share of the seeds of the patterns the last release only adds what teams say.
+/// Share of the patterns' seeds with a last release that only adds ranges.
 const RANGED: f64 = 0.3;
 
 /// The catalogs of a seed, in their order.
@@ -81,7 +81,7 @@ impl Release {
         }
     }
 
-    /// The next release, which has one view more.
+    /// The next release, with one view more.
     fn grown(mut self, draw: &Draw<'_>) -> Self {
         let mut parts = self.parts();
         parts.pop();
@@ -178,7 +178,7 @@ impl ReleasesShape {
     }
 }
 
-/// Has the last release of the patterns be the one that lets teams say something, and teams change all the time.
+/// Ranges in the last release of the patterns alone, and restless teams.
 fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     for nth in 0..count {
         if let Release::Patterns(shape) = releases[nth]
