@@ -21,6 +21,13 @@ pub(super) trait PendingRequest: Send + 'static {
     fn is_alone(&self) -> bool;
     /// Whether its caller is still there.
     fn is_awaited(&self) -> bool;
+
+    /// Where more wait than a batch takes: moves those to the front that go best with the oldest.
+    fn arrange(_waiting: &mut VecDeque<Self>)
+    where
+        Self: Sized,
+    {
+    }
 }
 
 /// One partition.
@@ -66,6 +73,9 @@ impl<P: PendingRequest> PartitionQueue<P> {
         let (mut batch, mut bytes, mut closed) = (Vec::new(), 0, false);
         let mut passed_over = BTreeSet::new();
         let mut stay = VecDeque::new();
+        if self.waiting.len() > limits::TRANSACTION_OPERATIONS {
+            P::arrange(&mut self.waiting);
+        }
         while let Some(request) = self.waiting.pop_front() {
             if !request.is_awaited() {
                 continue;

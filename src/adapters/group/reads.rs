@@ -1,10 +1,10 @@
 //! Point reads of one partition, sent as one range.
 //!
 //! A range also reads the rows between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
-//! keys; keys that it did not reach are read alone, and a partition where those are most goes alone for a while
-//! ([`Density`]).
+//! keys. Keys that it did not reach have a range of their own while ranges answer a quarter of theirs, and are read alone
+//! otherwise; a partition where those are most goes alone for a while ([`Density`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
@@ -21,6 +21,12 @@ use crate::ports::{Page, Query, TableStore, What};
 
 /// How many are sent side by side where they are sent one by one.
 const SIDE_BY_SIDE: usize = 16;
+
+/// A range that answered so many keys, and one in so many of its keys, is followed by another one: ranges follow each
+/// other, and point reads are sent side by side.
+const WORTH_ANOTHER: usize = 4;
+/// So many others may be among them: a few keys of one job before those of another.
+const MISSES: usize = 2;
 
 /// A pending read.
 pub(super) struct PendingRead {
@@ -46,6 +52,17 @@ impl PendingRequest for PendingRead {
 
     fn is_awaited(&self) -> bool {
         !self.answer.is_closed()
+    }
+
+    /// The oldest and the keys after it, up to a batch; the others stay in their order. So each of several batch jobs in one
+    /// partition has ranges of its own keys.
+    fn arrange(waiting: &mut VecDeque<Self>) {
+        let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else { return };
+        let mut by_key: Vec<usize> = (0..waiting.len()).collect();
+        by_key.sort_by_key(|at| waiting.get(*at).map(|read| (read.rk < oldest, read.rk.clone())));
+        let chosen: BTreeSet<usize> = by_key.into_iter().take(limits::TRANSACTION_OPERATIONS).collect();
+        let (near, far): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).enumerate().partition(|(at, _)| chosen.contains(at));
+        waiting.extend(near.into_iter().chain(far).map(|(_, read)| read));
     }
 }
 
@@ -76,18 +93,38 @@ impl BatchExecutor for Reads {
         for read in batch {
             waiting.entry(read.rk).or_default().push(read.answer);
         }
-        let waiting =
-            if waiting.len() > 1 { self.range(place, waiting.into_iter().collect()).await } else { waiting.into_iter().collect() };
+        let waiting = self.ranges(place, waiting.into_iter().collect()).await;
         let each = waiting.into_iter().map(|(rk, answers)| self.point(place, rk, answers));
         stream::iter(each).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
     }
 }
 
+/// Pending reads by key, in the order of keys.
+type Waiting = Vec<(Key, Vec<Answer<Option<Row>>>)>;
+
 impl Reads {
-    /// Reads a range over keys in their order. Returns those that it did not answer.
-    async fn range(&self, place: &Place, mut waiting: Vec<(Key, Vec<Answer<Option<Row>>>)>) -> Vec<(Key, Vec<Answer<Option<Row>>>)> {
+    /// Reads ranges over keys in their order, as long as they answer enough of them. Returns those that none answered.
+    async fn ranges(&self, place: &Place, mut waiting: Waiting) -> Waiting {
+        let (asked, mut misses) = (waiting.len(), 0);
+        while waiting.len() > 1 && misses < MISSES {
+            let before = waiting.len();
+            waiting = match self.range(place, waiting).await {
+                Ok(unanswered) => unanswered,
+                Err(refused) => return refused,
+            };
+            let answered = before - waiting.len();
+            misses += usize::from(answered < WORTH_ANOTHER || answered * WORTH_ANOTHER < before);
+        }
+        if asked > 1 {
+            self.density().learn(place, asked, asked - waiting.len());
+        }
+        waiting
+    }
+
+    /// Reads a range over keys in their order. Returns those that it did not answer; as an error, where it failed.
+    async fn range(&self, place: &Place, mut waiting: Waiting) -> Result<Waiting, Waiting> {
         let (table, pk) = place;
-        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else { return waiting };
+        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else { return Ok(waiting) };
         let filter = Filter::partition(pk).and(Filter::compare("RowKey", Comparison::GreaterOrEqual, first.as_str())).and(Filter::compare(
             "RowKey",
             Comparison::LessOrEqual,
@@ -100,10 +137,9 @@ impl Reads {
                 answer.closed().await;
             }
         };
-        let Some(result) = awaited(self.store.query(table, &query), given_up).await else { return Vec::new() };
+        let Some(result) = awaited(self.store.query(table, &query), given_up).await else { return Err(Vec::new()) };
         match result {
             Ok(page) => {
-                let asked = waiting.len();
                 let said = said(page, waiting.iter().map(|(rk, _)| rk));
                 let mut unanswered = Vec::new();
                 let mut paid = Paid::by_the_first();
@@ -115,8 +151,7 @@ impl Reads {
                         KeyAnswer::Nothing => unanswered.push((rk, answers)),
                     }
                 }
-                self.density().learn(place, asked, asked - unanswered.len());
-                unanswered
+                Ok(unanswered)
             }
             Err(error) if error.class.is_transient() => {
                 let error = SharedError::new(error);
@@ -124,10 +159,10 @@ impl Reads {
                 for (rk, answers) in waiting {
                     fail(paid.by_ref().zip(answers), &error, place, &rk);
                 }
-                Vec::new()
+                Err(Vec::new())
             }
             // Whether a point read meets the same, a point read tells.
-            Err(_) => waiting,
+            Err(_) => Err(waiting),
         }
     }
 

@@ -77,14 +77,36 @@ async fn rows_far_apart_are_read_alone_and_ranges_of_them_tried_rarely() {
     let far: Vec<String> = (0..10).map(|n| format!("r{:03}", n * 100)).collect();
     assert_eq!(read(&stage, &far).await, [true; 10]);
     let sent = stage.sent();
-    assert_eq!(sent[0], "Query of 20", "at most two rows for each that was asked for");
-    assert_eq!(sent[1..], vec!["Get Entity"; 9]);
+    assert_eq!(sent[..2], ["Query of 20", "Query of 18"], "at most two rows for each that was asked for");
+    assert_eq!(sent[2..], vec!["Get Entity"; 8]);
     for _ in 0..6 {
         read(&stage, &far).await;
     }
     assert_eq!(stage.sent(), vec!["Get Entity"; 60]);
     read(&stage, &far).await;
-    assert_eq!(stage.sent().iter().filter(|sent| sent.starts_with("Query")).count(), 1);
+    assert_eq!(stage.sent().iter().filter(|sent| sent.starts_with("Query")).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_in_a_few_places_are_a_range_each() {
+    let stage = Stage::calm().await;
+    stage.have((0..1_000).map(|n| format!("r{n:03}"))).await;
+    let near = |from: usize, keys| (from..from + keys).map(|n| format!("r{n:03}"));
+    let rows: Vec<String> = near(0, 2).chain(near(400, 20)).chain(near(900, 38)).collect();
+    for _ in 0..3 {
+        assert_eq!(read(&stage, &rows).await, [true; 60]);
+        assert_eq!(stage.sent(), ["Query of 120", "Query of 116", "Query of 76"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn neighbours_leave_together_where_more_wait_than_a_batch_takes() {
+    let stage = Stage::calm().await;
+    stage.have((0..3_000).map(|n| format!("r{n:04}"))).await;
+    // Ten batch jobs of a hundred keys each, by turns.
+    let rows: Vec<String> = (0..1_000).map(|n| format!("r{:04}", (n % 10) * 300 + n / 10)).collect();
+    assert_eq!(read(&stage, &rows).await, [true; 1_000]);
+    assert_eq!(stage.sent(), vec!["Query of 200"; 10]);
 }
 
 #[tokio::test(start_paused = true)]
