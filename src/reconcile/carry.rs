@@ -27,6 +27,8 @@ use super::execute::{Action, Delivery, Failure, FailureClass, ItemChange, Outcom
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::group::bytes_of;
 use super::jobs::RunJob;
+use super::pass::Pass;
+use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::scope::ClaimReading;
 use super::shared::operation;
@@ -276,7 +278,7 @@ impl CarryRun<'_> {
             let primary = Primary { table: self.target.table.clone(), key: key.clone() };
             let mut reconciler = Reconciler::new(self.engine, &self.target, primary, Some(self.delivery));
             reconciler.pass.scope.said = ClaimReading::Known;
-            async move { (key, Box::pin(reconciler.reconcile()).await) }
+            async move { (key, Box::pin(self.follow_one(reconciler)).await) }
         });
         let ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
         for (key, ended) in ended {
@@ -286,6 +288,17 @@ impl CarryRun<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Brings the items of one entity in step. An earlier delivery's run may write the entity after this, at a new ETag, and end
+    /// without a pass of its own while its message is gone: so it is looked at again when such a write can no longer arrive.
+    async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
+        reconciler.settle().await?;
+        let Pass { scope, summary, doubt, .. } = reconciler.pass;
+        if self.delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
+            look_again(&scope).await?;
+        }
+        Ok(summary)
     }
 
     /// Leaves an entity to a job of its own, which says why it cannot be.

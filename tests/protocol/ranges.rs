@@ -368,6 +368,19 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed() {
+    for layout in [Layout::Followed, Layout::Together] {
+        let lab = Lab::with(SMALL, catalog(layout));
+        settled(lab.clone()).await;
+        lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
+        // The write of a run whose message the later delivery has deleted: the same content, at a new ETag.
+        let again = TableOperation::Merge(Entity::new(EntityKey::new("Sales", "e1").unwrap()), IfMatch::Any);
+        lab.account.tables.apply(&table("Employees"), &again).await.unwrap();
+        agrees(&lab, &format!("{layout:?}")).await;
+    }
+}
+
+#[tokio::test]
 async fn claims_that_outgrew_their_row_are_found_in_their_blob() {
     let sizes = ListSizes { row_bytes: 800, ..ListSizes::default() };
     let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..catalog(Layout::Followed) });
