@@ -249,7 +249,7 @@ impl AuditRun<'_> {
             return Ok(Place::default());
         };
         let target = TableRef { account, table: target.table.clone() };
-        let page = self.walk.page(&target, &target.table, Some(filter), select, from).await?;
+        let page = self.walk.page(&target, &target.table, Some(filter), Some(select), from).await?;
         self.cursor.rows += page.rows.len() as u64;
         let subjects: Vec<Audited> = page
             .rows

@@ -4,10 +4,13 @@
 //! ```text
 //!   a page of rows   ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once, which reads it again and asks again
 //!   the footprints   ─▶ a pass for each without a primary, where a delivery did not end in order
+//!   the archive's    ─▶ a pass for each that is not settled, likewise
 //! ```
 //!
 //! A hundred at once are a transaction where they share a partition. It goes on from its cursor, which its message carries, as a backfill
 //! does. A row that a killed worker has deleted is on no page any more; its items are listed by its footprint, which is found at the end.
+//! So are copies without their items, whose source was deleted since. One whose source was changed since satisfies no condition: after a
+//! delivery that did not end in order every row is asked by the job of its own.
 //! An entity that cannot be deleted or archived does not hold up the others; the job fails when all others are done, and names the first.
 
 use std::time::Duration;
@@ -20,11 +23,12 @@ use super::engine::Engine;
 use super::execute::{Delivery, Execute as _, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::{is_lost_race, permanent, storage};
 use super::jobs::RunJob;
-use super::walk::{Place, place};
-use crate::catalog::TableRef;
+use super::walk::{Place, Primaries, Walk, place};
+use crate::catalog::{ArchiveTarget, TableRef};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
 use crate::model::condition::Condition;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
+use crate::model::job::Primary;
 use crate::model::sweep::{Sweep, SweepAction, SweepCursor, SweepPart};
 use crate::model::{EntityKey, Row, limits};
 use crate::ports::{Continuation, Query};
@@ -62,8 +66,9 @@ impl RunJob for Sweep {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         let source = engine.swept(self)?;
         let condition = engine.condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        // Entities that no earlier delivery has begun are delivered for the first time.
-        let deliveries = delivery.dequeue_count.saturating_sub(self.cursor.delivery).max(1);
+        // Entities that no earlier delivery has begun are delivered for the first time. One that did not end in order may have begun any.
+        let least = 1 + u32::from(self.cursor.disturbed);
+        let deliveries = delivery.dequeue_count.saturating_sub(self.cursor.delivery).max(least);
         let mut run = SweepRun {
             engine,
             source,
@@ -158,13 +163,15 @@ impl SweepRun<'_> {
             let next = match self.cursor.part {
                 SweepPart::Rows => self.rows(&from).await?,
                 SweepPart::Footprints => self.footprints(from).await?,
+                SweepPart::Archived => self.archived(&from).await?,
             };
             let ended = next.0.is_none();
             (self.cursor.next_pk, self.cursor.next_rk) = next;
             match self.cursor.part {
                 SweepPart::Rows if ended && self.cursor.disturbed => self.cursor.part = SweepPart::Footprints,
-                SweepPart::Rows | SweepPart::Footprints if ended => return Ok(true),
-                SweepPart::Rows | SweepPart::Footprints => {}
+                SweepPart::Footprints if ended && self.archived_in().is_some() => self.cursor.part = SweepPart::Archived,
+                SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived if ended => return Ok(true),
+                SweepPart::Rows | SweepPart::Footprints | SweepPart::Archived => {}
             }
             if clock.monotonic().saturating_sub(began) >= self.engine.part {
                 return Ok(false);
@@ -176,7 +183,10 @@ impl SweepRun<'_> {
     async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
-        let page = self.engine.sweep_page(self.sweep, self.source, self.condition.as_ref(), most, from).await?;
+        // The copy of a row that was changed since, amid its archiving, is known to the job of that row alone.
+        let copied = self.cursor.disturbed && matches!(self.sweep.action, SweepAction::Archive(_));
+        let condition = self.condition.as_ref().filter(|_| !copied);
+        let page = self.engine.sweep_page(self.sweep, self.source, condition, most, from).await?;
         self.cursor.seen += page.seen;
         let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
         for keys in keys.chunks(AT_ONCE.min(usize::try_from(pace).unwrap_or(AT_ONCE))) {
@@ -207,6 +217,10 @@ impl SweepRun<'_> {
     }
 
     async fn one(&self, key: &EntityKey) -> Result<Outcome, Failure> {
+        if let (SweepPart::Archived, Some(table)) = (self.cursor.part, self.archived_in()) {
+            let copy = Primary { table: table.table.clone(), key: key.clone() };
+            return self.engine.pass_over(&copy, Some(&self.delivery))?.reconcile().await.map(Outcome::Done);
+        }
         let job = self.sweep.job_of(&self.source.table, key.clone());
         self.engine.execute(&Work::Job(job), &self.delivery).await
     }
@@ -214,7 +228,7 @@ impl SweepRun<'_> {
     fn count(&mut self, key: &EntityKey, ended: Result<Outcome, Failure>) -> Result<(), Failure> {
         match ended {
             Ok(Outcome::Done(summary)) => {
-                self.cursor.done += 1;
+                self.cursor.done += u64::from(self.cursor.part == SweepPart::Rows);
                 self.summary.add(summary);
             }
             Ok(Outcome::Skipped { summary, .. } | Outcome::Advanced { summary, .. }) => {
@@ -238,6 +252,24 @@ impl SweepRun<'_> {
         let backfill = Backfill { scope: BackfillScope::Table(self.source.table.clone()), cursor };
         let pass = self.engine.backfill(&backfill, &self.delivery).await?.filter(|pass| !pass.ended);
         Ok(pass.map(|pass| (pass.cursor.next_pk, pass.cursor.next_rk)).unwrap_or_default())
+    }
+
+    /// The table that copies are in, or count as in, and where items are derived from them.
+    fn archived_in(&self) -> Option<&TableRef> {
+        let SweepAction::Archive(archive) = &self.sweep.action else { return None };
+        let catalog = &self.engine.catalog;
+        match (catalog.filing_of(archive), &catalog.archives.get(archive)?.target) {
+            (Some(filing), _) => Some(&filing.table),
+            (None, ArchiveTarget::Table(table)) => Some(table).filter(|table| catalog.has_views(table)),
+            (None, ArchiveTarget::Blob(_) | ArchiveTarget::File(_) | ArchiveTarget::Log(_)) => None,
+        }
+    }
+
+    /// Brings copies in step that were left half-way.
+    async fn archived(&mut self, from: &Place) -> Result<Place, Failure> {
+        let Some(table) = self.archived_in() else { return Ok(Place::default()) };
+        let Primaries { keys, next } = Walk { engine: self.engine, source: table, delivery: &self.delivery }.unsettled(from).await?;
+        self.act(&keys).await.map(|()| next)
     }
 }
 

@@ -5,7 +5,7 @@ use futures::stream::{self, StreamExt as _};
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::storage;
-use super::footprint;
+use super::footprint::{self, Footprint, Settled};
 use crate::catalog::TableRef;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::job::Primary;
@@ -39,7 +39,7 @@ impl Walk<'_> {
     /// entities.
     pub(super) async fn existing(&self, from: &Place) -> Result<Primaries, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
-        let page = self.page(self.source, &self.source.table, None, select, from).await?;
+        let page = self.page(self.source, &self.source.table, None, Some(select), from).await?;
         let rows = page.rows.into_iter().filter(|row| !is_derived_within(&self.source.table, &row.entity));
         let wide = self.engine.catalog.wide.contains(self.source);
         let keys = rows.map(|row| row.entity.key).filter(|key| !(wide && is_continuation(&key.rk))).collect();
@@ -48,12 +48,29 @@ impl Walk<'_> {
 
     /// A page of the footprints, of which only the primaries that do not exist are meant.
     pub(super) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
+        let page = self.footprints(Some(vec!["Settled".to_owned()]), from).await?;
+        Ok(Primaries { keys: self.without_primary(page.rows).await?, next: place(page.continuation) })
+    }
+
+    /// A page of the footprints, of which only the primaries with changes of unrecorded outcome are meant.
+    pub(super) async fn unsettled(&self, from: &Place) -> Result<Primaries, Failure> {
+        let page = self.footprints(None, from).await?;
+        let open = page.rows.into_iter().filter_map(|row| {
+            let primary = self.primary(footprint::owner(&self.source.table, &row.entity.key)?);
+            // A pass over one that cannot be read says why.
+            let settled =
+                Footprint::decode(&primary, &row.entity, None).is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
+            (!settled).then_some(primary.key)
+        });
+        Ok(Primaries { keys: open.collect(), next: place(page.continuation) })
+    }
+
+    async fn footprints(&self, select: Option<Vec<String>>, from: &Place) -> Result<Page, Failure> {
         // `~` stands in no table's name, so that this range is this table's.
         let at = |op, end: &str| Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table));
         let range = at(Comparison::GreaterOrEqual, "~").and(at(Comparison::Less, "\u{a0}"));
         let footprints = self.engine.catalog.footprint_table(self.source);
-        let page = self.page(self.source, &footprints, Some(range), vec!["Settled".to_owned()], from).await?;
-        Ok(Primaries { keys: self.without_primary(page.rows).await?, next: place(page.continuation) })
+        self.page(self.source, &footprints, Some(range), select, from).await
     }
 
     /// A page of a table of an account.
@@ -62,11 +79,11 @@ impl Walk<'_> {
         account: &TableRef,
         table: &TableName,
         filter: Option<Filter>,
-        select: Vec<String>,
+        select: Option<Vec<String>>,
         from: &Place,
     ) -> Result<Page, Failure> {
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
-        let query = Query { filter, select: Some(select), top: Some(PAGE), continuation };
+        let query = Query { filter, select, top: Some(PAGE), continuation };
         let page = self.engine.account(account)?.tables.query(table, &query).await;
         page.map_err(|error| storage(format!("reading a page of {table}"), error))
     }

@@ -21,6 +21,7 @@ mod oracle;
 mod random;
 mod ranges;
 mod rechecks;
+mod redelivered;
 mod retention;
 mod scenarios;
 mod sinks;

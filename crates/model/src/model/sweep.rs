@@ -105,6 +105,8 @@ pub enum SweepPart {
     Rows,
     /// The footprints of primaries that are gone, where a delivery did not end in order.
     Footprints,
+    /// The footprints of archived entities that are not settled, where a delivery did not end in order.
+    Archived,
 }
 
 impl Sweep {
