@@ -4,15 +4,20 @@ use jiff::SignedDuration;
 
 use super::execute::{Delivery, Failure};
 use super::since::{is_written_since, may_be_since};
-use crate::model::item::{SOURCE_ETAG, SOURCE_JOB};
+use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_SHARED};
 use crate::model::job::Stamp;
-use crate::model::{ETag, EdmValue, Row};
+use crate::model::{ETag, EdmValue, Entity, Row};
 use crate::ports::ClocksApart;
 
 /// The property that says when an entity was archived.
 pub(super) const ARCHIVED_AT: &str = "ek_archived_at";
 /// How far two messages of one job may be apart: a sender's retries, and what a request may be on its way.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
+
+/// Whether another run than the one that wrote a copy has gone on by it: to deletion, perhaps.
+pub(super) fn is_shared(copy: &Entity) -> bool {
+    copy.get(SOURCE_SHARED).is_some()
+}
 
 /// What a job does about what it finds where the copy belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,10 +56,10 @@ pub(super) fn decide(
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
             // Another version than the one copied: an update that raced, or an entity created anew after this
             // job had deleted the old one. When the copy was written nobody can tell: others may have written it since.
-            if surely_undeleted || reopened {
+            if surely_undeleted && !is_shared(&archived.entity) || reopened {
                 Copy::Replace(archived.etag.clone())
             } else {
-                Copy::Skip("an earlier delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
+                Copy::Skip("another delivery copied another version of it, and what is there now may have been created since; a new job of the same kind takes it along".to_owned())
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {
@@ -156,6 +161,16 @@ mod tests {
             decide(&row("e2", LATE), Some(&kept(&job, "e1", EARLY)), (&delivered(&job, 2), ClocksApart::NOT), true).unwrap(),
             Copy::Replace(ETag::new("kept").unwrap())
         );
+    }
+
+    #[test]
+    fn a_copy_by_which_another_run_has_gone_on_is_not_written_over() {
+        let job = stamp("m", 100);
+        let mut shared = kept(&job, "e1", EARLY);
+        shared.entity = shared.entity.with(SOURCE_SHARED, true);
+        let delivered = delivered(&job, 1);
+        assert!(matches!(decide(&row("e2", LATE), Some(&shared), (&delivered, ClocksApart::NOT), true).unwrap(), Copy::Skip(_)));
+        assert_eq!(decide(&row("e1", LATE), Some(&shared), (&delivered, ClocksApart::NOT), true).unwrap(), Copy::Copied);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
 
 use super::change::{Change, Commit};
-use super::copy_decision::{ARCHIVED_AT, Copy, decide, may_have_archived};
+use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archived};
 use super::delete::unsatisfied;
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
@@ -23,7 +23,7 @@ use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::value::origin;
 use crate::model::condition::Condition;
-use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, source_text};
+use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
@@ -118,6 +118,7 @@ impl<'e> Relocation<'e> {
             let copy = self.decide(row, found.row.as_ref(), if_match)?;
             // Also where it is there already: its large values may not be.
             let entity = self.copy_of(row).await?;
+            let copied = copy == Copy::Copied;
             let change = match copy {
                 Copy::Insert => Some(Change::Insert(entity)),
                 // Skipped on the first delivery, nobody would ever hear that the entity was not moved.
@@ -129,7 +130,7 @@ impl<'e> Relocation<'e> {
                     return Err(self.occupied());
                 }
                 Copy::Replace(etag) => Some(Change::Replace(entity, etag)),
-                Copy::Copied => None,
+                Copy::Copied => self.shared(found.row.as_ref(), &row.etag),
                 Copy::Skip(reason) => {
                     self.settle(&seen).await?;
                     return Ok(Some(reason));
@@ -141,14 +142,16 @@ impl<'e> Relocation<'e> {
             }
             match change {
                 Some(change) => {
-                    match self.target.commit(&found, &change).await? {
-                        Commit::Closed => self.sent = Some(row.etag.clone()),
-                        Commit::Committed => {
-                            self.sent = Some(row.etag.clone());
-                            self.target.settle().await?;
-                        }
-                        // The copy that is there then may be that of another delivery, which may have gone on to delete.
-                        Commit::Lost | Commit::Unanswered => continue,
+                    let ended = self.target.commit(&found, &change).await?;
+                    // The copy that is there then may be that of another delivery, which may have gone on to delete.
+                    if matches!(ended, Commit::Lost | Commit::Unanswered) {
+                        continue;
+                    }
+                    if !copied {
+                        self.sent = Some(row.etag.clone());
+                    }
+                    if ended == Commit::Committed {
+                        self.target.settle().await?;
                     }
                 }
                 // Copied by a try that heard no answer, or crashed before the copy's own items were there.
@@ -169,6 +172,14 @@ impl<'e> Relocation<'e> {
         }
     }
 
+    /// Before a run deletes by the copy of another one, it says so in it: that one may be at work still, and writes the copy over for no
+    /// version that it finds afterwards. (A log keeps every version. Its record goes with the source.)
+    fn shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
+        let others = |copy: &&Row| self.sent.as_ref() != Some(version) && !is_shared(&copy.entity);
+        let copy = found.filter(others).filter(|_| !matches!(self.target, EntityPlace::Log(_)))?;
+        Some(Change::Replace(copy.entity.clone().with(SOURCE_SHARED, true), copy.etag.clone()))
+    }
+
     /// Rows that views have made are neither moved nor archived, and not written over.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
         refuse_derived(seen, &self.source.pass.scope.primary)?;
@@ -185,8 +196,8 @@ impl<'e> Relocation<'e> {
         permanent(format!("moving {} to {target}", self.source.pass.scope.primary), Occupied(target))
     }
 
-    /// This run itself has copied the source and has heard so, and no request to delete the version that it copied can have been executed. (A copy that it
-    /// found there was an earlier delivery's, which may have gone on to delete.)
+    /// This run itself has copied the source and has heard so, and no request of its own to delete the version that it copied can have been
+    /// executed. (A copy that it found there was another delivery's, which may have gone on to delete. So may one that found this run's: it says so there.)
     fn surely_undeleted(&self) -> bool {
         self.copied.is_some()
             && self.copied == self.sent
@@ -251,7 +262,7 @@ impl<'e> Relocation<'e> {
             return log.reopen().await;
         }
         let found = self.target.observe().await?;
-        let Some(row) = found.row.as_ref().filter(|row| self.delivery.stamp.is_on(&row.entity)) else {
+        let Some(row) = found.row.as_ref().filter(|row| self.delivery.stamp.is_on(&row.entity) && !is_shared(&row.entity)) else {
             return Ok(());
         };
         let mut entity = row.entity.clone();

@@ -1,8 +1,10 @@
 //! Jobs that are delivered again: after a delivery that ended half-way, or beside one that is held up.
 
+use std::time::Duration;
+
 use evenkeel::reconcile::{Outcome, footprint};
-use evenkeel_simulation::company::Shape;
-use serde_json::json;
+use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE, Shape};
+use serde_json::{Value, json};
 
 use crate::oracle;
 use crate::world::{Disturbance, Lab, SMALL, employee, job, sync};
@@ -60,4 +62,57 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
         }
     }
     assert!(along > 0, "no copied employee went along with its change");
+}
+
+/// A later delivery is done amid the earlier one, and a client creates the entity anew, before each operation of the earlier one.
+#[tokio::test]
+async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_later_one_had_ended() {
+    let to = |archive: &str| json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
+    let moving = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"});
+    for message in [to("former"), to(BLOB_ARCHIVE), to(FILE_ARCHIVE), to(LOG_ARCHIVE), moving] {
+        let job = job(&message);
+        for shape in [SMALL, Shape { former_index: true, ..SMALL }] {
+            let operations = settled(shape).await.operations_of(&job).await;
+            for at in 1..=operations {
+                let story = format!("{message} held up at operation {at}");
+                let lab = settled(shape).await;
+                let (later, again) = (lab.of_another_worker(), job.clone());
+                lab.faults.arm(at, Disturbance::Meddle);
+                lab.faults.meddle(Box::pin(async move {
+                    let ended = later.deliver(&again, 2).await;
+                    assert!(matches!(ended, Some(Ok(Outcome::Done(_)))), "{ended:?}");
+                    later.wait(Duration::from_mins(1));
+                    later.write(employee("1", "anew@contoso.com", "Anew")).await;
+                    later.work(&sync("Sales", "1")).await.unwrap();
+                }));
+                lab.deliver(&job, 1).await;
+                lab.faults.calm();
+                lab.finish().await;
+                let live = lab.read("Employees", "Sales", "1").await;
+                assert!(live.is_some_and(|row| row.entity.text("Email") == Some("anew@contoso.com")), "{story}: taken away");
+                assert_eq!(kept(&lab, &message).await, ["first@contoso.com"], "{story}");
+                oracle::check(&lab, &story).await;
+            }
+        }
+    }
+}
+
+async fn settled(shape: Shape) -> Lab {
+    let lab = Lab::of(shape);
+    lab.write(employee("1", "first@contoso.com", "First")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// The addresses of the employee where a job has brought them.
+async fn kept(lab: &Lab, message: &Value) -> Vec<String> {
+    let rows = match message["archive"].as_str() {
+        Some(LOG_ARCHIVE) => {
+            return lab.lines().await.iter().filter_map(|line| line["Email"].as_str().map(str::to_owned)).collect();
+        }
+        Some(BLOB_ARCHIVE | FILE_ARCHIVE) => lab.document("1").await,
+        Some(_) => lab.read("FormerEmployees", "Sales", "1").await.map(|row| row.entity),
+        None => lab.read("Employees", "Ops", "1").await.map(|row| row.entity),
+    };
+    rows.iter().filter_map(|entity| entity.text("Email").map(str::to_owned)).collect()
 }

@@ -19,6 +19,8 @@ pub const SOURCE_ETAG: &str = "ek_source_etag";
 /// The property that says which job had written the source, where one had; in a restored entity, which job had
 /// archived it.
 pub const SOURCE_JOB: &str = "ek_source_job";
+/// The property of a copy by which another run of its job has gone on than the run that wrote it.
+pub const SOURCE_SHARED: &str = "ek_source_shared";
 
 /// Prefix of the owner property.
 pub const OWNER_PREFIX: &str = "ek_owner_";
