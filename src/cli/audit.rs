@@ -123,22 +123,25 @@ fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, inter
         }
         return Ok(out.value(&value)?);
     }
-    let compared = format!("{table}: {} primaries and {} derived rows compared", HumanCount(*primaries), HumanCount(*rows));
-    let mended = if *repaired > 0 { format!(", {} items repaired", HumanCount(*repaired)) } else { String::new() };
+    let many = |count: u64, one: &str, more: &str| format!("{} {}", HumanCount(count), if count == 1 { one } else { more });
+    let wrong = many(drift, "item is wrong", "items are wrong");
+    let compared =
+        format!("{table}: {} and {} compared", many(*primaries, "primary", "primaries"), many(*rows, "derived row", "derived rows"));
+    let mended = if *repaired > 0 { format!(", {} repaired", many(*repaired, "item", "items")) } else { String::new() };
     let verdict = match drift {
         0 if interrupted => out.tone(Tone::Warning, "nothing was wrong until it was interrupted"),
-        drift if interrupted => out.tone(Tone::Bad, format_args!("{} items are wrong, and then it was interrupted", HumanCount(drift))),
+        _ if interrupted => out.tone(Tone::Bad, format_args!("{wrong}, and then it was interrupted")),
         0 => out.tone(Tone::Good, "nothing is wrong"),
-        drift => out.tone(Tone::Bad, format_args!("{} items are wrong", HumanCount(drift))),
+        _ => out.tone(Tone::Bad, wrong),
     };
     out.line(format_args!("{compared}{mended}: {verdict}"))?;
     if *failed > 0 {
-        let text = out.tone(Tone::Bad, format_args!("{table}: {} primaries could not be judged", HumanCount(*failed)));
+        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be judged", many(*failed, "primary", "primaries")));
         out.line(text)?;
     }
     if drift > 0 && !repair {
         out.say(
-            "Jobs that still wait count as wrong. Where none wait, `evenkeel audit --repair` mends it; `evenkeel plan` shows one primary.",
+            "Jobs that still wait count as wrong. Where none wait, `evenkeel audit --repair` mends what is not taken by another primary; `evenkeel plan` shows one primary, and who has its key.",
         )?;
     }
     Ok(())

@@ -261,7 +261,7 @@ impl Submission<'_> {
                             more = false;
                             on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
                         }
-                        Some(InputLine { text, number }) if text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
+                        Some(InputLine { text, number }) if self.many && text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
                         Some(InputLine { number, text }) => {
                             tally.last = number;
                             let ready = match text {

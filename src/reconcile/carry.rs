@@ -94,8 +94,7 @@ struct CarryRun<'e> {
 
 /// Decision for one entity.
 struct Decided {
-    /// `None` where it is not in the scope of this job.
-    write: Option<TableOperation>,
+    write: TableOperation,
     /// The holder of the entity, where the claim of this job is in vain.
     holder: Option<EntityKey>,
 }
@@ -174,7 +173,7 @@ impl CarryRun<'_> {
                         cursor.taken += 1;
                         cursor.taken_by = Some((holder.pk.into(), holder.rk.into()));
                     }
-                    writes.extend(decided.write);
+                    writes.push(decided.write);
                 }
                 Err(failure) => ended.push((row.entity.key.clone(), Err(failure))),
             }
@@ -212,10 +211,7 @@ impl CarryRun<'_> {
         let received = self.engine.received(view, &self.target, &row.entity, claims)?;
         received.entity.check().map_err(|error| permanent(format!("writing {}{}", self.target, row.entity.key), error))?;
         let in_vain = received.others.contains(&self.carry.one);
-        // An entity without a claim is written nevertheless, so that a writer with an older claim fails.
-        let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), IfMatch::Matches(row.etag.clone()));
-        let write = operation(Becomes::Entity(received.entity), Some(row), &row.entity.key).unwrap_or_else(nothing);
-        Ok(Decided { write: Some(write), holder: received.of.filter(|_| in_vain) })
+        Ok(Decided { write: write_or_nothing(received.entity, row), holder: received.of.filter(|_| in_vain) })
     }
 
     /// Removes the properties of a view that no longer applies here.
@@ -224,8 +220,8 @@ impl CarryRun<'_> {
         let received = shared::receive(&site, &row.entity, &self.carry.view, &self.target, &[], &ETag::token(0));
         let received =
             received.map_err(|nonsense| permanent(format!("clearing what view {} has kept on {site}", self.carry.view), nonsense))?;
-        let write = if received.differs { operation(Becomes::Entity(received.entity), Some(row), &row.entity.key) } else { None };
-        Ok(Decided { write, holder: None })
+        // Here too, as a write of the view's last claims may be under way.
+        Ok(Decided { write: write_or_nothing(received.entity, row), holder: None })
     }
 
     /// Writes some entities in one transaction, or one by one where that fails.
@@ -257,7 +253,7 @@ impl CarryRun<'_> {
             let row = tables.get(&self.target.table, key, None).await.map_err(|error| storage(step(), error))?;
             let Some(row) = row else { return Ok(()) };
             let claims = self.claims().await?;
-            let Some(write) = self.decide(&row, &claims)?.write else { return Ok(()) };
+            let write = self.decide(&row, &claims)?.write;
             match tables.apply(&self.target.table, &write).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.may_have_lost() => {}
@@ -311,6 +307,12 @@ impl CarryRun<'_> {
         failed.insert(key);
         Ok(())
     }
+}
+
+/// An entity without a claim is written nevertheless, so that a writer with an older claim fails.
+fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
+    let nothing = || TableOperation::Merge(Entity::new(row.entity.key.clone()), IfMatch::Matches(row.etag.clone()));
+    operation(Becomes::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
 }
 
 /// Operations of one partition, as many together as one transaction takes.

@@ -10,6 +10,7 @@ use super::failure::permanent;
 use super::footprint::Settled;
 use super::jobs::RunJob;
 use super::observation::Observation;
+use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
 use super::spill::{SpillStep, Spilling, spilled_value};
@@ -46,6 +47,12 @@ impl RunJob for Put {
         }
         let outcome = write(engine, self, &mut staging, delivery).await?;
         staging.remove().await?;
+        // The run of an earlier delivery may find that another writer has replaced what this one wrote, write it once more, and end
+        // before its pass, while the message is gone. What ends without changes is looked at again in any case.
+        if delivery.dequeue_count > 1 && matches!(&outcome, Outcome::Done(summary) if !summary.changes.is_empty()) {
+            let primary = Primary { table: self.table.clone(), key: self.entity.key.clone() };
+            look_again(&engine.pass(&primary, delivery)?.pass.scope).await?;
+        }
         Ok(outcome)
     }
 }

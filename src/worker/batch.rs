@@ -166,6 +166,7 @@ async fn work_on_jobs(
     if let (Settlement::Advance(progress), Some(seal)) = (&mut settlement, jobs.seal) {
         seal.seal(&mut progress.fields);
     }
+    decision.report(batch, &ends, &settlement);
     let settled = settle(context, source, lease, received.message, examined, &settlement).await;
     let settled = match decision.poisoned.first() {
         Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),
@@ -256,7 +257,7 @@ async fn poison(
         if planted(Bug::FailedJobOfABatchNotPoisoned) {
             break;
         }
-        match lease.hold(put_poison_of(context, source, received.message, examined, (batch, *at), verdict)).await {
+        match lease.hold_past_expiry(put_poison_of(context, source, received.message, examined, (batch, *at), verdict)).await {
             LeaseOutcome::Finished(true) => {}
             LeaseOutcome::Finished(false) | LeaseOutcome::Over => not_put.push(*at),
             LeaseOutcome::Lost => return LeaseOutcome::Lost,

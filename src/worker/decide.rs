@@ -210,6 +210,9 @@ pub(crate) struct PoisonVerdict {
     pub(crate) attempt: Attempt,
 }
 
+/// So long a message may be visible before a worker asks for it: twice the default `poll.max`. One that expires meanwhile is lost.
+const UNSEEN: Duration = Duration::from_secs(10);
+
 pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
     let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
     let written_off = |delay| Settlement::Release { delay, attempt: Attempt::WrittenOff };
@@ -229,6 +232,8 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
                     return poison(Reason::Exhausted, end, &before);
                 }
                 FailureClass::Transient { retry_after } => {
+                    // Since its last progress: a walk of many parts is not punished for its length.
+                    let growing = limits.retry_delay.wait(situation.failing.runs, situation.unit);
                     let delay = growing.max(retry_after.unwrap_or_default());
                     Settlement::Release { delay, attempt: Attempt::Failed(situation.failing) }
                 }
@@ -251,7 +256,7 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
         End::LeaseLost => return Settlement::Abandon,
     };
     match settlement {
-        Settlement::Release { delay, .. } if situation.ttl.is_some_and(|ttl| ttl <= delay) => {
+        Settlement::Release { delay, .. } if situation.ttl.is_some_and(|ttl| ttl <= delay + UNSEEN) => {
             poison(Reason::Expired, end, "the message expires before its next try: ")
         }
         settlement => settlement,
@@ -363,10 +368,12 @@ mod tests {
             (&advanced, last, Settlement::Advance(cursor.clone().into())),
             (&throttled(None), FIRST, tried_again(4, ONCE)),
             (&throttled(None), Inputs { failing: ONCE, ..OLD }, tried_again(4, ONCE)),
-            (&throttled(None), Inputs { failing_for: Duration::from_hours(5), ..OLD }, tried_again(4, OFTEN)),
-            (&throttled(None), Inputs { deliveries: 3, ..FIRST }, tried_again(16, ONCE)),
+            (&throttled(None), Inputs { failing_for: Duration::from_hours(5), ..OLD }, tried_again(64, OFTEN)),
+            // A walk that has saved its progress 39 times.
+            (&throttled(None), Inputs { deliveries: 40, ..FIRST }, tried_again(4, ONCE)),
+            (&throttled(None), Inputs { failing: Failing { runs: 3, ..ONCE }, ..FIRST }, tried_again(16, Failing { runs: 3, ..ONCE })),
             (&throttled(Some(minute)), FIRST, tried_again(60, ONCE)),
-            (&throttled(None), Inputs { deliveries: 400, attempts: 5, ..FIRST }, tried_again(600, ONCE)),
+            (&throttled(None), Inputs { failing: Failing { runs: 400, ..ONCE }, ..FIRST }, tried_again(600, Failing { runs: 400, ..ONCE })),
             (&failed(FailureClass::Withheld { retry_after: Some(minute) }), OLD, off(60)),
             (&failed(FailureClass::OutdatedCatalog), OLD, off(4)),
             (&End::Panicked("oh".to_owned()), FIRST, counts(4)),

@@ -182,6 +182,7 @@ pub(super) async fn conclude(
 pub(super) fn noticed<'a>(context: &RunContext, source: &Intake, ends: impl IntoIterator<Item = &'a End>) {
     for end in ends {
         source.slots.ended(is_throttled(end));
+        count::view_failures(end.views());
         if is_outdated(end) {
             context.outdated.cancel();
         }
@@ -255,7 +256,9 @@ fn record(context: &RunContext, source: &Intake, examined: &Examined, concluded:
         }
         let ended = [("done", done), ("skipped", skipped), ("poisoned", poisoned), ("retried", left)];
         count::keys(source, examined.op, ended);
-        (0..done + skipped).for_each(|_| count::lag(source, times.age));
+        if settled != SettleOutcome::Lost && is_awaited(source, examined) {
+            (0..done + skipped).for_each(|_| count::lag(source, times.age));
+        }
     } else {
         WorkerTally::add(counter);
         let ending = match settled {
@@ -266,7 +269,6 @@ fn record(context: &RunContext, source: &Intake, examined: &Examined, concluded:
         count::keys(source, examined.op, [(ending, 1)]);
     }
     count::unknown_fields(source, examined.unknown_fields);
-    count::view_failures(end.views());
     if jobs.is_none() && settled == SettleOutcome::Deleted && is_awaited(source, examined) {
         count::lag(source, times.age);
     }

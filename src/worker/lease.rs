@@ -213,6 +213,18 @@ impl Lease {
         self.deadline
     }
 
+    /// The same for work that outlives a message which expires: no other receiver can get that.
+    pub(crate) async fn hold_past_expiry<T>(&mut self, work: impl Future<Output = T>) -> LeaseOutcome<T> {
+        let mut work = pin!(work);
+        match self.hold(work.as_mut()).await {
+            // Visibility is in whole seconds.
+            LeaseOutcome::Over if self.expires.is_some_and(|expires| expires <= self.deadline + SECOND) => {
+                LeaseOutcome::Finished(work.await)
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Works under the lease, renewing it meanwhile, until the work ends or the lease does.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> LeaseOutcome<T> {
         let mut work = pin!(Some(work));

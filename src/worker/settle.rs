@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backoff::future::retry_notify;
 use futures::FutureExt as _;
+use futures::future::join_all;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
@@ -84,9 +85,7 @@ pub(crate) async fn settle(
                 give_up(context, source, delivered, examined, verdict).await
                     && put_poison(context, source, delivered, examined, verdict).await
             };
-            // A lease that ended with its message cannot be held any more, and no other receiver can get the message.
-            let put = if context.now() >= lease.deadline() { LeaseOutcome::Finished(put.await) } else { lease.hold(put).await };
-            let delay = match put {
+            let delay = match lease.hold_past_expiry(put).await {
                 LeaseOutcome::Finished(true) => {
                     count::poisoned(source, verdict.reason);
                     // Were the delete to fail, the message would come again and be poisoned again under the same id.
@@ -230,7 +229,14 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
 async fn give_up(context: &RunContext, source: &Intake, delivered: &Message, examined: &Examined, verdict: &PoisonVerdict) -> bool {
     match &examined.work {
         Ok(Assigned::One(work)) => give_up_one(context, source, delivered, (work, examined.digest.clone()), verdict).await,
-        Ok(Assigned::Many(_) | Assigned::Listed(_)) | Err(_) => true,
+        // At once: their rechecks share messages.
+        Ok(Assigned::Many(batch)) => {
+            let jobs = (0..batch.len()).filter_map(|at| piece(batch, at, source.carries).ok());
+            let given_up =
+                jobs.map(|(work, digest)| async move { give_up_one(context, source, delivered, (&work, digest), verdict).await });
+            join_all(given_up).await.into_iter().all(|may_go| may_go)
+        }
+        Ok(Assigned::Listed(_)) | Err(_) => true,
     }
 }
 

@@ -205,6 +205,22 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
 /// An earlier delivery has asked to delete what it had copied, and stopped. Its request arrives while the next one is at work, which finds
 /// the copy there and must not take it for its own: its own deletion fails for sure, and says nothing of the earlier one.
 #[tokio::test]
+async fn what_an_earlier_delivery_of_a_put_writes_after_a_later_one_has_ended_is_followed() {
+    let lab = Lab::new();
+    let put = job(
+        &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "new@contoso.com", "LastName": "King"}}),
+    );
+    lab.deliver(&put, 2).await.unwrap().unwrap();
+    // Another writer's content and its sync; then the earlier run's write, which ends before its pass.
+    lab.write(employee("1", "another@contoso.com", "King")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab.write(employee("1", "new@contoso.com", "King")).await;
+    lab.finish().await;
+    let plan = lab.engine.plan(&Primary { table: table("Employees"), key: EntityKey::new("Sales", "1").unwrap() }).await.unwrap();
+    assert!(plan.in_step, "{plan}");
+}
+
+#[tokio::test]
 async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_since() {
     for job in [archive(&[]), move_away()] {
         let bare = async || {

@@ -64,7 +64,10 @@ pub(super) fn keys<T: ViewTables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = view.rows() {
         own_row(view, &rows);
         collisions(view, &rows);
-        crowding(&view.section, "partition_key", rows.partition_key);
+        // What tells the members of a row apart would take it to pieces.
+        let has_members = matches!(view.form(), Form::Lists { .. });
+        let apart = if has_members { properties([rows.row_key]).first().cloned() } else { Some("RowKey".to_owned()) };
+        crowding(&view.section, "partition_key", rows.partition_key, apart.as_deref());
     }
     spelling(view);
 }
@@ -163,17 +166,25 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
 }
 
 /// Says where a partition key sends every new row to one partition, which takes 2,000 entities a second (Azure scalability targets).
-fn crowding(section: &Section<'_>, key: &str, template: &Template) {
+/// `apart` tells its rows apart.
+fn crowding(section: &Section<'_>, key: &str, template: &Template, apart: Option<&str>) {
+    let buckets = apart.map(|property| format!("{{{property}|bucket:16}}"));
     match template.crowding() {
         None => {}
         Some(Crowding::Constant) => section.warning(
             key,
-            "every row has this one partition key, and a partition takes 2,000 entities a second; where that is not enough, add a property or spread one over buckets, such as \"{RowKey|bucket:16}\"",
+            format!(
+                "every row has this one partition key, and a partition takes 2,000 entities a second{}",
+                buckets
+                    .map(|buckets| format!("; where that is not enough, add a property or spread one over buckets, such as \"{buckets}\""))
+                    .unwrap_or_default()
+            ),
         ),
         Some(Crowding::Grows { property, rendered }) => section.warning(
             key,
             format!(
-                "it leads with {rendered} ({property}), so that all new rows lie in one partition, which takes 2,000 entities a second; better lead with what varies, such as \"{{RowKey|bucket:16}}_…\""
+                "it leads with {rendered} ({property}), so that all new rows lie in one partition, which takes 2,000 entities a second{}",
+                buckets.map(|buckets| format!("; better lead with what varies, such as \"{buckets}_…\"")).unwrap_or_default()
             ),
         ),
     }

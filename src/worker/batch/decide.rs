@@ -15,7 +15,7 @@ use crate::model::job::Batch;
 use crate::planted::{Bug, planted};
 use crate::reconcile::{Outcome, Summary};
 use crate::worker::attempts::Deliveries;
-use crate::worker::decide::{Attempt, End, Inputs, JobProgress, Limits, PoisonVerdict, Ran, Settlement, decide};
+use crate::worker::decide::{Attempt, End, Inputs, JobProgress, Limits, PoisonVerdict, Ran, Settlement, decide, describe};
 use crate::worker::deliver::JobsEnded;
 
 /// The end of one job of a batch.
@@ -152,6 +152,22 @@ impl BatchDecision {
         // One that was interrupted before any job of it was begun is no job's fault.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);
         Settlement::Release { delay, attempt }
+    }
+
+    /// A line for each job that is poisoned, and one for those that failed and come again. Where all of them do, the delivery has a line
+    /// of its own.
+    pub(crate) fn report(&self, batch: &Batch, ends: &[JobEnd], settlement: &Settlement) {
+        for (at, verdict) in &self.poisoned {
+            let PoisonVerdict { reason, step, error, .. } = verdict;
+            tracing::warn!(key = ?batch.key(*at), reason = reason.name(), step, error, "job of a batch poisoned");
+        }
+        let failed: Vec<_> = ends.iter().filter(|end| end.end.outcome().is_none() && !matches!(end.end, End::Interrupted(_))).collect();
+        let again = failed.len().saturating_sub(self.poisoned.len());
+        let first = failed.into_iter().find(|failed| self.left.iter().any(|left| left.at == failed.at));
+        if let (Some(first), Settlement::Advance(_)) = (first, settlement) {
+            let (step, error) = describe(&first.end);
+            tracing::warn!(jobs = again, key = ?batch.key(first.at), step, error, "jobs of a batch failed, tried again later");
+        }
     }
 
     /// The end that says most about the delivery: a failure where there is one, else the changes of all jobs.

@@ -77,6 +77,29 @@ async fn a_job_that_fails_for_good_is_poisoned_alone_and_99_are_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn jobs_of_a_message_that_expires_while_their_poison_messages_are_put_are_not_lost() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..100), Some(Duration::from_secs(20)));
+    world.script(|_, _, _| async { transient() });
+    world.queues.latency(Duration::from_millis(200));
+    world.run_for(Duration::from_mins(2)).await;
+    let poisoned = poisoned(&world).await;
+    assert_eq!(poisoned.len(), 100);
+    assert!(poisoned.iter().all(|(_, reason)| *reason == Reason::Expired));
+    assert_eq!(world.work.given_up().len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_job_of_a_message_that_is_poisoned_as_a_whole_is_given_up() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..3), Some(Duration::from_secs(20)));
+    world.script(|_, _, _| std::future::pending());
+    world.run_for(Duration::from_mins(2)).await;
+    assert_eq!(world.poisoned().await.remove(0).message.reason, Reason::Expired);
+    assert_eq!(world.work.given_up().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_no_job_can_have_is_poisoned_without_a_run_and_a_list_that_cannot_be_read_is_the_messages() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(["1", "a/b", "3"]), None);
