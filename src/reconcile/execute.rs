@@ -81,6 +81,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The same to write on.
+    pub(crate) const fn summary_mut(&mut self) -> &mut Summary {
+        match self {
+            Self::Done(summary) | Self::Skipped { summary, .. } | Self::Advanced { summary, .. } => summary,
+        }
+    }
+
     /// Changes made by the run.
     pub const fn summary(&self) -> &Summary {
         match self {
@@ -94,6 +101,8 @@ impl Outcome {
 pub struct Summary {
     /// Changes to items, in order.
     pub changes: Vec<ItemChange>,
+    /// Further ones that are not kept.
+    pub further: usize,
     /// Rounds beyond the first: races that were lost and run again.
     pub extra_rounds: u32,
     /// Time from the primary's last write until everything derived from it was in step; `None` where that is not known, where it was in step
@@ -104,9 +113,22 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// How many changes there were.
+    pub const fn changed(&self) -> usize {
+        self.changes.len() + self.further
+    }
+
+    /// Keeps the first changes, so many at most.
+    pub(crate) fn shorten(&mut self, most: usize) {
+        self.further += self.changes.len().saturating_sub(most);
+        self.changes.truncate(most);
+        self.changes.shrink_to_fit();
+    }
+
     /// With the changes of another run.
     pub(crate) fn add(&mut self, other: Self) {
         self.changes.extend(other.changes);
+        self.further += other.further;
         self.extra_rounds += other.extra_rounds;
     }
 }

@@ -30,6 +30,7 @@ use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situa
 use super::examine::{Examined, STEP, piece};
 use super::keys::EndedKeys;
 use super::lease::{Confirmation, Lease, LeaseOutcome};
+use super::observer::CHANGES;
 use super::poison::Reason;
 use super::running::{Assignment, execute, held, note, turn};
 use super::settle::{SettleOutcome, put_poison_of, settle};
@@ -240,7 +241,20 @@ async fn run_one(
         Err(end) => end,
     };
     source.of_batches.ended(is_throttled(&end));
-    JobEnd { at, end }
+    JobEnd { at, end: shortened(end, (CHANGES / jobs.batch.len()).max(1)) }
+}
+
+/// The end of a job as it is kept until the message is settled: with as many changes as an observer is told of. Metrics have had all.
+fn shortened(end: End, most: usize) -> End {
+    let End::Ran(ran) = &end else { return end };
+    match ran.as_ref() {
+        Ran::Finished(outcome) if outcome.summary().changes.len() > most => {
+            let mut outcome = outcome.clone();
+            outcome.summary_mut().shorten(most);
+            End::Ran(Arc::new(Ran::Finished(outcome)))
+        }
+        Ran::Finished(_) | Ran::Failed(_) => end,
+    }
 }
 
 /// Puts a poison message for each job that comes to nothing: those of which none could be put.

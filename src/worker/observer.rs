@@ -17,11 +17,11 @@ use crate::model::cause;
 use crate::model::job::{Primary, Walked};
 use crate::model::{QueueName, ViewName};
 use crate::ports::Message;
-use crate::reconcile::{ItemChange, Outcome, Work};
+use crate::reconcile::{ItemChange, Outcome, Summary, Work};
 use crate::telemetry::trail::{self, Trail};
 
 /// Most changes reported of one delivery: a footprint holds a thousand items.
-const CHANGES: usize = 64;
+pub(super) const CHANGES: usize = 64;
 /// Longest error reported, in bytes.
 const ERROR_BYTES: usize = 1_024;
 /// Longest message id, client's id or step reported, in bytes.
@@ -165,7 +165,8 @@ pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDeliv
             (Some(step), Some(error))
         }
     };
-    let changes = end.outcome().map_or(&[][..], |outcome| &outcome.summary().changes);
+    let summary = end.outcome().map(Outcome::summary);
+    let changes = summary.map_or(&[][..], |summary| &summary.changes);
     let lag = (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {
         at: context.clock.now(),
@@ -180,7 +181,7 @@ pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDeliv
         took: times.took,
         lag,
         changes: changes.iter().take(CHANGES).cloned().collect(),
-        changed: changes.len(),
+        changed: summary.map_or(0, Summary::changed),
         trail: trail::take(),
         step: step.map(|step| cause::shortened(&step, TEXT_BYTES)),
         error: error.map(|error| cause::shortened(&error, ERROR_BYTES)),

@@ -67,6 +67,19 @@ async fn each_delivery_is_told_with_its_key_its_changes_and_how_it_ended() {
     assert!(last.lag.unwrap() > Duration::from_secs(1) && last.error.is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_message_about_many_keeps_as_many_changes_as_are_told() {
+    let world = World::new();
+    world.script(|_, _, _| async {
+        let change = ItemChange { view: ViewName::new("by_email").unwrap(), account: AccountName::main(), action: Action::Create };
+        Ok(Outcome::Done(Summary { changes: vec![change; 1_000], ..Summary::default() }))
+    });
+    world.queues.seed(JOBS, &batch(0..40), None);
+    let told = told(&world).await;
+    let ended = told.ended.lock().unwrap();
+    assert_eq!((ended[0].changes.len(), ended[0].changed, *told.changed.lock().unwrap()), (40, 40_000, 40_000));
+}
+
 /// The keys of each delivery, as text.
 fn keys(told: &Told) -> Vec<Vec<String>> {
     let ended = told.ended.lock().unwrap();
