@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use evenkeel::catalog::{
-    Catalog, Denormalize, DenormalizeRange, ListSizes, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind,
+    Catalog, Denormalize, DenormalizeRange, ListSizes, OnConflict, RangeRows, SecondaryIndex, Source, TableRef, View, ViewKind,
 };
 use evenkeel::model::condition::Condition;
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
 use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, Job, ViewName};
-use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel::ports::{ErrorClass, IfMatch, TableOperation};
 use evenkeel::reconcile::Outcome;
 use evenkeel::shared::spilled;
 use futures::future::BoxFuture;
@@ -378,6 +378,22 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
         lab.account.tables.apply(&table("Employees"), &again).await.unwrap();
         agrees(&lab, &format!("{layout:?}")).await;
     }
+}
+
+#[tokio::test]
+async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
+    let lab = Lab::with(SMALL, catalog(Layout::Apart));
+    department(&lab, "Sales", "e").await;
+    person(&lab, "e1").await;
+    let before = lab.read("Employees", "Sales", "e1").await.unwrap();
+    let mut next = catalog(Layout::Apart);
+    let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
+    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    let lab = lab.under(next);
+    lab.deliver(&Layout::Apart.carry(), 1).await.unwrap().unwrap();
+    // What a pass under the old catalog has sent, at the version that it read.
+    let late = TableOperation::Merge(before.entity.clone().with("Department", "Sales"), IfMatch::Matches(before.etag));
+    assert!(lab.account.tables.apply(&table("Employees"), &late).await.unwrap_err().class == ErrorClass::Precondition);
 }
 
 #[tokio::test]
