@@ -9,8 +9,7 @@
 //!
 //! A hundred at once are a transaction where they share a partition. It goes on from its cursor, which its message carries, as a backfill
 //! does. A row that a killed worker has deleted is on no page any more; its items are listed by its footprint, which is found at the end.
-//! So are copies without their items, whose source was deleted since. One whose source was changed since satisfies no condition: after a
-//! delivery that did not end in order every row is asked by the job of its own.
+//! So are copies without their items, whose source was changed or deleted since.
 //! An entity that cannot be deleted or archived does not hold up the others; the job fails when all others are done, and names the first.
 
 use std::time::Duration;
@@ -183,10 +182,7 @@ impl SweepRun<'_> {
     async fn rows(&mut self, from: &Place) -> Result<Place, Failure> {
         let pace = self.sweep.per_second;
         let most = pace.saturating_mul(PAGE_SECONDS).min(limits::PAGE_ROWS);
-        // The copy of a row that was changed since, amid its archiving, is known to the job of that row alone.
-        let copied = self.cursor.disturbed && matches!(self.sweep.action, SweepAction::Archive(_));
-        let condition = self.condition.as_ref().filter(|_| !copied);
-        let page = self.engine.sweep_page(self.sweep, self.source, condition, most, from).await?;
+        let page = self.engine.sweep_page(self.sweep, self.source, self.condition.as_ref(), most, from).await?;
         self.cursor.seen += page.seen;
         let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
         for keys in keys.chunks(AT_ONCE.min(usize::try_from(pace).unwrap_or(AT_ONCE))) {

@@ -38,7 +38,6 @@ async fn two() -> Lab {
 async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_half_way() {
     let archive = job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
     let operations = two().await.operations_of(&archive).await;
-    let mut along = 0;
     for at in 1..=operations {
         for disturbance in [Disturbance::Crash, Disturbance::Throttle, Disturbance::LoseAnswer] {
             for since in [Since::Renamed, Since::Deleted] {
@@ -55,13 +54,10 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
                 for footprint in lab.rows(footprint::FOOTPRINTS).await {
                     assert!(footprint.entity.text("Settled").is_some(), "{story}: {footprint:?}");
                 }
-                let gone = lab.read("Employees", "Sales", "1").await.is_none();
-                along += u32::from(gone && matches!(since, Since::Renamed));
                 assert!(lab.read("FormerEmployees", "Sales", "2").await.is_some(), "{story}");
             }
         }
     }
-    assert!(along > 0, "no copied employee went along with its change");
 }
 
 /// A later delivery is done amid the earlier one, and a client creates the entity anew, before each operation of the earlier one.
