@@ -59,7 +59,8 @@ impl PendingRequest for PendingRead {
     fn arrange(waiting: &mut VecDeque<Self>) {
         let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else { return };
         let mut by_key: Vec<usize> = (0..waiting.len()).collect();
-        by_key.sort_by_key(|at| waiting.get(*at).map(|read| (read.rk < oldest, read.rk.clone())));
+        let place = |at: &usize| waiting.get(*at).map(|read| (read.rk < oldest, &read.rk));
+        by_key.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
         let chosen: BTreeSet<usize> = by_key.into_iter().take(limits::TRANSACTION_OPERATIONS).collect();
         let (near, far): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).enumerate().partition(|(at, _)| chosen.contains(at));
         waiting.extend(near.into_iter().chain(far).map(|(_, read)| read));
