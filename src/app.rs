@@ -95,13 +95,16 @@ fn verbosity(cli: &Cli) -> Verbosity {
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     // A command that runs for long logs and traces as its configuration says, which is read first.
     let loaded = match &cli.command {
-        Command::Run(_) => Some(load(&cli.global, out, Warnings::Said)?),
+        Command::Run(_) => Some(load(&cli.global, out, Warnings::Unsaid)?),
         _ => None,
     };
     let traces = loaded.as_ref().map(|loaded| trace::begin(&loaded.settings.traces)).transpose()?.flatten();
     let log = logging::init(verbosity(&cli), traces.as_ref())?;
     if let Some(loaded) = &loaded {
         log.configured(&loaded.settings.log.level)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("configuration: {warning}");
+        }
     }
     match &cli.command {
         Command::Schema(_) => cli::schema::schema(out),
@@ -137,7 +140,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
         Command::Run(args) => {
             let loaded = match loaded {
                 Some(loaded) => loaded,
-                None => load(&cli.global, out, Warnings::Said)?,
+                None => load(&cli.global, out, Warnings::Unsaid)?,
             };
             Box::pin(run::run(&args, loaded, request(&cli.global), log, out)).await
         }

@@ -150,6 +150,8 @@ struct Submission<'a> {
     context: &'a Context,
 }
 
+/// Most ignored fields named by a warning.
+const FIELDS_NAMED: usize = 5;
 /// How long lines wait for more to be packed with, where their writer pauses.
 const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
@@ -317,7 +319,7 @@ impl Submission<'_> {
         let mut tell = || match result {
             Ok((job, message_id)) => {
                 self.tell_sent(line, job, message_id, out)?;
-                if job.unknown_fields > 0 { self.tell_ignored(line, job, out) } else { Ok(()) }
+                if job.unknown_fields.is_empty() { Ok(()) } else { self.tell_ignored(line, job, out) }
             }
             Err(problem) => self.tell_refused(line, problem, out),
         };
@@ -355,8 +357,11 @@ impl Submission<'_> {
     fn tell_ignored(&self, line: u64, job: &Prepared, out: &mut Output) -> io::Result<()> {
         let start = if self.many { format!("line {line}: ") } else { String::new() };
         let start = out.aside_tone(Tone::Warning, format_args!("warning: {start}"));
-        let fields = counted(job.unknown_fields as u64, "field");
-        out.say(format_args!("{start}{fields} will be ignored: `evenkeel schema` says which a {} job has", job.op))
+        let named: Vec<String> = job.unknown_fields.iter().take(FIELDS_NAMED).map(|name| format!("{name:?}")).collect();
+        let others = job.unknown_fields.len() - named.len();
+        let others = if others == 0 { String::new() } else { format!(" and {} more", counted(others as u64, "field")) };
+        let named = printable(&named.join(", "));
+        out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` says which fields a {} job has", job.op))
     }
 
     fn tell_refused(&self, line: u64, problem: &str, out: &mut Output) -> io::Result<()> {

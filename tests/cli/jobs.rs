@@ -30,6 +30,16 @@ fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
 }
 
 #[test]
+fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let mistyped = r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7","thorougly":true}"#;
+    let sent = place.run(&["submit", mistyped]).success();
+    says(&stderr(&sent), &["warning: ", "\"thorougly\" will be ignored", "`evenkeel schema`", "sync"]);
+    says(&stdout(&sent), &["sent sync "]);
+}
+
+#[test]
 fn people_get_the_keys_of_an_entity_first() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

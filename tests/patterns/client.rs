@@ -289,7 +289,7 @@ pub(crate) async fn jobs_are_sent_and_done(site: &Site) {
     let long = json!({"op": "put", "table": "Staff§", "id": "mine", "note": "x".repeat(60_000),
         "entity": {"PartitionKey": "Sales", "RowKey": "1", "Name": "King"}});
     let sent = site.client.submit(&site.name(&long.to_string())).await.unwrap();
-    assert_eq!((sent.op, sent.id.as_deref(), sent.unknown_fields), ("put", Some("mine"), 1));
+    assert_eq!((sent.op, sent.id.as_deref(), sent.unknown_fields.len()), ("put", Some("mine"), 1));
     let message = site.account.queues.get(&sent.queue, 1, std::time::Duration::from_mins(1)).await.unwrap().remove(0);
     assert_eq!(message.id, sent.message_id);
     let MessageText::Readable(text) = message.text else { panic!("unreadable") };

@@ -186,7 +186,7 @@ pub(super) fn announced(api: &Api, sent: Sent, about: &str, actor: &Actor) -> Se
         target: AUDIT, %queue, message_id, op, about, by = actor.by(), peer = %actor.peer, claimed = actor.claimed(), "audit: job submitted"
     );
     api.board.ring(Some(&queue));
-    SentJob { queue: queue.to_string(), message_id, op, id, unknown_fields }
+    SentJob { queue: queue.to_string(), message_id, op, id, unknown_fields: unknown_fields.len() }
 }
 
 #[cfg(test)]

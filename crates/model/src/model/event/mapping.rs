@@ -135,14 +135,9 @@ impl EventMapping {
             sample.insert("entity".to_owned(), Value::Object(entity.sample()?));
         }
         let whole = |problem: String| MappingError { field: String::new(), problem };
-        let decoded = job::decode_job(sample.clone()).map_err(|error| whole(cause::chain(&error)))?;
+        let decoded = job::decode_job(sample).map_err(|error| whole(cause::chain(&error)))?;
         let op = decoded.job.op();
-        if decoded.unknown_fields > 0 {
-            let is_unknown = |field: &&String| {
-                let others = sample.iter().filter(|(name, _)| name != field).map(|(name, value)| (name.clone(), value.clone()));
-                job::decode_job(others.collect()).is_ok_and(|without| without.unknown_fields < decoded.unknown_fields)
-            };
-            let field = sample.keys().find(is_unknown).cloned().unwrap_or_default();
+        if let Some(field) = decoded.unknown_fields.first().cloned() {
             return Err(MappingError { problem: format!("{field:?} is no field of a job with op {op:?} about one entity"), field });
         }
         if decoded.job.key().is_none() || decoded.job.operation().is_sent_by_workers() {

@@ -126,14 +126,14 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
 
     fn job(self) -> Result<Self::Job, JobError>;
 
-    /// How many of its fields say nothing beside the others.
-    fn unread(_: &Map<String, Value>) -> usize {
-        0
+    /// Whether one of its fields says nothing beside the others.
+    fn says_nothing(_: &str, _: &Map<String, Value>) -> bool {
+        false
     }
 }
 
-/// Reads the fields of an operation: the job, and how many fields were not read.
-type ReadJob = fn(Map<String, Value>) -> Result<(Job, usize), JobError>;
+/// Reads the fields of an operation: the job, and its unread fields.
+type ReadJob = fn(Map<String, Value>) -> Result<(Job, Vec<String>), JobError>;
 
 /// An operation, as messages name it.
 pub(super) struct Described {
@@ -262,10 +262,10 @@ operations! {
     SampleTouch(TouchJob): sample_touch::TouchFields,
 }
 
-/// Reads the fields of an operation; counts those that it does not have.
-fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, usize), JobError> {
+/// Reads the fields of an operation; names the unknown ones.
+fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
-    let unread = F::unread(&object) + object.keys().filter(|name| !known.contains(&name.as_str())).count();
+    let unread = object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
     let fields: F =
         serde_json::from_value(Value::Object(object)).map_err(|error| JobError::Field { op: F::OP, problem: error.to_string() })?;
     Ok((fields.job()?, unread))
