@@ -268,8 +268,8 @@ fn unread(name: &BlobName, error: StoreError) -> Failure {
 
 /// Memory of a line once it is decoded.
 fn memory_of(line: &[u8]) -> u64 {
-    let Extent { bytes, values, names } = Extent::of(line);
-    3 * bytes + 64 * values + 128 * names
+    let extent = Extent::of(line);
+    3 * extent.bytes + extent.parsed()
 }
 
 /// The whole lines of a part that begins at `from`, empty ones too.

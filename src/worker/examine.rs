@@ -119,16 +119,16 @@ pub(crate) fn examine(
                 Err(error) => permanent(error),
                 Ok(request) if let Some(refused) = refuses(allowed, &request) => permanent(refused),
                 Ok(JobRequest::Job(JobEnvelope { job, digest, unknown_fields, .. })) => {
-                    examined.unknown_fields = unknown_fields;
+                    examined.unknown_fields = unknown_fields.len();
                     examined.digest = digest;
                     Ok(Assigned::One(Work::Job(job)))
                 }
                 Ok(JobRequest::Batch(batch)) => {
-                    examined.unknown_fields = batch.job(0).map(|envelope| envelope.unknown_fields).unwrap_or_default();
+                    examined.unknown_fields = batch.job(0).map(|envelope| envelope.unknown_fields.len()).unwrap_or_default();
                     Ok(Assigned::Many(batch))
                 }
                 Ok(JobRequest::Listed(list)) => {
-                    examined.unknown_fields = list.sample().map(|envelope| envelope.unknown_fields).unwrap_or_default();
+                    examined.unknown_fields = list.sample().map(|envelope| envelope.unknown_fields.len()).unwrap_or_default();
                     Ok(Assigned::Listed(list))
                 }
             };
@@ -156,8 +156,8 @@ pub(crate) fn piece(batch: &Batch, at: usize, carries: Carries) -> Result<(Work,
 }
 
 /// The work of a message on a recheck queue: a list of rechecks, or one piece of work.
-pub(crate) fn follow_ups(object: Map<String, Value>) -> Result<Assigned, String> {
-    match Batch::of_rechecks(&object).map_err(|error| cause::chain(&error))? {
+pub(crate) fn follow_ups(mut object: Map<String, Value>) -> Result<Assigned, String> {
+    match Batch::of_rechecks(&mut object).map_err(|error| cause::chain(&error))? {
         Some(batch) => Ok(Assigned::Many(batch)),
         None => follow_up(object).map(Assigned::One),
     }

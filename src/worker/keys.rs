@@ -173,8 +173,8 @@ pub(crate) mod tests {
     }
 
     fn batch(rks: &[String]) -> Batch {
-        let message = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": rks});
-        Batch::of(message.as_object().unwrap()).unwrap().unwrap()
+        let mut message = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": rks});
+        Batch::of(message.as_object_mut().unwrap()).unwrap().unwrap()
     }
 
     fn ran(outcome: Outcome) -> End {

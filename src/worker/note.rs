@@ -2,15 +2,22 @@
 //!
 //! Its content is decided in [`attempts`](super::attempts). The note names its message: a copy under another id starts anew.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-use crate::model::body;
+use crate::model::body::{self, Extent};
 use crate::model::job::Note;
 
 /// The field that carries the note.
 const FIELD: &str = "ek";
-/// Bytes of an expanded body that are parsed for a comparison: as JSON values they take sixteen times as much at most.
+/// Bytes of an expanded body parsed for a comparison, and most memory of its values.
 const COMPARED_BYTES: usize = 256 * 1024;
+const COMPARED_MEMORY: u64 = 8 << 20;
+
+/// The fields of a message, as they are written: their values take no more memory than their text.
+type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// The text of the message with this note in it; the client's fields are kept. Base64, or gzip in Base64 where
 /// only that fits. `None` where the body is no JSON object, or would be too large with the note: then the
@@ -22,8 +29,10 @@ pub(crate) fn with_note(text: &str, note: &Note) -> Option<String> {
 /// As [`with_note`], with further fields of the job itself: how far it has come.
 pub(crate) fn with_progress(text: &str, note: &Note, fields: &Map<String, Value>) -> Option<String> {
     let mut object = object(text)?;
-    object.extend(fields.clone());
-    object.insert(FIELD.to_owned(), serde_json::to_value(note).ok()?);
+    for (name, value) in fields {
+        object.insert(name.clone(), to_raw_value(value).ok()?);
+    }
+    object.insert(FIELD.to_owned(), to_raw_value(note).ok()?);
     encode(&object)
 }
 
@@ -41,8 +50,11 @@ pub(crate) fn without_note(text: &str) -> String {
 /// A body as it is compared with others: without the fields of deliveries, and in one spelling; as it was kept where it is large.
 pub(crate) fn compared(kept: &str) -> String {
     let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
+    if cut || Extent::of(text.as_bytes()).parsed() > COMPARED_MEMORY {
+        return kept.to_owned();
+    }
     match serde_json::from_str(&text) {
-        Ok(Value::Object(mut object)) if !cut => {
+        Ok(Value::Object(mut object)) => {
             object.retain(|name, _| name != FIELD && name != "cursor");
             Value::Object(object).to_string()
         }
@@ -50,14 +62,11 @@ pub(crate) fn compared(kept: &str) -> String {
     }
 }
 
-fn object(text: &str) -> Option<Map<String, Value>> {
-    match serde_json::from_str(&body::decode(text).ok()?.text).ok()? {
-        Value::Object(object) => Some(object),
-        _ => None,
-    }
+fn object(text: &str) -> Option<Fields> {
+    serde_json::from_str(&body::decode(text).ok()?.text).ok()
 }
 
-fn encode(object: &Map<String, Value>) -> Option<String> {
+fn encode(object: &Fields) -> Option<String> {
     body::pack(&serde_json::to_string(object).ok()?)
 }
 

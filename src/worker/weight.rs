@@ -7,10 +7,6 @@ use crate::reconcile::Work;
 
 /// A text is there as it came, as the lease keeps it, and decoded.
 const TEXTS: u64 = 3;
-/// Memory of a JSON value, where a list of them has just doubled.
-const VALUE_BYTES: u64 = 64;
-/// Memory of a property beside its value: its name, and its part of the map.
-const NAME_BYTES: u64 = 128;
 
 /// Memory of a message that was only received.
 pub(crate) fn received(message: &Message) -> u64 {
@@ -23,8 +19,7 @@ pub(crate) fn received(message: &Message) -> u64 {
 
 /// Memory that examining a message of this extent takes at most.
 pub(crate) fn examining(message: &Message, extent: Extent) -> u64 {
-    let Extent { bytes, values, names } = extent;
-    received(message) + TEXTS * bytes + VALUE_BYTES * values + NAME_BYTES * names
+    received(message) + TEXTS * extent.bytes + extent.parsed()
 }
 
 /// Memory that a message holds from then on, out of the memory that it took to examine.

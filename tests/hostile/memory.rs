@@ -39,6 +39,8 @@ const FORGED: usize = 3;
 const HONEST: usize = 8;
 /// Messages of 1.4 KB that hold half a million zeros.
 const BOMBS: usize = 64;
+/// Messages of 3 KB that hold two hundred thousand objects in each other.
+const NESTED: usize = 4;
 
 fn name(name: &str) -> BlobName {
     BlobName::new(name).unwrap()
@@ -86,6 +88,14 @@ async fn prepare(account: &Account) {
         assert!(bomb.len() < 2_500, "a small message: {}", bomb.len());
         send(account, &bomb).await;
     }
+    let nest = format!("{}0{}", r#"{"":"#.repeat(120), "}".repeat(120));
+    let nests = vec![nest; 1_700].join(",");
+    for number in 0..NESTED {
+        let keys = if number % 2 == 0 { r#""rk":"0""# } else { r#""rks":["0","1"]"# };
+        let nested = body::pack(&format!(r#"{{"op":"sync","table":"Staff","pk":"p",{keys},"x":[{nests}]}}"#)).unwrap();
+        assert!(nested.len() < 5_000, "a small message: {}", nested.len());
+        send(account, &nested).await;
+    }
 }
 
 /// The values of a metric, of all its series that have this in their labels, together.
@@ -105,17 +115,17 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
             let of = |name: &str| sum(&metrics, name, &format!("share=\"{share}\""));
             assert!(of("evenkeel_memory_held_bytes") <= of("evenkeel_memory_limit_bytes"), "{share}");
         }
-        if sum(&metrics, "evenkeel_jobs_total", "") > HONEST + BOMBS {
+        if sum(&metrics, "evenkeel_jobs_total", "") > HONEST + BOMBS + NESTED {
             break metrics;
         }
     };
     assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
     assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"done\""), HONEST, "honest jobs were done, and in one delivery");
-    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), BOMBS + 1);
+    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), BOMBS + NESTED + 1);
     assert_eq!(daemon.get("/api/v1/entities/Staff/p/0").0, 200);
 }
 
-/// A list without the end of its head, one with a single block of 48 MiB, and documents of 16 MiB of zeros and of more than any entity has:
+/// A list without the end of its head, one with a single block of 48 MiB, one with millions of texts in its head, and documents of 16 MiB of zeros and of more than any entity has:
 /// each alone would do no harm.
 async fn forge(account: &Account) {
     let (tables, blobs, queues) = (&account.tables, &account.blobs, &account.queues);
@@ -130,8 +140,13 @@ async fn forge(account: &Account) {
     let head = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 1, "ek_blocks": [["", block, 1, []]]});
     let one_block = Bytes::from(format!("{head}\n{}", "x".repeat(block)));
     let endless = Bytes::from("x".repeat(block));
+    let texts = "\"\",".repeat(5_000_000);
+    let dense = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 0, "ek_blocks": [["", 0, 0, ["-"]]]});
+    let dense = Bytes::from(dense.to_string().replace("\"-\"", &format!("{texts}\"\"")) + "\n");
     for number in 0..FORGED {
-        for (list, content) in [(format!("endless{number}"), &endless), (format!("block{number}"), &one_block)] {
+        for (list, content) in
+            [(format!("endless{number}"), &endless), (format!("block{number}"), &one_block), (format!("dense{number}"), &dense)]
+        {
             blobs.put(&named, &name(&format!("{list}.jsonl")), content.clone(), &upload).await.unwrap();
             let entity = json!({"PartitionKey": "p", "RowKey": list, "LastName": list});
             send(account, &body::encode(&json!({"op": "put", "table": "Employees", "entity": entity}).to_string())).await;
@@ -150,14 +165,20 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     let metrics = loop {
         assert_eq!(daemon.get("/healthz").0, 200);
         let (_, metrics) = daemon.get("/metrics");
-        if sum(&metrics, "evenkeel_jobs_total", "") >= 4 * FORGED {
+        if sum(&metrics, "evenkeel_jobs_total", "") >= 5 * FORGED {
             break metrics;
         }
     };
     assert!(daemon.peak() < LIMIT, "{} MiB", daemon.peak() / MIB);
-    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), 4 * FORGED);
+    assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), 5 * FORGED);
     let (_, poison) = daemon.get("/api/v1/poison");
-    for words in ["does not end within 16777216 bytes", "50331648 bytes, more than", "no entity", "more than the document of any entity"] {
+    for words in [
+        "does not end within 16777216 bytes",
+        "50331648 bytes, more than",
+        "values, more than",
+        "no entity",
+        "more than the document of any entity",
+    ] {
         assert!(poison.contains(words), "{words}: {poison}");
     }
 }

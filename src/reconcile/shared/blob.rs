@@ -23,9 +23,11 @@ const AT_ONCE: usize = 8;
 /// Longest beginning in which a head may end: that of a list of more than fifty million members.
 const HEAD_BYTES: u64 = 16 << 20;
 /// Largest block that is read. Those of evenkeel have [`LIST_BLOCK_BYTES`](crate::model::limits::LIST_BLOCK_BYTES), or one line.
-const BLOCK_MOST: u64 = 16 << 20;
-/// A block is there as bytes, as its members, and as bytes once more where it is written.
-const LIST_COPIES: u64 = 4;
+const BLOCK_MOST: u64 = 1 << 20;
+/// Bytes of blocks held at once: a whole group of 300,000 members. Changes with more are made one by one.
+const BLOCKS_MOST: u64 = 16 << 20;
+/// A block is there as bytes, as its members with their lines, and as bytes once more when written.
+const LIST_COPIES: u64 = 6;
 /// Times that a blob may change while it is read.
 const ROUNDS: u32 = 10;
 /// Lines of JSON.
@@ -137,6 +139,11 @@ impl ListBlob<'_> {
             return Err(self.nonsense(format!("a block of it has {size} bytes, more than {BLOCK_MOST}")));
         }
         let bytes = sizes.sum();
+        if bytes > BLOCKS_MOST {
+            let problem =
+                format!("{bytes} bytes of it are needed at once, and at most {BLOCKS_MOST} are read: spread it over more entities");
+            return Err(self.nonsense(problem));
+        }
         self.hold(&mut read.grant, bytes).await;
         let list = &read.list;
         let blocks = slots.into_iter().map(|slot| {

@@ -134,9 +134,18 @@ pub struct Extent {
     pub bytes: u64,
     /// JSON values in it, at most.
     pub values: u64,
+    /// JSON objects in it, at most.
+    pub objects: u64,
     /// Names of properties in it, at most.
     pub names: u64,
 }
+
+/// Memory of a JSON value, where a list of them has just doubled.
+const VALUE_BYTES: u64 = 64;
+/// Memory of an object: its map has room for eleven properties from the first on.
+const OBJECT_BYTES: u64 = 640;
+/// Memory of a property beside its value: its name, and its part of a half-full map.
+const NAME_BYTES: u64 = 128;
 
 impl Extent {
     /// Of a text.
@@ -146,10 +155,16 @@ impl Extent {
         extent
     }
 
+    /// Most memory of the values in a JSON text, beside their texts.
+    pub const fn parsed(self) -> u64 {
+        VALUE_BYTES * self.values + OBJECT_BYTES * self.objects + NAME_BYTES * self.names
+    }
+
     fn add(&mut self, text: &[u8]) {
         self.bytes += text.len() as u64;
         for byte in text {
             self.values += u64::from(matches!(byte, b',' | b'[' | b'{'));
+            self.objects += u64::from(*byte == b'{');
             self.names += u64::from(*byte == b':');
         }
     }
@@ -241,7 +256,7 @@ mod tests {
         let zeros = format!("{{\"op\":[{}]}}", vec!["0"; 300_000].join(","));
         let packed = pack(&zeros).unwrap();
         assert!(packed.len() < 2_000);
-        let whole = Extent { bytes: zeros.len() as u64, values: 300_001, names: 1 };
+        let whole = Extent { bytes: zeros.len() as u64, values: 300_001, objects: 1, names: 1 };
         for message in [zeros.clone(), BASE64.encode(&zeros), packed] {
             assert_eq!(extent(&message), whole);
         }

@@ -20,7 +20,7 @@ use serde::de::DeserializeSeed as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::body::{BodyError, RawBody};
+use super::body::{BodyError, Extent, RawBody};
 use super::odata::ODataError;
 pub use super::stamp::{JobDigest, Stamp};
 use super::{EntityKey, TableName, limits};
@@ -83,7 +83,7 @@ pub struct JobEnvelope {
     /// W3C trace context, where the client sent one.
     pub traceparent: Option<String>,
     /// Fields that no version 1 job has; ignored, and counted.
-    pub unknown_fields: usize,
+    pub unknown_fields: Vec<String>,
 }
 
 /// evenkeel's own note in a message: the outcome of its deliveries, which the service only counts.
@@ -135,6 +135,12 @@ pub enum JobError {
         "the message has {0} bytes; at most 49,152 (48 KiB) are allowed: stage what is large in a blob, or compress the message (gzip, then Base64)"
     )]
     TooLarge(usize),
+    /// Small values without number.
+    #[error(
+        "the message holds so many values in so many objects that they would take {0} bytes of memory; at most 33,554,432 (32 MiB) are \
+         allowed: put what it holds into several messages, or stage it in a blob"
+    )]
+    Dense(u64),
     /// An integer that would be rounded: its first characters.
     #[error("the integer {0} has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string")]
     Long(String),
@@ -165,10 +171,19 @@ impl JobError {
     pub const fn is_undecodable(&self) -> bool {
         match self {
             Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
-            Self::TooLarge(_) | Self::Long(_) | Self::Version(_) | Self::Op { .. } | Self::Field { .. } | Self::Entity(_) => false,
+            Self::TooLarge(_)
+            | Self::Dense(_)
+            | Self::Long(_)
+            | Self::Version(_)
+            | Self::Op { .. }
+            | Self::Field { .. }
+            | Self::Entity(_) => false,
         }
     }
 }
+
+/// A text of so many bytes cannot hold more than [`PARSED_BODY_BYTES`](limits::PARSED_BODY_BYTES): the densest, `{},`, has 256 for each.
+const NEVER_DENSE: usize = 131_072;
 
 /// Decodes the text of a message: plain JSON, Base64, or gzip in Base64.
 pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
@@ -186,6 +201,12 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     let body = raw.expanded().map_err(JobError::Body)?;
     if body.raw_bytes > limits::QUEUE_BODY_BYTES {
         return Err(JobError::TooLarge(body.raw_bytes));
+    }
+    if body.text.len() > NEVER_DENSE {
+        let parsed = Extent::of(body.text.as_bytes()).parsed();
+        if parsed > limits::PARSED_BODY_BYTES {
+            return Err(JobError::Dense(parsed));
+        }
     }
     match serde_json::from_str(&body.text).map_err(|error| JobError::Json(error.to_string()))? {
         Unambiguous(Value::Object(object)) => unrounded(&body.text).map(|()| object),
@@ -238,7 +259,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::BlobName;
+    use crate::model::{BlobName, body};
     use serde_json::json;
 
     fn job(json: &Value) -> Result<JobEnvelope, JobError> {
@@ -251,7 +272,7 @@ mod tests {
             job(&json!({"v": 1, "op": "sync", "table": "Employees", "pk": "Sales", "rk": "7", "id": "a", "color": "red"})).unwrap();
         assert_eq!(envelope.job.op(), "sync");
         assert_eq!(envelope.id.as_deref(), Some("a"));
-        assert_eq!(envelope.unknown_fields, 1);
+        assert_eq!(envelope.unknown_fields.len(), 1);
     }
 
     #[test]
@@ -277,7 +298,7 @@ mod tests {
         let staged = json!({"op": "put", "table": "Employees", "pk": "p", "rk": "r", "entity_ref": {"blob": "evenkeel-staging/a/b", "sha256": sha256}});
         let envelope = job(&staged).unwrap();
         let Job::Put(put) = envelope.job else { panic!("not a put") };
-        assert_eq!((put.entity.key.to_string(), envelope.unknown_fields), ("(\"p\", \"r\")".to_owned(), 0));
+        assert_eq!((put.entity.key.to_string(), envelope.unknown_fields), ("(\"p\", \"r\")".to_owned(), vec![]));
         assert_eq!(put.staged_entity, Some(StagedBlob { name: BlobName::new("a/b").unwrap(), sha256: Some(sha256) }));
         let entity = json!({"PartitionKey": "p", "RowKey": "r", "N": 5});
         let values = json!({"op": "put", "table": "Employees", "entity": entity, "blobs": {"Photo": {"blob": "evenkeel-staging/c"}}});
@@ -338,21 +359,40 @@ mod tests {
     }
 
     #[test]
+    fn what_would_take_much_more_memory_than_its_text_is_refused_before_it_is_read() {
+        let many = |value: &str, times: usize| {
+            format!(r#"{{"op":"sync","table":"Staff","pk":"p","rk":"r","x":[{}]}}"#, vec![value; times].join(","))
+        };
+        for (value, times) in [("{}", 100_000), (r#"{"":{"":{"":0}}}"#, 40_000)] {
+            let error = decode(&body::pack(&many(value, times)).unwrap()).unwrap_err();
+            assert!(matches!(error, JobError::Dense(_)) && !error.is_undecodable(), "{error}");
+        }
+        assert!(many("{}", NEVER_DENSE / 3 - 20).len() <= NEVER_DENSE, "no message that is as short is refused");
+        assert!(decode(&body::pack(&many("{}", NEVER_DENSE / 3 - 20)).unwrap()).unwrap().unknown_fields == ["x"]);
+        let entity = |rk: usize| {
+            format!(r#"{{"PartitionKey":"p","RowKey":"{rk}",{}}}"#, (0..80).map(|n| format!(r#""p{n}":{n}"#)).collect::<Vec<_>>().join(","))
+        };
+        let entities = (0..1_000).map(entity).collect::<Vec<_>>().join(",");
+        let batch = body::pack(&format!(r#"{{"op":"put","table":"T","entities":[{entities}]}}"#)).unwrap();
+        assert!(decode_object(&batch).is_ok(), "a thousand entities of eighty properties");
+    }
+
+    #[test]
     fn every_field_of_an_operation_is_known_and_no_other_is() {
         let unknown = |value: Value| job(&value).unwrap().unknown_fields;
         let sync = json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
-        assert_eq!(unknown(sync.clone()), 0);
-        for (name, expected) in [("thorough", 0), ("thorou", 1), ("if_match", 1), ("cursor", 1)] {
+        assert!(unknown(sync.clone()).is_empty());
+        for (name, is_unknown) in [("thorough", false), ("thorou", true), ("if_match", true), ("cursor", true)] {
             let mut with = sync.clone();
             with[name] = json!(true);
-            assert_eq!(unknown(with), expected, "{name}");
+            assert_eq!(unknown(with).first().is_some_and(|unknown| unknown == name), is_unknown, "{name}");
         }
         let put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "merge", "pk": "p", "color": 1});
-        assert_eq!(unknown(put), 2);
+        assert_eq!(unknown(put), ["color", "pk"]);
         let staged = json!({"op": "put", "table": "Employees", "entity_ref": {"blob": "evenkeel-staging/a"}, "pk": "p", "rk": "r"});
-        assert_eq!(unknown(staged), 0);
+        assert!(unknown(staged).is_empty());
         let backfill = json!({"op": "backfill", "table": "Employees", "cursor": {}, "pk": "p"});
-        assert_eq!(unknown(backfill), 1);
+        assert_eq!(unknown(backfill), ["pk"]);
     }
 
     #[test]

@@ -107,7 +107,9 @@ impl SubjectList {
             },
             (Self::Entities, Value::Object(_)) => Some(vec![("entity", item.clone())]),
             (Self::Rechecks, Value::Object(one)) => {
-                self.instead_of().iter().map(|name| one.get(*name).map(|value| (*name, value.clone()))).collect()
+                let fields: Option<Vec<_>> =
+                    self.instead_of().iter().map(|name| one.get(*name).map(|value| (*name, value.clone()))).collect();
+                Some(fields?.into_iter().chain(one.get("chained").map(|value| ("chained", value.clone()))).collect())
             }
             _ => None,
         }
@@ -120,12 +122,13 @@ impl SubjectList {
     }
 
     /// The part of an item that names its primary.
-    pub(super) fn key(self, item: &Value) -> String {
-        match self {
-            Self::RowKeys | Self::Keys => item.to_string(),
-            Self::Entities => Value::from(vec![item["PartitionKey"].clone(), item["RowKey"].clone()]).to_string(),
-            Self::Rechecks => Value::from(vec![item["pk"].clone(), item["rk"].clone()]).to_string(),
-        }
+    pub(super) fn key(self, item: &Value) -> Option<String> {
+        let [pk, rk] = match self {
+            Self::RowKeys | Self::Keys => return Some(item.to_string()),
+            Self::Entities => ["PartitionKey", "RowKey"],
+            Self::Rechecks => ["pk", "rk"],
+        };
+        (item[pk].is_string() && item[rk].is_string()).then(|| json!([item[pk], item[rk]]).to_string())
     }
 
     /// The PartitionKey and RowKey of an item, beside the fields that all jobs share.
@@ -173,24 +176,24 @@ pub enum JobRequest {
 }
 
 /// Decodes a JSON object into a job, or into many.
-pub fn decode_request(object: Map<String, Value>) -> Result<JobRequest, JobError> {
-    if let Some(listed) = ListedBatch::of(&object)? {
+pub fn decode_request(mut object: Map<String, Value>) -> Result<JobRequest, JobError> {
+    if let Some(listed) = ListedBatch::of(&mut object)? {
         return Ok(JobRequest::Listed(listed));
     }
-    match Batch::of(&object)? {
+    match Batch::of(&mut object)? {
         Some(batch) => Ok(JobRequest::Batch(batch)),
         None => decode_job(object).map(JobRequest::Job),
     }
 }
 
 impl Batch {
-    /// The batch of a message; `None` where it names no list.
+    /// The batch of a message, its object taken; `None` and the object untouched without a list.
     ///
     /// # Errors
     ///
     /// Mistakes of the message: an operation that is about one primary, a list of other values, a primary that is named twice, a condition
     /// that holds for one primary alone.
-    pub fn of(object: &Map<String, Value>) -> Result<Option<Self>, JobError> {
+    pub fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let Some(list) = SubjectList::ALL.into_iter().find(|list| object.contains_key(list.field())) else { return Ok(None) };
         let Some(Described { op, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
             // What is wrong with the operation is said as for a single job.
@@ -208,7 +211,7 @@ impl Batch {
     /// # Errors
     ///
     /// Mistakes of the message: another operation, a list of other values.
-    pub fn of_rechecks(object: &Map<String, Value>) -> Result<Option<Self>, JobError> {
+    pub fn of_rechecks(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let list = SubjectList::Rechecks;
         if !object.contains_key(list.field()) {
             return Ok(None);
@@ -219,14 +222,14 @@ impl Batch {
         Self::listed(list, RECHECK, object, true).map(Some)
     }
 
-    fn listed(list: SubjectList, op: &'static str, object: &Map<String, Value>, may_repeat: bool) -> Result<Self, JobError> {
+    fn listed(list: SubjectList, op: &'static str, object: &mut Map<String, Value>, may_repeat: bool) -> Result<Self, JobError> {
         let wrong = |problem: String| JobError::Field { op, problem };
         let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
         let beside = others.chain(list.instead_of().iter().copied()).chain(["if_match"]).find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {:?}", list.field())));
         }
-        let mut shared = object.clone();
+        let mut shared = std::mem::take(object);
         let Some(Value::Array(items)) = shared.remove(list.field()) else {
             return Err(wrong(format!("the field {:?} must be a list of at most {BATCH_KEYS}", list.field())));
         };
@@ -239,7 +242,7 @@ impl Batch {
         let mut seen = BTreeSet::new();
         let mut unique = Vec::with_capacity(items.len());
         for (at, item) in items.into_iter().enumerate() {
-            if seen.insert(list.key(&item)) {
+            if list.key(&item).is_none_or(|key| seen.insert(key)) {
                 unique.push(item);
             } else if !may_repeat {
                 return Err(wrong(format!("{}[{at}] names a primary for the second time", list.field())));
@@ -252,6 +255,11 @@ impl Batch {
     /// The operation, as `op` spells it.
     pub const fn op(&self) -> &'static str {
         self.op
+    }
+
+    /// Whether its jobs are a part of a list in a blob.
+    pub const fn is_of_a_list(&self) -> bool {
+        self.window.is_some()
     }
 
     /// The number of its jobs, at least one.
@@ -351,10 +359,10 @@ impl Packer {
         let key = list.key(&item);
         let joins = self.open.as_ref().is_none_or(|(open, of)| *open == shared && *of == list);
         let fits = self.items.len() < self.most && self.bytes + bytes <= PACKED_BYTES || self.items.is_empty();
-        let ready = if joins && fits && !self.seen.contains(&key) { None } else { self.take() };
+        let ready = if joins && fits && key.as_ref().is_none_or(|key| !self.seen.contains(key)) { None } else { self.take() };
         self.open = Some((shared, list));
         self.items.push(item);
-        self.seen.insert(key);
+        self.seen.extend(key);
         self.bytes += bytes;
         Packed { ready, is_taken: true }
     }
@@ -409,11 +417,11 @@ mod tests {
     }
 
     fn batch(value: Value) -> Batch {
-        Batch::of(&object(value)).unwrap().unwrap()
+        Batch::of(&mut object(value)).unwrap().unwrap()
     }
 
     fn problem(value: Value) -> String {
-        Batch::of(&object(value)).unwrap_err().to_string()
+        Batch::of(&mut object(value)).unwrap_err().to_string()
     }
 
     fn keys(batch: &Batch) -> Vec<String> {
@@ -444,9 +452,12 @@ mod tests {
             assert_eq!([0, 1, 2].map(|at| listed.key(at)), [Some(["p", "0"]), Some(["p", "a/b"]), None]);
         }
         let item = |rk: &str| json!({"pk": "p", "rk": rk, "items": []});
-        let rechecks = Batch::of_rechecks(&object(json!({"op": "recheck", "table": "Staff", "rechecks": [item("0")]}))).unwrap().unwrap();
+        let rechecks =
+            Batch::of_rechecks(&mut object(json!({"op": "recheck", "table": "Staff", "rechecks": [item("0")]}))).unwrap().unwrap();
         assert_eq!(rechecks.key(0), Some(["p", "0"]));
-        assert_eq!(batch(json!({"op": "put", "table": "Staff", "entities": [{}]})).key(0), None);
+        let unnamed =
+            batch(json!({"op": "put", "table": "Staff", "entities": [{}, {"RowKey": 1}, {"PartitionKey": "p", "RowKey": "0"}, {}]}));
+        assert_eq!((unnamed.len(), unnamed.key(0), unnamed.key(2)), (4, None, Some(["p", "0"])), "two without a key are not one primary");
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl ListCheck {
         let item = self.list.item(text).map_err(wrong)?;
         self.primaries += 1;
         if !self.list.may_repeat() {
-            if !self.seen.insert(self.hasher.hash_one(self.list.line.key(&item))) {
+            if self.list.line.key(&item).is_some_and(|key| !self.seen.insert(self.hasher.hash_one(key))) {
                 return Err(format!("line {} names a primary for the second time", self.number));
             }
             if self.primaries > MOST_UNLIKE {
@@ -231,22 +231,22 @@ impl ListedBatch {
     ///
     /// Mistakes of the message: an operation that is about one primary, a blob outside of the staging container, fields that no job of the
     /// operation has, or that have no meaning beside a list.
-    pub(super) fn of(object: &Map<String, Value>) -> Result<Option<Self>, JobError> {
+    pub(super) fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let Some(Described { op, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
             return Ok(None);
         };
-        let mut shared = object.clone();
-        let Some(blob) = shared.remove(KEYS_REF) else { return Ok(None) };
+        let Some(blob) = object.remove(KEYS_REF) else { return Ok(None) };
+        let mut shared = std::mem::take(object);
         let wrong = |problem: String| JobError::Field { op, problem };
         let line = match listing {
             None => return Err(wrong(format!("the field {KEYS_REF:?} is none of this operation"))),
             Some(Listing::Entities) => SubjectList::Entities,
-            Some(Listing::Keys) if object.contains_key("pk") => SubjectList::RowKeys,
+            Some(Listing::Keys) if shared.contains_key("pk") => SubjectList::RowKeys,
             Some(Listing::Keys) => SubjectList::Keys,
         };
         let beside =
             SubjectList::ALL.into_iter().map(SubjectList::field).chain(line.instead_of().iter().copied()).chain(["if_match", "blobs"]);
-        if let Some(beside) = beside.into_iter().find(|name| object.contains_key(*name)) {
+        if let Some(beside) = beside.into_iter().find(|name| shared.contains_key(*name)) {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {KEYS_REF:?}")));
         }
         let blob = staged(op, KEYS_REF, blob)?;
@@ -306,7 +306,8 @@ impl ListedBatch {
     /// The jobs of these lines, with the place where the next one begins; `None` without a line. Of primaries named twice the first counts.
     pub fn window(&self, lines: Vec<(u64, Value)>, next: u64, delivery: u32) -> Option<Batch> {
         let mut seen = BTreeSet::new();
-        let (places, items): (Vec<u64>, Vec<Value>) = lines.into_iter().filter(|(_, item)| seen.insert(self.line.key(item))).unzip();
+        let (places, items): (Vec<u64>, Vec<Value>) =
+            lines.into_iter().filter(|(_, item)| self.line.key(item).is_none_or(|key| seen.insert(key))).unzip();
         let window = LineWindow { cursor: self.cursor.clone(), places, next, delivery };
         (!items.is_empty()).then(|| Batch { op: self.op, shared: self.shared.clone(), list: self.line, items, window: Some(window) })
     }
@@ -317,8 +318,8 @@ mod tests {
     use super::*;
 
     fn listed(message: Value) -> Result<Option<ListedBatch>, JobError> {
-        let Value::Object(object) = message else { panic!("no object") };
-        ListedBatch::of(&object)
+        let Value::Object(mut object) = message else { panic!("no object") };
+        ListedBatch::of(&mut object)
     }
 
     fn sync() -> ListedBatch {

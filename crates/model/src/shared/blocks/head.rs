@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Member, TableName, ViewName};
+use crate::model::body::Extent;
+use crate::model::{Member, TableName, ViewName, limits};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -41,8 +42,15 @@ struct Wire {
     blocks: Vec<(String, u64, u64, Member)>,
 }
 
+/// Most JSON values of a head: those of as many blocks as a blob has, with members of a dozen texts.
+const HEAD_VALUES: u64 = 16 * limits::BLOCKS as u64;
+
 impl Head {
     pub(super) fn parse(line: &[u8]) -> Result<Self, String> {
+        let values = Extent::of(line).values;
+        if values > HEAD_VALUES {
+            return Err(format!("its head has {values} values, more than {HEAD_VALUES}"));
+        }
         let wire: Wire = serde_json::from_slice(line).map_err(|error| format!("its first line is no head: {error}"))?;
         if wire.version != VERSION {
             return Err(format!("its head has the version {}, and this version of evenkeel reads {VERSION}", wire.version));
