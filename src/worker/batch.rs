@@ -25,7 +25,7 @@ use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
 use super::context::RunContext;
-use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement};
+use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement, UNSEEN};
 use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situation};
 use super::examine::{Examined, STEP, piece};
 use super::keys::EndedKeys;
@@ -114,8 +114,8 @@ async fn next_window(
     lease: &mut Lease,
 ) -> Result<ListWindow, End> {
     let deliveries = &examined.deliveries;
-    // More than the jobs of a window use up: the list itself takes the process down.
-    if deliveries.are_exhausted(most + usize::BITS - BATCH_KEYS.leading_zeros() + 1) {
+    // More than the jobs of a window use up, and as many more as the worker's own mishaps may: the list itself takes the process down.
+    if deliveries.are_exhausted(2 * most + usize::BITS - BATCH_KEYS.leading_zeros() + 1) {
         return Err(End::Exhausted(deliveries.attempts().saturating_sub(1)));
     }
     note(context, lease, deliveries).await?;
@@ -144,7 +144,7 @@ async fn work_on_jobs(
 ) -> Concluded {
     let batch = jobs.batch;
     let tries = Tries::of(batch.len(), &examined.deliveries, most);
-    let ends = match run(context, source, examined, (jobs, tries), lease).await {
+    let mut ends = match run(context, source, examined, (jobs, tries), lease).await {
         Ok(ends) => ends,
         Err(end) => {
             let concluded = conclude(context, source, received, examined, end, lease).await;
@@ -154,6 +154,10 @@ async fn work_on_jobs(
     let ended = context.now();
     noticed(context, source, ends.iter().map(|end| &end.end));
     let situation = situation(context, received, examined, ends.iter().map(|end| &end.end));
+    // Jobs not begun end as well, each with a poison message, where no worker would see them again.
+    if !batch.is_of_a_list() && situation.expires_within(UNSEEN) {
+        ends.extend((ends.len()..batch.len()).map(|at| JobEnd { at, end: End::Interrupted(Interruption::Drain) }));
+    }
     let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
     let end = decision.telling(&ends);
     let LeaseOutcome::Finished(not_put) = poison(context, source, received, examined, (batch, &decision), lease).await else {

@@ -123,6 +123,13 @@ pub(crate) struct Inputs {
     pub(crate) unit: f64,
 }
 
+impl Inputs {
+    /// Whether the message is gone by then.
+    pub(crate) const fn expires_within(&self, time: Duration) -> bool {
+        matches!(self.ttl, Some(ttl) if ttl.as_nanos() <= time.as_nanos())
+    }
+}
+
 /// Whether the stores answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
@@ -211,7 +218,7 @@ pub(crate) struct PoisonVerdict {
 }
 
 /// So long a message may be visible before a worker asks for it: twice the default `poll.max`. One that expires meanwhile is lost.
-const UNSEEN: Duration = Duration::from_secs(10);
+pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settlement {
     let growing = limits.retry_delay.wait(situation.deliveries, situation.unit);
@@ -219,7 +226,7 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
     let settlement = match end {
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
-            Ran::Finished(Outcome::Advanced { fields, .. }) => return Settlement::Advance(fields.clone().into()),
+            Ran::Finished(Outcome::Advanced { fields, .. }) => Settlement::Advance(fields.clone().into()),
             Ran::Failed(failure) => match failure.class {
                 FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if planted(Bug::GivenUpByCount) && situation.deliveries > limits.max_dequeue_count => {
@@ -256,7 +263,7 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
         End::LeaseLost => return Settlement::Abandon,
     };
     match settlement {
-        Settlement::Release { delay, .. } if situation.ttl.is_some_and(|ttl| ttl <= delay + UNSEEN) => {
+        Settlement::Release { delay, .. } | Settlement::Advance(JobProgress { delay, .. }) if situation.expires_within(delay + UNSEEN) => {
             poison(Reason::Expired, end, "the message expires before its next try: ")
         }
         settlement => settlement,
@@ -396,6 +403,7 @@ mod tests {
             (&End::Exhausted(5), last, Reason::Exhausted),
             (&throttled(None), Inputs { ttl: Some(Duration::from_secs(4)), ..FIRST }, Reason::Expired),
             (&End::Interrupted(Interruption::LeaseOver), Inputs { ttl: Some(Duration::ZERO), ..FIRST }, Reason::Expired),
+            (&advanced, Inputs { ttl: Some(Duration::from_secs(9)), ..FIRST }, Reason::Expired),
         ] {
             assert_eq!(reason(&decide(end, &situation, &LIMITS)), Some(expected), "{end:?}");
         }

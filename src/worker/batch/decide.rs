@@ -221,8 +221,8 @@ mod tests {
 
     fn batch(jobs: usize) -> Batch {
         let rks: Vec<String> = (0..jobs).map(|at| at.to_string()).collect();
-        let message = json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks});
-        Batch::of(message.as_object().unwrap()).unwrap().unwrap()
+        let mut message = json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks});
+        Batch::of(message.as_object_mut().unwrap()).unwrap().unwrap()
     }
 
     fn done() -> End {

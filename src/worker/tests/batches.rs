@@ -90,6 +90,20 @@ async fn jobs_of_a_message_that_expires_while_their_poison_messages_are_put_are_
 }
 
 #[tokio::test(start_paused = true)]
+async fn jobs_that_were_not_begun_shortly_before_their_message_expires_are_not_lost() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..300), Some(Duration::from_secs(11)));
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        done()
+    });
+    world.run_for(Duration::from_millis(1_500)).await;
+    let poisoned = poisoned(&world).await;
+    assert!(world.queues.messages(JOBS).is_empty(), "no worker would see the rest of them again");
+    assert!(poisoned.len() >= 100 && poisoned.iter().all(|(_, reason)| *reason == Reason::Expired), "{}", poisoned.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_job_of_a_message_that_is_poisoned_as_a_whole_is_given_up() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..3), Some(Duration::from_secs(20)));
@@ -197,6 +211,7 @@ async fn rechecks_of_one_message_end_one_by_one() {
     let rechecks = ["bad", "busy", "good"].map(|rk| Recheck {
         primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
         items: Vec::new(),
+        chained: 0,
     });
     world.queues.seed(RECHECK, &Recheck::encode_all(&rechecks.each_ref()), None);
     world.script(|run, work, _| {
