@@ -108,8 +108,6 @@ pub struct Summary {
     /// Time from the primary's last write until everything derived from it was in step; `None` where that is not known, where it was in step
     /// before, and of runs over many primaries.
     pub found_after: Option<Duration>,
-    /// A recheck has queued another one in its place.
-    pub rechecked: bool,
 }
 
 impl Summary {

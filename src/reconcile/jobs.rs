@@ -41,12 +41,11 @@ impl Execute for Engine {
             Ok(Outcome::Done(summary)) => summary.changes.is_empty(),
             Ok(Outcome::Advanced { .. }) => false,
         };
-        if wrote_nothing && delivery.dequeue_count > 1 {
-            match work {
-                Work::Job(job) => self.look_again(job, delivery).await?,
-                Work::Recheck(_) if ended.as_ref().is_ok_and(|outcome| outcome.summary().rechecked) => {}
-                Work::Recheck(recheck) => look_again(&self.pass_over(&recheck.primary, Some(delivery))?.pass.scope).await?,
-            }
+        if let Work::Job(job) = work
+            && wrote_nothing
+            && delivery.dequeue_count > 1
+        {
+            self.look_again(job, delivery).await?;
         }
         ended
     }
@@ -89,7 +88,7 @@ impl Engine {
     async fn run(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let job = match work {
             Work::Recheck(recheck) => {
-                return second_look::run(self.pass_over(&recheck.primary, Some(delivery))?, recheck).await.map(Outcome::Done);
+                return second_look::run(self.pass_over(&recheck.primary, Some(delivery))?, recheck, delivery).await.map(Outcome::Done);
             }
             Work::Job(job) if job.key().is_some() => return self.run_job(job, delivery).await,
             Work::Job(job) => job,
@@ -108,7 +107,7 @@ impl Engine {
     /// job may be about are looked at again when such requests can no longer arrive.
     async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
-            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope).await?;
+            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope, 0).await?;
         }
         Ok(())
     }

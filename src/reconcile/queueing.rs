@@ -25,10 +25,15 @@ pub(super) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// How long a recheck that a run has queued serves its later rounds too.
 const SERVES_ROUNDS: Duration = Duration::from_secs(30);
 
+/// How often the delay of rechecks in a row doubles: the longest is 32 times the first.
+const DOUBLED: u32 = 5;
+
 /// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
 pub(super) struct RunRechecks {
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
+    /// Rechecks in a row before those of this run: none unless it is a recheck's.
+    chained: u32,
 }
 
 impl RunRechecks {
@@ -40,10 +45,20 @@ impl RunRechecks {
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);
-            queue_recheck(scope, items).await?;
+            queue_recheck(scope, items, self.chained).await?;
             self.queued = Some((sent, items.iter().cloned().collect()));
         }
         Ok(())
+    }
+
+    /// Rechecks of a recheck's run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
+    pub(super) const fn follow(&mut self, recheck: &Recheck) {
+        self.chained = recheck.chained.saturating_add(1);
+    }
+
+    /// Rechecks in a row before those of this run.
+    pub(super) const fn chained(&self) -> u32 {
+        self.chained
     }
 
     /// Whether any is queued.
@@ -95,18 +110,22 @@ fn sync_messages(primaries: &BTreeSet<Primary>, looks: Looks, most: usize) -> Ve
     messages
 }
 
-/// Queues second looks, visible after `recheck_after` and the margin for the close that follows.
-pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
+/// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
+pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress], chained: u32) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
     let engine = scope.engine;
     let account = engine.stores.account(&delivery.account);
     let account = account.map_err(|error| permanent("finding the account of the recheck queue", error))?;
-    let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { engine.recheck_after + SERVED_MARGIN };
+    let delay = if planted(Bug::RecheckAtOnce) {
+        Duration::ZERO
+    } else {
+        (engine.recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED))
+    };
     let queue = RecheckQueue { queues: account.queues.as_ref(), name: &delivery.recheck_queue, delay };
-    let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone());
+    let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone(), chained);
     let packs = engine.catalog.generations.forms >= RECHECKS_FORM;
     for items in messages(items) {
-        let recheck = Recheck { primary: scope.primary.clone(), items };
+        let recheck = Recheck { primary: scope.primary.clone(), items, chained };
         let put = if packs { engine.rechecks.put(&place, &recheck, &queue).await } else { queue.put(&[&recheck]).await };
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
     }
@@ -114,8 +133,8 @@ pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> R
 }
 
 /// Queues a second look at the whole, where a late write of the primary would leave anything out of step.
-pub(super) async fn look_again(scope: &Scope<'_>) -> Result<(), Failure> {
-    if scope.has_views() || scope.receives() { queue_recheck(scope, &[]).await } else { Ok(()) }
+pub(super) async fn look_again(scope: &Scope<'_>, chained: u32) -> Result<(), Failure> {
+    if scope.has_views() || scope.receives() { queue_recheck(scope, &[], chained).await } else { Ok(()) }
 }
 
 /// Queues the carrying of every claim among these items, each once.
@@ -219,7 +238,7 @@ mod tests {
             let items = items(&sizes);
             let messages = messages(&items);
             for message in &messages {
-                let recheck = Recheck { primary: primary.clone(), items: message.clone() };
+                let recheck = Recheck { primary: primary.clone(), items: message.clone(), chained: 0 };
                 assert!(recheck.encode().len() <= limits::QUEUE_TEXT_BYTES, "{} items of {sizes:?}", message.len());
             }
             assert_eq!(messages.concat(), items, "nothing is left out");

@@ -16,6 +16,8 @@ pub struct Recheck {
     pub primary: Primary,
     /// The items to look at, beside those marked in its footprint.
     pub items: Vec<ItemAddress>,
+    /// Rechecks in a row before it, each the reason for the next.
+    pub chained: u32,
 }
 
 /// A message on a recheck queue that is not a recheck.
@@ -31,6 +33,13 @@ struct Wire {
     pk: Key,
     rk: Key,
     items: Vec<ItemAddress>,
+    #[serde(default, skip_serializing_if = "is_first")]
+    chained: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_first(chained: &u32) -> bool {
+    *chained == 0
 }
 
 /// One of a list, beside the fields that all share.
@@ -39,12 +48,14 @@ struct ListedRecheck<'r> {
     pk: &'r Key,
     rk: &'r Key,
     items: &'r [ItemAddress],
+    #[serde(skip_serializing_if = "is_first")]
+    chained: u32,
 }
 
 impl<'r> ListedRecheck<'r> {
     fn of(recheck: &'r Recheck) -> Self {
         let EntityKey { pk, rk } = &recheck.primary.key;
-        Self { pk, rk, items: &recheck.items }
+        Self { pk, rk, items: &recheck.items, chained: recheck.chained }
     }
 }
 
@@ -59,8 +70,8 @@ impl Recheck {
     /// Reads the text of a message on a recheck queue: each of its rechecks.
     pub fn decode_all(message: &str) -> Result<Vec<Self>, RecheckError> {
         let wrong = |error: job::JobError| RecheckError(cause::chain(&error));
-        let object = job::decode_object(message).map_err(wrong)?;
-        match Batch::of_rechecks(&object).map_err(wrong)? {
+        let mut object = job::decode_object(message).map_err(wrong)?;
+        match Batch::of_rechecks(&mut object).map_err(wrong)? {
             Some(batch) => (0..batch.len()).map(|at| Self::of_object(batch.single(at))).collect(),
             None => Ok(vec![Self::of_object(object)?]),
         }
@@ -80,6 +91,7 @@ impl Recheck {
             pk: self.primary.key.pk.clone(),
             rk: self.primary.key.rk.clone(),
             items: self.items.clone(),
+            chained: self.chained,
         };
         // Serialising strings cannot fail; were it to, the empty recheck would still look at the footprint.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
@@ -97,7 +109,8 @@ impl Recheck {
         if wire.op != RECHECK || wire.v != 1 {
             return Err(RecheckError(format!("op {:?}, v {}", wire.op, wire.v)));
         }
-        Ok(Self { primary: Primary { table: wire.table, key: EntityKey { pk: wire.pk, rk: wire.rk } }, items: wire.items })
+        let primary = Primary { table: wire.table, key: EntityKey { pk: wire.pk, rk: wire.rk } };
+        Ok(Self { primary, items: wire.items, chained: wire.chained })
     }
 }
 
@@ -116,10 +129,13 @@ mod tests {
                 TableName::new("ByEmail").unwrap(),
                 EntityKey::new("email_Sales", "한😀'%").unwrap(),
             )],
+            chained: 0,
         };
+        let chained = Recheck { chained: 3, ..recheck.clone() };
+        assert_eq!((Recheck::decode(&chained.encode()), recheck.encode().len() < chained.encode().len()), (Ok(chained.clone()), true));
         assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck.clone()));
         assert!(Recheck::decode("{\"op\":\"sync\"}").is_err());
-        let other = Recheck { items: Vec::new(), ..recheck.clone() };
+        let other = Recheck { items: Vec::new(), ..chained };
         let other = Recheck { primary: Primary { key: EntityKey::new("Sales", "8").unwrap(), ..other.primary }, ..other };
         for all in [vec![&recheck], vec![&recheck, &other]] {
             let read = Recheck::decode_all(&Recheck::encode_all(&all)).unwrap();

@@ -15,8 +15,8 @@ pub(super) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Rechecks of one message: as many as a delivery runs at once.
 const MOST: usize = 100;
 
-/// A queue and the table of the primaries.
-pub(super) type RecheckPlace = (AccountName, QueueName, TableName);
+/// A queue, the table of the primaries, and the rechecks in a row before theirs, for their delay.
+pub(super) type RecheckPlace = (AccountName, QueueName, TableName, u32);
 
 type Answer = Result<(), StoreError>;
 

@@ -52,7 +52,8 @@ impl<'e> Reconciler<'e> {
                 continue;
             }
             if !self.pass.scope.has_views() {
-                return if self.pass.doubt.rechecks_the_primary() { queue_recheck(&self.pass.scope, &[]).await } else { Ok(()) };
+                let Pass { scope, doubt, .. } = &self.pass;
+                return if doubt.rechecks_the_primary() { queue_recheck(scope, &[], doubt.rechecks.chained()).await } else { Ok(()) };
             }
             if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
                 return Ok(());

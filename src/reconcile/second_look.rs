@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::execute::{Failure, Summary};
+use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::storage;
 use super::footprint;
 use super::look::Look;
 use super::observation::Observation;
 use super::pass::Pass;
-use super::queueing::SERVED_MARGIN;
+use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
@@ -21,15 +21,20 @@ use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
 
 /// A second look: items dropped while an old insert might still arrive, and tombstones that have
-/// served their time.
-pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck) -> Result<Summary, Failure> {
+/// served their time. A delivery that comes again and writes nothing asks for another look, unless its run has queued one.
+pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, delivery: &Delivery) -> Result<Summary, Failure> {
     reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
-    if !reconciler.pass.scope.has_views() {
-        return reconciler.reconcile().await;
+    reconciler.pass.doubt.rechecks.follow(recheck);
+    let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler).await } else { reconciler.settle().await };
+    let Pass { scope, summary, doubt, .. } = reconciler.pass;
+    let wrote_nothing = match &looked {
+        Ok(()) => summary.changes.is_empty(),
+        Err(failure) => failure.class == FailureClass::Permanent,
+    };
+    if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
+        look_again(&scope, doubt.rechecks.chained()).await?;
     }
-    look(&mut reconciler).await?;
-    let Pass { summary, doubt, .. } = reconciler.pass;
-    Ok(Summary { rechecked: doubt.rechecks.are_queued(), ..summary })
+    looked.map(|()| summary)
 }
 
 async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {

@@ -23,7 +23,7 @@ fn put(email: &str) -> Job {
 fn recheck() -> Recheck {
     let (key, former) = (EntityKey::new("Sales", "1").unwrap(), EntityKey::new("email_Sales", "ada@contoso.com").unwrap());
     let item = ItemAddress::row(ViewName::new("by_email").unwrap(), AccountName::main(), table("ByEmail"), former);
-    Recheck { primary: Primary { table: table("Employees"), key }, items: vec![item] }
+    Recheck { primary: Primary { table: table("Employees"), key }, items: vec![item], chained: 0 }
 }
 
 /// Delivers a recheck until it is done.
@@ -113,10 +113,10 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
         lab.faults.arm(at, Disturbance::Meddle);
         let other = lab.of_another_worker();
         lab.faults.meddle(Box::pin(async move { drop(other.work(&put("again@contoso.com")).await) }));
-        let ended = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
+        lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
         let disturbed = lab.faults.counted() >= at;
         lab.faults.calm();
-        gave_way += usize::from(ended.summary().rechecked && lab.rechecks().await.len() > before);
+        gave_way += usize::from(lab.rechecks().await.len() > before);
         lab.finish().await;
         oracle::check(&lab, &format!("a recheck and another worker before operation {at}")).await;
         if !disturbed {

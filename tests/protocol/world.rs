@@ -96,6 +96,8 @@ pub(crate) struct Strike {
     turns: AtomicBool,
     /// Every operation takes a millisecond.
     slow: AtomicBool,
+    /// Most rows of a page.
+    page: Mutex<Option<usize>>,
     /// Writes of each table's rows.
     writes: Mutex<BTreeMap<String, u64>>,
     /// The names of the operations that are counted.
@@ -184,6 +186,11 @@ impl Strike {
         self.crashed.notified().await;
     }
 
+    /// From now on pages have so many rows at most, or as many as are asked for.
+    pub(crate) fn shorten_pages(&self, most: Option<usize>) {
+        *self.page.lock().unwrap() = most;
+    }
+
     pub(crate) fn calm(&self) {
         self.calm.store(true, Ordering::SeqCst);
     }
@@ -195,6 +202,10 @@ impl Strike {
 
 #[async_trait]
 impl FaultPolicy for Strike {
+    fn page(&self, _what: &What) -> Option<usize> {
+        *self.page.lock().unwrap()
+    }
+
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         if let (What::Entity(table, _), true) = (&operation.what, operation.writes) {
             *self.writes.lock().unwrap().entry(table.to_string()).or_default() += 1;
@@ -636,7 +647,8 @@ impl Lab {
 
     /// The rechecks that are queued, 32 at most.
     pub(crate) async fn rechecks(&self) -> Vec<Recheck> {
-        self.wait(RECHECK_AFTER + Duration::from_mins(2));
+        // Those of a recheck's run come twice as late.
+        self.wait(2 * (RECHECK_AFTER + Duration::from_mins(2)));
         let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
         let text = |text: MessageText| if let MessageText::Readable(text) = text { text } else { panic!("unreadable recheck") };
         messages.into_iter().flat_map(|message| Recheck::decode_all(&text(message.text)).unwrap()).collect()
@@ -650,12 +662,12 @@ impl Lab {
         for job in later {
             drop(self.work(&job).await);
         }
-        for _ in 0..20 {
-            self.wait(RECHECK_AFTER + Duration::from_mins(2));
-            let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
-            if messages.is_empty() {
+        for round in 0..20_u32 {
+            self.wait((RECHECK_AFTER + Duration::from_mins(2)) * (1 << round.min(5)));
+            if self.sim.messages(&recheck_queue()).is_empty() {
                 return;
             }
+            let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
             for message in messages {
                 let MessageText::Readable(text) = &message.text else { panic!("unreadable recheck") };
                 let delivery = Delivery {

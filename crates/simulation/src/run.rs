@@ -50,8 +50,8 @@ use evenkeel::worker::{Mode, Rechecks};
 const DRAINED_WITHIN: Duration = Duration::from_hours(18);
 /// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
-/// How long rechecks may take to end: each waits for less than half an hour, and may ask for another.
-const RECHECKED_WITHIN: Duration = Duration::from_hours(12);
+/// How long rechecks may take to end: the first waits for less than half an hour, and may ask for another, twice as late.
+const RECHECKED_WITHIN: Duration = Duration::from_hours(48);
 
 /// When the tables by date are over that there were in the beginning, those created ahead among them.
 const HOURS: Duration = Duration::from_hours(3);

@@ -134,6 +134,7 @@ async fn lists_in_blobs_and_of_rechecks_are_told_key_by_key() {
     let rechecks = ["1", "2"].map(|rk| Recheck {
         primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
         items: Vec::new(),
+        chained: 0,
     });
     let world = World::new();
     world.script(|_, _, _| async { done() });
