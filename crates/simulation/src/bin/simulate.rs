@@ -140,7 +140,7 @@ fn main() -> ExitCode {
             }
         }
         None if args.scale => scales(&args),
-        None if args.explore => all(threads(&args), args.executions.unwrap_or(u64::MAX)),
+        None if args.explore => all(&args, args.executions.unwrap_or(u64::MAX)),
         None => many(&args),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -281,13 +281,15 @@ fn threads(args: &Args) -> usize {
 
 /// Searches every interleaving of every script.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn all(threads: usize, most: u64) -> bool {
+fn all(args: &Args, most: u64) -> bool {
+    let threads = threads(args);
     let searches: Vec<Script> = scripts().collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let clock = SystemClock::new();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
+                let _planting = args.planted.map(MutationGuard::of);
                 while let Some((number, script)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, searches.get(n)?))) {
                     let explored = explore(script, most, None);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);

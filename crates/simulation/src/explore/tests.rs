@@ -8,7 +8,7 @@ const MOST_WITH_A_BUG: u64 = 20_000;
 
 /// Bugs in what is searched, and the search that finds each.
 pub(crate) const FOUND: &[(Bug, &str, &str)] = &[
-    (Bug::PrimaryReadFirst, "put twice by jobs", "a lost lease"),
+    (Bug::PrimaryReadFirst, "created, changed", "nothing"),
     (Bug::UnconditionalFootprint, "created, changed", "nothing"),
     (Bug::UnannouncedCreate, "created, changed", "nothing"),
     (Bug::LostRaceIsDone, "created, changed", "nothing"),
