@@ -242,9 +242,8 @@ async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow:
         );
     }
     let keys = DataKeys { tables: context.stores.account(&table.account)?.tables.as_ref(), vault: context.stores.vault()? };
-    if !keys.erase(&home).await? {
-        return Err(anyhow!("{home} has no data key"));
-    }
+    let Some(version) = keys.version(&home).await? else { return Err(anyhow!("{home} has no data key")) };
+    keys.erase(&home, version).await?;
     tracing::warn!(target: AUDIT, entity = %home, "audit: data key erased");
     out.say(format_args!("The data key of {home} is erased."))?;
     Ok(Exit::Done)

@@ -13,7 +13,7 @@ use crate::catalog::TableRef;
 use crate::model::job::{Primary, Put, PutMode, decode_object};
 use crate::model::large::Pointer;
 use crate::model::template::Template;
-use crate::model::{EdmValue, Entity, EntityKey, TableName, limits};
+use crate::model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
 use crate::ports::vault::VaultError;
 use crate::sealing::{
     DataKey, DataKeyError, DataKeys, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity, withheld_text, withhold,
@@ -51,12 +51,18 @@ impl Engine {
         Ok(DataKeys { tables: self.account(table)?.tables.as_ref(), vault })
     }
 
-    /// Deletes the data key of an entity, where its table encrypts; whether it had one.
-    pub(super) async fn erase_data_key(&self, table: &TableRef, home: &Primary) -> Result<bool, Failure> {
+    /// The version of an entity's data key, where its table encrypts.
+    pub(super) async fn data_key_version(&self, table: &TableRef, home: &Primary) -> Result<Option<ETag>, Failure> {
         if self.encrypted(table).is_none() {
-            return Ok(false);
+            return Ok(None);
         }
-        let erased = self.data_keys(table)?.erase(home).await;
+        let version = self.data_keys(table)?.version(home).await;
+        version.map_err(|error| failed(format!("finding the data key of {home}"), error))
+    }
+
+    /// Deletes the data key of an entity at this version; whether it was there. Fails for now where it is at another one.
+    pub(super) async fn erase_data_key(&self, table: &TableRef, home: &Primary, version: ETag) -> Result<bool, Failure> {
+        let erased = self.data_keys(table)?.erase(home, version).await;
         erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
     }
 

@@ -4,7 +4,8 @@
 //!   the primary and its items     as by `delete`, with a look at every item that its footprint lists
 //!   its copies in archives        rows and documents, with their own items and values; those of archived tables in turn
 //!   the primary once more         a `restore` may have come between
-//!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on
+//!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on; at its version
+//!                                 before the first look: one drawn later is that of an entity put anew
 //! ```
 //!
 //! Each step may be repeated: a delivery that comes again finds the rest. An entity that was written after the job was sent is left alone
@@ -70,6 +71,7 @@ impl Engine {
         let source = self.table(&primary.table)?.clone();
         let home = Primary { table: source.table.clone(), key: primary.key.clone() };
         let mut erasure = Erasure::default();
+        let data_key = self.data_key_version(&source, &home).await?;
         let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
         while let Some(table) = tables.pop() {
             if !seen.insert(table.clone()) {
@@ -98,7 +100,10 @@ impl Engine {
             }
         }
         self.take_out(&mut erasure, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
-        if erasure.skipped.is_none() && self.erase_data_key(&source, &home).await? {
+        if erasure.skipped.is_none()
+            && let Some(version) = data_key
+            && self.erase_data_key(&source, &home, version).await?
+        {
             erasure.removed.entry(source.account).or_default().data_keys += 1;
         }
         Ok(erasure)

@@ -15,6 +15,9 @@
 //! written since, because the queue service's clock is behind. A delivery that comes again keeps to the precision of the clocks: an
 //! earlier one may have done the job. Where the write lies within what the answers leave open, and they leave much open, as in the first
 //! seconds of a process, the job is tried again a little later: it knows more by then.
+//!
+//! A document in a container or a folder has no `Timestamp`. Its stamp names the job behind it: one enqueued later has
+//! archived an entity written since. Both times are a queue service's.
 
 use std::time::Duration;
 
@@ -58,12 +61,13 @@ pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Ti
 pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
     // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means.
-    let by_an_older_job = Stamp::of(&row.entity).is_some_and(|written| written.enqueued <= enqueued);
+    let by = Stamp::of(&row.entity);
+    let by_an_older_job = by.as_ref().is_some_and(|written| written.enqueued <= enqueued);
     if by_an_older_job || planted(Bug::DeleteIgnoresRedelivery) {
         return Ok(false);
     }
-    let is_after =
-        |margin| row.timestamp.is_some_and(|written| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since));
+    let Some(written) = row.timestamp else { return Ok(by.is_some()) };
+    let is_after = |margin| enqueued.saturating_add(margin).is_ok_and(|since| written.timestamp() >= since);
     if delivery.dequeue_count == 1 {
         return Ok(is_after(QUEUE_CLOCK.saturating_add(CLOCKS_APART).saturating_sub(apart.surely())));
     }
@@ -97,11 +101,11 @@ mod tests {
         asked(written, by, dequeue_count, apart).unwrap()
     }
 
-    /// The services' clocks are apart by this many seconds.
+    /// The services' clocks are apart by this many seconds. Without a time the row is a document.
     fn asked(written: &str, by: Option<&str>, dequeue_count: u32, (least, most): (i64, i64)) -> Result<bool, Failure> {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         let entity = by.map_or_else(|| entity.clone(), |by| Stamp { message_id: "o".to_owned(), ..stamp(by) }.on(entity.clone()));
-        let row = Row { entity, etag: ETag::new("e1").unwrap(), timestamp: Some(EdmDateTime::parse(written).unwrap()) };
+        let row = Row { entity, etag: ETag::new("e1").unwrap(), timestamp: EdmDateTime::parse(written).ok() };
         let delivery = Delivery {
             stamp: stamp("2026-11-20T15:00:00Z"),
             dequeue_count,
@@ -168,6 +172,15 @@ mod tests {
             assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T14:59:59Z"), deliveries));
             assert!(!is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:00Z"), deliveries), "nobody knows which came first");
             assert!(is_since("2026-11-20T16:00:00Z", Some("2026-11-20T15:00:01Z"), deliveries));
+        }
+    }
+
+    #[test]
+    fn a_document_was_written_since_where_a_later_job_archived_it() {
+        for deliveries in [1, 2] {
+            assert!(is_since("", Some("2026-11-20T15:00:01Z"), deliveries));
+            assert!(!is_since("", Some("2026-11-20T15:00:00Z"), deliveries), "nobody knows which came first");
+            assert!(!is_since("", None, deliveries), "no worker archived it");
         }
     }
 

@@ -30,10 +30,8 @@ pub(super) struct Staging<'e> {
     account: &'e TableRef,
     container: ContainerName,
     put: &'e Put,
-    /// The job with its entity, read; and sealed, unless the entity's table encrypts under a condition.
+    /// The job with its staged entity, as read.
     entity: Option<Put>,
-    /// The job with its entity sealed under the condition of its table.
-    sealed: Option<Put>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
 }
@@ -64,18 +62,7 @@ impl<'e> Staging<'e> {
         let account = engine.table(&put.table)?;
         let container = ContainerName::new(STAGING).map_err(|error: NameError| permanent("finding what was staged", error))?;
         let blobs = engine.account(account)?.blobs.as_ref();
-        Ok(Self {
-            engine,
-            memory: None,
-            blobs,
-            account,
-            container,
-            put,
-            entity: None,
-            sealed: None,
-            values: None,
-            versions: BTreeMap::new(),
-        })
+        Ok(Self { engine, memory: None, blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
     }
 
     /// The job as it was sent: without its entity, where that was staged.
@@ -83,25 +70,21 @@ impl<'e> Staging<'e> {
         self.put
     }
 
-    /// The job with its entity, wherever that is, and encrypted properties sealed as it is written over what is `stored`.
+    /// The job with its entity, wherever it is, and encrypted properties sealed for a write over what is `stored`: anew each time,
+    /// since the data key may have been erased, and another one drawn.
     pub(super) async fn put(&mut self, stored: Option<&Entity>) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
         let sent = self.put;
-        let is_conditional = self.engine.catalog.encrypted_when.contains_key(self.account);
-        if self.entity.is_none() {
-            let read = match &sent.staged_entity {
-                None => None,
-                Some(staged) => match self.staged_put(staged).await? {
-                    Ok(put) => Some(put),
-                    Err(gone) => return Ok(Err(gone)),
-                },
-            };
-            let sealed = if is_conditional { None } else { self.engine.sealed_put(read.as_ref().unwrap_or(sent), stored).await? };
-            self.entity = sealed.or(read);
+        if self.entity.is_none()
+            && let Some(staged) = &sent.staged_entity
+        {
+            match self.staged_put(staged).await? {
+                Ok(put) => self.entity = Some(put),
+                Err(gone) => return Ok(Err(gone)),
+            }
         }
-        if is_conditional {
-            self.sealed = self.engine.sealed_put(self.entity.as_ref().unwrap_or(sent), stored).await?;
-        }
-        Ok(Ok(self.sealed.as_ref().or(self.entity.as_ref()).map_or(Cow::Borrowed(sent), Cow::Borrowed)))
+        let put = self.entity.as_ref().unwrap_or(sent);
+        let sealed = self.engine.sealed_put(put, stored).await?;
+        Ok(Ok(sealed.map_or(Cow::Borrowed(put), Cow::Owned)))
     }
 
     /// The job with the entity that was staged for it.

@@ -6,7 +6,7 @@ use evenkeel::catalog::Catalog;
 use evenkeel::model::condition::Condition;
 use evenkeel::model::job::Primary;
 use evenkeel::model::template::Template;
-use evenkeel::model::{ContainerName, EdmValue, EntityKey, Job, QueueName, Row};
+use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job, QueueName};
 use evenkeel::ports::{MessageText, Query, TableOperation, all_blobs, all_tables};
 use evenkeel::reconcile::{Execute as _, FailureClass, Outcome};
 use evenkeel::sealing::{DataKeys, PREFIX, SealedPlace, is_sealed, table as keys_table};
@@ -18,7 +18,7 @@ use crate::sweep::Sweep;
 use crate::world::{Lab, SMALL, job, table, vault};
 
 /// In every plain value, and nowhere else.
-const CANARY: &str = "canary";
+pub(crate) const CANARY: &str = "canary";
 
 fn catalog() -> Catalog {
     let mut catalog = company::catalog(SMALL);
@@ -29,11 +29,11 @@ fn catalog() -> Catalog {
     catalog
 }
 
-fn lab() -> Lab {
+pub(crate) fn lab() -> Lab {
     Lab::with(SMALL, catalog())
 }
 
-fn put(rk: &str, ssn: &str, mode: &str) -> Value {
+pub(crate) fn put(rk: &str, ssn: &str, mode: &str) -> Value {
     let entity = json!({
         "PartitionKey": "Sales", "RowKey": rk, "FirstName": "Ada", "LastName": "King", "Email": format!("{rk}@contoso.com"),
         "Ssn": format!("{CANARY} {ssn}"), "Salary": 75_000
@@ -45,16 +45,16 @@ fn on(archive: &str, op: &str) -> Job {
     job(&json!({"op": op, "archive": archive, "pk": "Sales", "rk": "1"}))
 }
 
-fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
+pub(crate) fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
     Primary { table: table(table_name), key: EntityKey::new(pk, rk).unwrap() }
 }
 
-/// The value that is sealed in a row, as that of an entity.
-async fn opened(lab: &Lab, row: &Row, home: &Primary, property: &str) -> EdmValue {
+/// The value that is sealed in a row or document, as that of an entity.
+pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property: &str) -> EdmValue {
     let vault = vault();
     let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
     let key = keys.find(home).await.unwrap().expect("a data key");
-    key.open(SealedPlace { home, property }, row.entity.text(property).expect("a sealed value")).unwrap()
+    key.open(SealedPlace { home, property }, stored.text(property).expect("a sealed value")).unwrap()
 }
 
 /// Everything that is stored, as text.
@@ -131,8 +131,8 @@ async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity
             };
             let row = lab.read(at.table.as_str(), at.key.pk.as_str(), at.key.rk.as_str()).await.expect(what);
             let ssn = if jobs.len() == 2 && ["put again", "merge"].contains(&name) { "b" } else { "a" };
-            assert_eq!(opened(lab, &row, &home, "Ssn").await, EdmValue::from(format!("{CANARY} {ssn}").as_str()), "{what}");
-            assert_eq!(opened(lab, &row, &home, "Salary").await, EdmValue::from(75_000), "{what}");
+            assert_eq!(opened(lab, &row.entity, &home, "Ssn").await, EdmValue::from(format!("{CANARY} {ssn}").as_str()), "{what}");
+            assert_eq!(opened(lab, &row.entity, &home, "Salary").await, EdmValue::from(75_000), "{what}");
             let vault = vault();
             let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
             let hash = keys.of_hashes(&table("EMPLOYEES")).await.unwrap().hash("SsnHash", &format!("{CANARY} {ssn}"));
@@ -213,7 +213,7 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
             {
                 let found = row.entity.get(property).expect(what);
                 assert_eq!(is_sealed(found), sealed, "{what}: {property}");
-                let found = if sealed { opened(lab, &row, &home, property).await } else { found.clone() };
+                let found = if sealed { opened(lab, &row.entity, &home, property).await } else { found.clone() };
                 assert_eq!(found, value, "{what}: {property}");
             }
             // One lookup finds both.
@@ -248,7 +248,11 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
         one.unwrap();
         other.unwrap();
         let row = lab.read("Employees", "Sales", "1").await.unwrap();
-        assert_eq!(opened(&lab, &row, &primary("Employees", "Sales", "1"), "Salary").await, EdmValue::from(80_000), "{region_first}");
+        assert_eq!(
+            opened(&lab, &row.entity, &primary("Employees", "Sales", "1"), "Salary").await,
+            EdmValue::from(80_000),
+            "{region_first}"
+        );
         assert!(is_sealed(row.entity.get("Ssn").unwrap()));
     }
 }
@@ -343,7 +347,8 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
     assert!(failure.chain().contains("[encryption.keys.lost]"), "{}", failure.chain());
     let vault = vault();
     let keys = DataKeys { tables: lab.account.tables.as_ref(), vault: vault.as_ref() };
-    assert!(keys.erase(&home).await.unwrap() && !keys.erase(&home).await.unwrap());
+    let version = keys.version(&home).await.unwrap().unwrap();
+    assert!(keys.erase(&home, version.clone()).await.unwrap() && !keys.erase(&home, version).await.unwrap());
     assert!(refused(&lab, &job(&away)).await.contains("its key was erased"));
 }
 

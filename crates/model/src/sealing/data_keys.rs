@@ -10,7 +10,7 @@ use serde_json::json;
 use super::format::{DataKey, HashKey};
 use crate::model::job::Primary;
 use crate::model::settled::footprint_key;
-use crate::model::{EdmValue, Entity, EntityKey, Row, TableName};
+use crate::model::{ETag, EdmValue, Entity, EntityKey, Row, TableName};
 use crate::ports::vault::{Vault, VaultError, WrappedKey};
 use crate::ports::{ErrorClass, IfMatch, Missing, StoreError, TableOperation, TableStore};
 
@@ -94,12 +94,15 @@ impl DataKeys<'_> {
         self.find_or_draw_at(key, json!([folded]).to_string()).await.map(HashKey::new)
     }
 
+    async fn row(&self, key: &EntityKey) -> Result<Option<Row>, DataKeyError> {
+        match self.tables.get(&table(), key, None).await {
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(None),
+            row => Ok(row?),
+        }
+    }
+
     async fn find_at(&self, key: &EntityKey, owner: String) -> Result<Option<DataKey>, DataKeyError> {
-        let row = match self.tables.get(&table(), key, None).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => None,
-            row => row?,
-        };
-        let Some(row) = row else { return Ok(None) };
+        let Some(row) = self.row(key).await? else { return Ok(None) };
         // Another row in its place has another owner, which is authenticated.
         let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
         let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
@@ -135,10 +138,16 @@ impl DataKeys<'_> {
         }
     }
 
-    /// Deletes the data key of an entity; whether it had one.
-    pub async fn erase(&self, home: &Primary) -> Result<bool, DataKeyError> {
+    /// The version of an entity's data key; `None` where it has none. One request.
+    pub async fn version(&self, home: &Primary) -> Result<Option<ETag>, DataKeyError> {
+        Ok(self.row(&footprint_key(&folded(home))).await?.map(|row| row.etag))
+    }
+
+    /// Deletes the data key of an entity at this version; whether it was there. Another version may belong to an entity put anew: a late
+    /// deletion leaves it.
+    pub async fn erase(&self, home: &Primary, version: ETag) -> Result<bool, DataKeyError> {
         let key = footprint_key(&folded(home));
-        match self.tables.apply(&table(), &TableOperation::Delete(key, IfMatch::Any)).await {
+        match self.tables.apply(&table(), &TableOperation::Delete(key, IfMatch::Matches(version))).await {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => Ok(false),
             Err(error) => Err(error.into()),

@@ -1,0 +1,149 @@
+//! Erasures beside others at work: an entity that was put anew is left alone, wherever it lies by then, and can be read.
+
+use std::time::Duration;
+
+use evenkeel::model::{EdmValue, Entity, Job};
+use evenkeel::reconcile::Outcome;
+use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
+use serde_json::{Value, json};
+
+use crate::encryption::{CANARY, lab, opened, primary, put};
+use crate::oracle;
+use crate::world::{Disturbance, Lab, job};
+
+fn erasure() -> Value {
+    json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"})
+}
+
+fn put_anew(mode: &str) -> Job {
+    job(&put("1", "anew", mode))
+}
+
+/// An employee with sealed values.
+async fn employed() -> Lab {
+    let lab = lab();
+    lab.work(&job(&put("1", "first", "replace"))).await.unwrap();
+    lab
+}
+
+/// The employee is put anew, a minute later than anything before.
+async fn anew(lab: &Lab) {
+    lab.wait(Duration::from_mins(1));
+    lab.work(&put_anew("replace")).await.unwrap();
+}
+
+/// The entity is there as it was put anew, and its values open.
+async fn lives(lab: &Lab, entity: Option<Entity>, story: &str) {
+    let Some(entity) = entity else { panic!("{story}: it was taken away") };
+    let home = primary("Employees", "Sales", "1");
+    assert_eq!(opened(lab, &entity, &home, "Ssn").await, EdmValue::from(format!("{CANARY} anew").as_str()), "{story}");
+}
+
+async fn stored(lab: &Lab, table: &str) -> Option<Entity> {
+    lab.read(table, "Sales", "1").await.map(|row| row.entity)
+}
+
+/// The message waits, or is there twice, and its other delivery has erased the employee before.
+#[tokio::test]
+async fn an_erasure_leaves_what_a_later_job_has_archived_with_its_data_key() {
+    for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
+        for (erased_before, deliveries) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+            let story = format!("archived to {archive}, delivery {deliveries}, erased before: {erased_before}");
+            let lab = employed().await;
+            let mut waiting = lab.message(&erasure());
+            if erased_before {
+                assert!(matches!(lab.run(&lab.message(&erasure())).await, Ok(Outcome::Done(_))), "{story}");
+            }
+            anew(&lab).await;
+            lab.work(&job(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}))).await.unwrap();
+            waiting.1.dequeue_count = deliveries;
+            let ended = lab.run(&waiting).await;
+            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
+            lab.finish().await;
+            let archived = if archive == "former" { stored(&lab, "FormerEmployees").await } else { lab.document("1").await };
+            lives(&lab, archived, &story).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_erasure_takes_what_an_older_job_has_archived_late() {
+    for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
+        let lab = employed().await;
+        let older = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+        let erase = lab.message(&erasure());
+        lab.wait(Duration::from_hours(1));
+        lab.run(&older).await.unwrap();
+        assert!(matches!(lab.run(&erase).await, Ok(Outcome::Done(_))), "{archive}");
+        assert!(stored(&lab, "FormerEmployees").await.is_none() && lab.document("1").await.is_none(), "{archive}");
+    }
+}
+
+#[tokio::test]
+async fn no_request_of_an_erasure_that_arrives_late_deletes_the_data_key_of_an_entity_put_anew() {
+    let erase = job(&erasure());
+    let operations = employed().await.operations_of(&erase).await;
+    for at in 1..=operations {
+        let story = format!("operation {at} of the erasure arrives in the end");
+        let lab = employed().await;
+        lab.faults.arm(at, Disturbance::ArriveLater(1_000_000));
+        lab.deliver_until_done(&erase).await;
+        lab.faults.calm();
+        anew(&lab).await;
+        lab.finish().await;
+        oracle::check(&lab, &story).await;
+        lives(&lab, stored(&lab, "Employees").await, &story).await;
+    }
+}
+
+/// A later delivery is done amid the earlier one, and the entity put anew, before each operation of the earlier one.
+#[tokio::test]
+async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_after_a_later_one_had_ended() {
+    let erase = job(&erasure());
+    let operations = employed().await.operations_of(&erase).await;
+    for at in 1..=operations {
+        let story = format!("an erasure held up at operation {at}");
+        let lab = employed().await;
+        let (later, again) = (lab.of_another_worker(), erase.clone());
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
+            let ended = later.deliver(&again, 2).await;
+            assert!(matches!(ended, Some(Ok(Outcome::Done(_)))), "{ended:?}");
+            anew(&later).await;
+        }));
+        lab.deliver_until_done(&erase).await;
+        lab.faults.calm();
+        lab.finish().await;
+        oracle::check(&lab, &story).await;
+        lives(&lab, stored(&lab, "Employees").await, &story).await;
+    }
+}
+
+/// An erasure is done amid a put, before each of its operations.
+#[tokio::test]
+async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_the_end() {
+    for mode in ["replace", "merge"] {
+        let operations = employed().await.operations_of(&put_anew(mode)).await;
+        let mut after = 0;
+        for at in 1..=operations {
+            let story = format!("{mode}, and an erasure before operation {at}");
+            let lab = employed().await;
+            let other = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
+                let ended = other.work(&job(&erasure())).await;
+                assert!(matches!(ended, Ok(Outcome::Done(_))), "{ended:?}");
+            }));
+            lab.work(&put_anew(mode)).await.unwrap();
+            lab.faults.calm();
+            lab.finish().await;
+            oracle::check(&lab, &story).await;
+            // Where the put came first, it is erased.
+            if let Some(entity) = stored(&lab, "Employees").await {
+                lives(&lab, Some(entity), &story).await;
+                after += 1;
+            }
+        }
+        assert!(after > 2, "{mode}: put {after} times after the erasure");
+    }
+}
