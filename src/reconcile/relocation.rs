@@ -23,7 +23,7 @@ use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::value::origin;
 use crate::model::condition::Condition;
-use crate::model::item::{SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
+use crate::model::item::{OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
@@ -280,8 +280,8 @@ impl<'e> Relocation<'e> {
         let source = match &self.target {
             EntityPlace::Moved(target) => {
                 let to = (target.pass.scope.source, &self.to);
-                let unclaimed = shared::unclaimed(row.entity.clone());
-                self.engine.sealed_anew((self.source.pass.scope.source, &row.entity), to, unclaimed).await?
+                let (own, _) = shared::disowned(row.entity.clone());
+                self.engine.sealed_anew((self.source.pass.scope.source, &row.entity), to, own).await?
             }
             EntityPlace::Row(_) | EntityPlace::Document(_) | EntityPlace::Log(_) => row.entity.clone(),
         };
@@ -294,10 +294,13 @@ impl<'e> Relocation<'e> {
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }
-        if self.target.is_dated()
-            && let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now())
-        {
-            entity = entity.with(ARCHIVED_AT, now);
+        if self.target.is_dated() {
+            // By these `restore` knows the properties of others.
+            let owners = row.entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
+            entity.properties.extend(owners.map(|(name, value)| (name.clone(), value.clone())));
+            if let Ok(now) = EdmDateTime::from_timestamp(self.engine.clock.now()) {
+                entity = entity.with(ARCHIVED_AT, now);
+            }
         }
         self.target.take_in(origin(&self.source.pass.scope).as_ref(), self.delivery.stamp.on(entity)).await
     }

@@ -10,6 +10,9 @@
 //!
 //! In every overlap of the two, one of the deletions fails: an entity is never gone from both places.
 //!
+//! Properties of others stay behind with the archived row: they were not taken away from there since. Claims are read once
+//! the entity is back; the owners of other properties are synced thoroughly, as far as they still set any.
+//!
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job names the missing key.
 
@@ -26,10 +29,11 @@ use super::relocation::joined;
 use super::value::origin;
 use crate::catalog::ArchiveTarget;
 use crate::model::item::{SOURCE_ETAG, SOURCE_JOB};
-use crate::model::job::{Primary, RestoreJob, Stamp};
+use crate::model::job::{Looks, Primary, RestoreJob, Stamp};
 use crate::model::large;
 use crate::model::{ETag, Entity, Row, ViewName};
 use crate::planted::{Bug, planted};
+use crate::shared;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0} exists and was not restored by this job: delete or archive it first, or discard this job")]
@@ -75,9 +79,11 @@ impl RunJob for RestoreJob {
             let Some(row) = &found.row else { continue };
             refuse_derived(&seen, &source.pass.scope.primary)?;
             refuse_derived(&found, kept.primary().unwrap_or(&source.pass.scope.primary))?;
+            let (own, mut owners) = shared::disowned(row.entity.clone());
+            owners.retain(|owner| engine.catalog.table(&owner.table).is_some());
             let mut entity = delivery
                 .stamp
-                .on(Entity { key: self.key.clone(), properties: large::travelling(&row.entity) })
+                .on(Entity { key: self.key.clone(), properties: large::travelling(&own) })
                 .with(SOURCE_ETAG, row.etag.as_str());
             if let Some(archived_by) = Stamp::of(&row.entity) {
                 entity = entity.with(SOURCE_JOB, archived_by.to_string());
@@ -120,6 +126,8 @@ impl RunJob for RestoreJob {
             if change.is_some() {
                 restored = Some(row.etag.clone());
             }
+            // Before the row with their names goes.
+            engine.queue_syncs(&owners, Looks::Everything, delivery).await?;
             match kept.commit(&found, &Change::Delete(self.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,

@@ -357,7 +357,7 @@ impl SceneCounter {
                     Some(Scene::Moved)
                 } else if is_continuation(&key.rk) && text("ek_row").is_some() {
                     Some(Scene::Widened)
-                } else if text("ek_owner_team_name").is_some() && execution.caller >= WORKERS {
+                } else if table.as_str() == "Employees" && text("ek_owner_team_name").is_some() && execution.caller >= WORKERS {
                     Some(Scene::Carried)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
                     Some(Scene::Led)

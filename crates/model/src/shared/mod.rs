@@ -26,7 +26,7 @@ pub mod spilled;
 pub use change::{Becomes, ChangeEnd, Edit, PartChange, change, find, restated};
 pub use claims::{Received, claims, receive};
 pub use list::{List, is_list_of, members};
-pub use properties::{Owned, carried_over, owner_property, unclaimed};
+pub use properties::{Owned, carried_over, disowned, owner_property};
 
 use crate::model::job::Primary;
 use crate::model::{ETag, Site};

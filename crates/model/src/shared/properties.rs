@@ -3,7 +3,7 @@
 //! `ek_owner_<view>` = `{"source": [table, pk, rk], "token": …, "set": [names]}`. It names the properties that were set, so that they can
 //! be taken away again under any later declaration of the view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -84,17 +84,20 @@ impl Owned {
     }
 }
 
-/// An entity without its claimed properties: at its new place it is claimed anew.
+/// An entity on its way to a place, without the properties of others, and the primaries whose syncs set them anew.
+/// (Claims need none: they are read at the place.)
 #[must_use]
-pub fn unclaimed(mut entity: Entity) -> Entity {
+pub fn disowned(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
     let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
     let wires: Vec<(String, Wire)> =
         owned.filter_map(|(name, value)| Some((name.clone(), serde_json::from_str(value.as_str()?).ok()?))).collect();
-    for (owner, wire) in wires.into_iter().filter(|(_, wire)| wire.by_claim) {
+    let mut owners = BTreeSet::new();
+    for (owner, Wire { source: (table, pk, rk), set, by_claim, .. }) in wires {
         entity.properties.remove(&owner);
-        wire.set.iter().for_each(|name| drop(entity.properties.remove(name)));
+        entity.properties.retain(|name, _| !set.contains(name));
+        owners.extend(EntityKey::new(pk, rk).ok().filter(|_| !by_claim).map(|key| Primary { table, key }));
     }
-    entity
+    (entity, owners)
 }
 
 /// Keeps properties that views have set on the stored entity, in the one that replaces it: they belong to the views,

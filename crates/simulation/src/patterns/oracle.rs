@@ -266,7 +266,8 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
-            None => owner.is_none(),
+            // Nobody but a team says it: without one it is left over.
+            None => owner.is_none() && row.entity.get("Team").is_none(),
         };
         if !right {
             return Err(format!("Employees{key} says something else than its team {team:?}: {row:?}"));

@@ -1,0 +1,230 @@
+//! What others set on an entity, and what becomes of it while that is away: a restored or moved entity says what they say by then, and
+//! keeps what is its own.
+//!
+//! An employee has a department, which speaks to a range, and a mentor, who speaks to one. Each change of theirs meets an archived
+//! employee; then the way back is told undisturbed, and disturbed at each of its operations.
+
+use evenkeel::config::{self, Folder, Request};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job};
+use evenkeel::ports::TableOperation;
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use crate::sweep::Sweep;
+use crate::world::{Lab, SMALL, job, sync, table};
+
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[archives.former]
+source = "Employees"
+to = { kind = "table", table = "Former" }
+
+[archives.papers]
+source = "Employees"
+to = { kind = "blob", container = "papers" }
+
+[views.department]
+kind = "denormalize"
+targets = "range"
+source = "Departments"
+table = "Employees"
+partition_key = "{PartitionKey}"
+set = { Department = "{Name}", Floor = "{Floor}" }
+
+[views.mentor]
+kind = "denormalize"
+source = "Mentors"
+table = "Employees"
+partition_key = "{PartitionKey}"
+row_key = "{Pupil}"
+set = { Mentor = "{Name}" }
+on_conflict = "reject"
+"#;
+
+const ARCHIVES: [&str; 2] = ["former", "papers"];
+
+async fn lab() -> Lab {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    let lab = Lab::with(SMALL, config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog);
+    lab.account.blobs.create_container(&ContainerName::new("papers").unwrap()).await.unwrap();
+    lab
+}
+
+fn entity(rk: &str) -> Entity {
+    Entity::new(EntityKey::new("Sales", rk).unwrap())
+}
+
+fn department(name: &str) -> Entity {
+    entity("department").with("Name", name)
+}
+
+fn mentor(name: &str, pupil: &str) -> Entity {
+    entity("m1").with("Name", name).with("Pupil", pupil)
+}
+
+/// A client writes an entity and sends a sync of it, which is done with all that it queues.
+async fn written(lab: &Lab, name: &str, entity: Entity) {
+    let key = entity.key.clone();
+    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+    told(lab, name, &key).await;
+}
+
+async fn deleted(lab: &Lab, name: &str, rk: &str) {
+    lab.delete_row(name, "Sales", rk).await;
+    told(lab, name, &EntityKey::new("Sales", rk).unwrap()).await;
+}
+
+async fn told(lab: &Lab, name: &str, key: &EntityKey) {
+    lab.work(&job(&json!({"op": "sync", "table": name, "pk": key.pk, "rk": key.rk}))).await.unwrap();
+    lab.do_queued().await;
+}
+
+fn on(archive: &str, op: &str, pk: &str) -> Job {
+    job(&json!({"op": op, "archive": archive, "pk": pk, "rk": "1"}))
+}
+
+/// An employee with a department and a mentor.
+async fn settled() -> Lab {
+    let lab = lab().await;
+    written(&lab, "Employees", entity("1").with("Email", "ada")).await;
+    written(&lab, "Departments", department("Sales").with("Floor", 2)).await;
+    written(&lab, "Mentors", mentor("Grace", "1")).await;
+    let employee = lab.read("Employees", "Sales", "1").await.unwrap().entity;
+    assert_eq!((employee.text("Department"), employee.text("Mentor")), (Some("Sales"), Some("Grace")));
+    lab
+}
+
+/// The employee is archived, and something changes.
+async fn away(archive: &str, change: Change) -> Lab {
+    let lab = settled().await;
+    lab.work(&on(archive, "archive", "Sales")).await.unwrap();
+    assert!(lab.read("Employees", "Sales", "1").await.is_none());
+    change(lab.clone()).await;
+    lab
+}
+
+type Change = fn(Lab) -> BoxFuture<'static, ()>;
+
+/// What the others do meanwhile.
+fn changes() -> [(&'static str, Change); 7] {
+    [
+        ("nothing", |_| Box::pin(async {})),
+        ("the department goes", |lab| Box::pin(async move { deleted(&lab, "Departments", "department").await })),
+        ("the department is renamed", |lab| {
+            Box::pin(async move { written(&lab, "Departments", department("Trade").with("Floor", 2)).await })
+        }),
+        ("the department says less", |lab| Box::pin(async move { written(&lab, "Departments", department("Sales")).await })),
+        ("the mentor goes", |lab| Box::pin(async move { deleted(&lab, "Mentors", "m1").await })),
+        ("the mentor is renamed", |lab| Box::pin(async move { written(&lab, "Mentors", mentor("Hedy", "1")).await })),
+        ("the mentor has another pupil", |lab| Box::pin(async move { written(&lab, "Mentors", mentor("Grace", "2")).await })),
+    ]
+}
+
+/// Does what is left to do; then every employee says what its department and its mentor say, and what is its own.
+async fn agrees(lab: &Lab, story: &str) {
+    lab.faults.calm();
+    lab.sim.settle();
+    for _ in 0..2 {
+        lab.do_queued().await;
+        lab.finish().await;
+    }
+    let department = lab.read("Departments", "Sales", "department").await.map(|row| row.entity);
+    let said = |name: &str| department.as_ref().and_then(|department| department.get(name).cloned());
+    let mentors = lab.rows("Mentors").await;
+    let employees = lab.rows("Employees").await;
+    assert_eq!(employees.len(), 1, "{story}");
+    for row in &employees {
+        let rk = row.entity.key.rk.as_str();
+        let mentor = mentors.iter().find(|mentor| mentor.entity.text("Pupil") == Some(rk));
+        let wanted = [
+            ("Department", said("Name")),
+            ("Floor", said("Floor")),
+            ("Mentor", mentor.and_then(|mentor| mentor.entity.get("Name").cloned())),
+            ("Email", Some(EdmValue::from("ada"))),
+        ];
+        for (name, value) in wanted {
+            assert_eq!(row.entity.get(name), value.as_ref(), "{story}: {name} of {:?}", row.entity);
+        }
+    }
+    for (name, rows) in [("Employees", employees), ("Departments", lab.rows("Departments").await), ("Mentors", mentors)] {
+        for row in rows {
+            let plan = lab.engine.plan(&Primary { table: table(name), key: row.entity.key }).await.unwrap();
+            assert!(plan.in_step, "{story}: {plan}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restored_entity_says_what_others_say_by_then() {
+    for archive in ARCHIVES {
+        for (name, change) in changes() {
+            let (lab, story) = (away(archive, change).await, format!("{name}, {archive}"));
+            lab.work(&on(archive, "restore", "Sales")).await.unwrap();
+            agrees(&lab, &story).await;
+            // Their owners have them again, and take them away.
+            deleted(&lab, "Departments", "department").await;
+            deleted(&lab, "Mentors", "m1").await;
+            agrees(&lab, &format!("{story}, then both go")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restored_entity_says_what_others_say_by_then_whatever_fails_at_every_operation() {
+    let mut runs = 0_u32;
+    for (name, change) in changes() {
+        let restore = on("former", "restore", "Sales");
+        let mut sweep = Sweep::over(away("former", change).await.operations_of(&restore).await);
+        while let Some(case) = sweep.next() {
+            let lab = away("former", change).await;
+            case.arm(&lab.faults);
+            lab.deliver_until_done(&restore).await;
+            sweep.seen(&lab);
+            agrees(&lab, &format!("{name}, {case}")).await;
+        }
+        runs += sweep.runs().0;
+    }
+    assert!(runs > 100, "only {runs} runs: the sweep has lost its stories");
+}
+
+#[tokio::test]
+async fn a_restored_entity_keeps_what_nobody_else_has_set() {
+    for archive in ARCHIVES {
+        let lab = lab().await;
+        let own = [("Department", "Own"), ("Floor", "9"), ("Mentor", "Own")];
+        let entity = Entity::new(EntityKey::new("Ops", "1").unwrap());
+        lab.write(own.iter().fold(entity, |entity, (name, value)| entity.with(*name, *value))).await;
+        lab.work(&sync("Ops", "1")).await.unwrap();
+        for op in ["archive", "restore"] {
+            lab.work(&on(archive, op, "Ops")).await.unwrap();
+        }
+        let restored = lab.read("Employees", "Ops", "1").await.unwrap().entity;
+        for (name, value) in own {
+            assert_eq!(restored.text(name), Some(value), "{archive}: {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_moved_entity_leaves_behind_what_others_say_to_its_former_key() {
+    let lab = settled().await;
+    lab.work(&job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Sales", "to_rk": "2"}))).await.unwrap();
+    agrees(&lab, "it has moved").await;
+}
+
+#[tokio::test]
+async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
+    let lab = away("former", |_| Box::pin(async {})).await;
+    let archived = lab.read("Former", "Sales", "1").await.unwrap().entity;
+    assert_eq!((archived.text("Department"), archived.text("Mentor")), (Some("Sales"), Some("Grace")));
+    assert!(archived.text("ek_owner_department").is_some() && archived.text("ek_owner_mentor").is_some(), "{archived:?}");
+    lab.work(&on("former", "restore", "Sales")).await.unwrap();
+    let restored = lab.read("Employees", "Sales", "1").await.unwrap().entity;
+    assert_eq!(restored.get("ek_owner_mentor"), None, "until its mentor says it anew: {restored:?}");
+}
