@@ -7,12 +7,14 @@
 //! ```
 //!
 //! Each job has a folder of its own, named after its message, so that two of them never mix. A delivery goes on from the cursor in
-//! its message; what an earlier one wrote behind that is written over, each file at the ETag at which it was found: a request that was
-//! given up and arrives late fails. What an earlier delivery wrote beyond the last file is removed before the end.
+//! its message. Two deliveries at a time share the folder, and end each file at the same row, however long their pages were.
 //!
-//! A folder with `complete.json` is never written to again: the table may be another one by now, which a worker whose clock is behind, or
-//! an application, has created anew. A delivery that comes after it compares: rows that are the very lines in those files are archived;
-//! others begin a folder of their own.
+//! A file is written once and never changed: a delivery that finds one with other lines, or one beyond its last, begins a folder anew, from
+//! the first row. So the files of `complete.json` are the rows as one delivery after the other has read them, though a row was
+//! written or deleted in between, and though another delivery, or its late request, writes into the folder afterwards.
+//!
+//! A folder with `complete.json` is only compared: the table may be another one by now, which a worker with a clock behind, or an
+//! application, has created anew. Rows that are the very lines in those files are archived; others begin a folder of their own.
 
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ use crate::ports::{BlobCondition, BlobStore, BlobUpload, Continuation, ErrorClas
 /// Rows of one page: not all of them may be 1 KiB.
 const PAGE: u32 = 200;
 /// Rows after which a file is full.
-const FILE_ROWS: u64 = 1_000;
+const FILE_ROWS: u32 = 1_000;
 /// Bytes after which a file is full.
 const FILE_BYTES: usize = 8 << 20;
 /// How long after it was last heard of a job is taken for dead: one that is alive tells with each part.
@@ -78,7 +80,7 @@ pub(super) async fn part(
     let _files = engine.memory.take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64).await;
     let began = engine.clock.monotonic();
     let mut claimed = false;
-    let mut run = run_of(delivery, cursor.complete);
+    let mut run = run_of(delivery, cursor.folder);
     let mut is_complete = false;
     loop {
         let Some(file) = read(engine, table, &cursor).await? else {
@@ -98,23 +100,26 @@ pub(super) async fn part(
         claimed = true;
         if file.rows > 0 {
             cursor.files += 1;
-            cursor.rows += file.rows;
+            cursor.rows += u64::from(file.rows);
         }
-        if is_complete && !shelf.holds(&run, &file, &cursor).await? {
-            tracing::warn!(%table, %run, "table archive: the table is another one than what is archived of it; its rows are archived as well");
+        let name = numbered(&run, cursor.files);
+        let held = match (file.rows, is_complete) {
+            (0, _) => true,
+            (_, true) => shelf.holds(&name, &file.lines).await?,
+            (_, false) => shelf.write_once(&name, file.lines.into()).await?,
+        };
+        if !held || (file.next.is_none() && shelf.version(&numbered(&run, cursor.files + 1)).await?.is_some()) {
+            tracing::warn!(%table, %run, "table archive: the folder has other rows than the table; all rows go into another folder");
             shelf.release(&run, engine.clock.now()).await?;
-            cursor = DropTableCursor { complete: cursor.complete + 1, ..DropTableCursor::default() };
-            run = run_of(delivery, cursor.complete);
+            cursor = DropTableCursor { folder: cursor.folder + 1, ..DropTableCursor::default() };
+            run = run_of(delivery, cursor.folder);
             claimed = false;
             continue;
-        }
-        if !is_complete && file.rows > 0 {
-            shelf.put(&numbered(&run, cursor.files), file.lines.into()).await?;
         }
         let Some(next) = file.next else {
             if let Some(missing) = shelf.missing(&run, cursor.files).await? {
                 tracing::warn!(%table, file = missing, "table archive: a file is gone that was written; every row is archived anew");
-                return Ok(ArchiveProgress::Until(DropTableCursor { complete: cursor.complete, ..DropTableCursor::default() }));
+                return Ok(ArchiveProgress::Until(DropTableCursor { folder: cursor.folder, ..DropTableCursor::default() }));
             }
             if !is_complete {
                 shelf.end(&run, &cursor, engine.clock.now()).await?;
@@ -129,10 +134,10 @@ pub(super) async fn part(
     }
 }
 
-/// The folder of a job, after so many that it has found complete.
-fn run_of(delivery: &Delivery, complete: u32) -> String {
+/// The folder of a job, by its number.
+fn run_of(delivery: &Delivery, folder: u32) -> String {
     let stamp = &delivery.stamp;
-    let name = if complete == 0 { stamp.to_string() } else { format!("{stamp} {complete}") };
+    let name = if folder == 0 { stamp.to_string() } else { format!("{stamp} {folder}") };
     hex::encode(&Sha256::digest(name)[..8])
 }
 
@@ -147,11 +152,11 @@ fn numbered(run: &str, number: u64) -> String {
 /// What goes into one file.
 struct ArchiveFile {
     lines: Vec<u8>,
-    rows: u64,
+    rows: u32,
     next: Option<Continuation>,
 }
 
-/// Reads as many rows as fill a file; nothing where there is no table.
+/// Reads as many rows as fill a file, however long the pages are; nothing where there is no table.
 async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Result<Option<ArchiveFile>, Failure> {
     let next = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
     let mut query = Query { filter: None, select: None, top: Some(PAGE), continuation: next };
@@ -162,16 +167,28 @@ async fn read(engine: &Engine, table: &TableRef, cursor: &DropTableCursor) -> Re
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(None),
             Err(error) => return Err(storage(format!("reading a page of {table}"), error)),
         };
+        let (begin, mut rows) = (file.lines.len(), 0_u32);
         for row in &page.rows {
+            if file.lines.len() >= FILE_BYTES {
+                break;
+            }
             file.lines.extend_from_slice(Value::Object(odata::encode_row(row)).to_string().as_bytes());
             file.lines.push(b'\n');
-            file.rows += 1;
+            rows += 1;
         }
+        if (rows as usize) < page.rows.len() {
+            // Only the end of a page says where the next file begins.
+            file.lines.truncate(begin);
+            query.top = Some(rows);
+            continue;
+        }
+        file.rows += rows;
         file.next = page.continuation;
         if file.next.is_none() || file.rows >= FILE_ROWS || file.lines.len() >= FILE_BYTES {
             return Ok(Some(file));
         }
         query.continuation.clone_from(&file.next);
+        query.top = Some(PAGE.min(FILE_ROWS - file.rows));
     }
 }
 
@@ -258,15 +275,21 @@ impl<'e> TableFiles<'e> {
         Err(lost_race(self.doing("writing", name), ROUNDS))
     }
 
-    /// Removes a file. `false` where there is none.
-    async fn remove(&self, name: &str) -> Result<bool, Failure> {
-        let Some(etag) = self.version(name).await? else { return Ok(false) };
-        let path = self.path(name)?;
-        let removed = match &self.sink {
-            ArchiveSink::Blob { blobs, to } => blobs.delete(to, &path, Some(&etag)).await,
-            ArchiveSink::Folder { files, dir } => files.delete(&FilePlace { dir: (*dir).to_owned(), name: path }, &etag).await,
-        };
-        removed.map_err(|error| storage(self.doing("removing", name), error))
+    /// Writes a new file. `false` where it is there already, with other lines.
+    async fn write_once(&self, name: &str, lines: Bytes) -> Result<bool, Failure> {
+        match self.write(name, lines.clone(), BlobCondition::Absent).await? {
+            Ok(_) => Ok(true),
+            Err(error) if error.may_have_lost() => match self.read(name).await? {
+                Some((content, _)) => Ok(content == lines),
+                None => Err(lost_race(self.doing("writing", name), 1)),
+            },
+            Err(error) => Err(storage(self.doing("writing", name), error)),
+        }
+    }
+
+    /// Whether a file has these very lines.
+    async fn holds(&self, name: &str, lines: &[u8]) -> Result<bool, Failure> {
+        Ok(self.read(name).await?.is_some_and(|(content, _)| content == lines))
     }
 
     /// Says that this run is at it. `false` where another one is.
@@ -302,33 +325,14 @@ impl<'e> TableFiles<'e> {
         Ok(None)
     }
 
-    /// Whether a complete folder has these very rows in the file that they are the rows of, and none beyond the last.
-    async fn holds(&self, run: &str, file: &ArchiveFile, cursor: &DropTableCursor) -> Result<bool, Failure> {
-        if file.next.is_none() && self.version(&numbered(run, cursor.files + 1)).await?.is_some() {
-            return Ok(false);
-        }
-        if file.rows == 0 {
-            return Ok(true);
-        }
-        Ok(self.read(&numbered(run, cursor.files)).await?.is_some_and(|(content, _)| content == file.lines))
-    }
-
-    /// Every row is in a file: says so, and leaves no file that an earlier delivery wrote beyond them.
+    /// Every row is in a file: says so.
     async fn end(&self, run: &str, cursor: &DropTableCursor, now: Timestamp) -> Result<(), Failure> {
         let name = complete(run);
-        // Another delivery of this job has come to the end before.
-        let lost = || lost_race(self.doing("writing", &name), 1);
-        if self.version(&name).await?.is_some() {
-            return Err(lost());
-        }
-        let mut beyond = cursor.files + 1;
-        while self.remove(&numbered(run, beyond)).await? {
-            beyond += 1;
-        }
         let content = json!({"table": self.table.table, "files": cursor.files, "rows": cursor.rows, "completed": now});
         match self.write(&name, format!("{content}\n").into(), BlobCondition::Absent).await? {
             Ok(_) => Ok(()),
-            Err(error) if error.may_have_lost() => Err(lost()),
+            // Another delivery of this job has come to the end before.
+            Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", &name), 1)),
             Err(error) => Err(storage(self.doing("writing", &name), error)),
         }
     }

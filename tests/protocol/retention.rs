@@ -70,6 +70,34 @@ async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// The rows of each file that `complete.json` counts, and how many rows it counts.
+async fn files(lab: &Lab, to: &TableArchive, run: &str, story: &str) -> (Vec<Vec<Value>>, u64) {
+    let complete = file(lab, to, &format!("{run}/complete.json")).await.unwrap_or_else(|| panic!("{story}: {run} is not complete"));
+    let complete: Value = serde_json::from_slice(&complete).unwrap();
+    assert_eq!(complete["table"], TABLE, "{story}");
+    let mut files = Vec::new();
+    for number in 1..=complete["files"].as_u64().unwrap() {
+        let content = file(lab, to, &format!("{run}/{number:06}.jsonl")).await.unwrap_or_else(|| panic!("{story}: no file {number}"));
+        files.push(String::from_utf8(content).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect());
+    }
+    (files, complete["rows"].as_u64().unwrap())
+}
+
+/// Whether each row of a table that was filled was even, by its key.
+fn rows() -> BTreeMap<String, Value> {
+    (0..ROWS).map(|n| (format!("{n:05}"), json!(n % 2 == 0))).collect()
+}
+
+/// The same of the rows in files.
+fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for row in files.into_iter().flatten() {
+        let before = found.insert(row["RowKey"].as_str().unwrap().to_owned(), row["Ok"].clone());
+        assert_eq!(before, None, "{story}: {row} is there twice");
+    }
+    found
+}
+
 /// The table is gone, and its files say all that was in it, each row once.
 async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
     lab.faults.calm();
@@ -77,20 +105,8 @@ async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
     assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{story}: the table is still there");
     let claimed: Value = serde_json::from_slice(&file(lab, to, "archiving.json").await.expect("somebody was at it")).unwrap();
     assert_eq!(claimed["ended"], true, "{story}");
-    let run = claimed["run"].as_str().unwrap();
-    let complete: Value = serde_json::from_slice(&file(lab, to, &format!("{run}/complete.json")).await.expect("it is complete")).unwrap();
-    assert_eq!((complete["rows"].as_u64(), complete["table"].as_str()), (Some(ROWS as u64), Some(TABLE)), "{story}");
-    let mut found = BTreeMap::new();
-    for number in 1..=complete["files"].as_u64().unwrap() {
-        let content = file(lab, to, &format!("{run}/{number:06}.jsonl")).await.unwrap_or_else(|| panic!("{story}: no file {number}"));
-        for line in String::from_utf8(content).unwrap().lines() {
-            let row: Value = serde_json::from_str(line).unwrap();
-            let before = found.insert(row["RowKey"].as_str().unwrap().to_owned(), row["Ok"].clone());
-            assert_eq!(before, None, "{story}: {line} is there twice");
-        }
-    }
-    let wanted: BTreeMap<String, Value> = (0..ROWS).map(|n| (format!("{n:05}"), json!(n % 2 == 0))).collect();
-    assert_eq!(found, wanted, "{story}");
+    let (files, counted) = files(lab, to, claimed["run"].as_str().unwrap(), story).await;
+    assert_eq!((found(files, story), counted), (rows(), ROWS as u64), "{story}");
 }
 
 #[tokio::test]
@@ -153,6 +169,88 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
     archiving.await.unwrap().unwrap();
     archived(&lab, &to, "after a wait").await;
     assert_eq!((most.load(Ordering::SeqCst), memory.used(MemoryShare::Values).held), (24 << 20, 0));
+}
+
+/// How many operations a delivery takes whose pages have 170 rows.
+async fn operations_with_short_pages() -> u64 {
+    let lab = filled(blobs()).await;
+    lab.faults.shorten_pages(Some(170));
+    lab.operations_of(&drop_table(&json!({}))).await
+}
+
+/// A delivery with pages of 170 rows waits before one of its operations, until another one has come to the end with full pages.
+async fn delivered_twice(lab: &Lab, at: u64, before: impl Future<Output = ()> + Send + 'static) {
+    lab.faults.shorten_pages(Some(170));
+    lab.faults.arm(at, Disturbance::Meddle);
+    let other = lab.of_another_worker();
+    lab.faults.meddle(Box::pin(async move {
+        before.await;
+        other.faults.shorten_pages(None);
+        other.deliver(&drop_table(&json!({})), 2).await.unwrap().unwrap();
+    }));
+    lab.deliver_until_done(&drop_table(&json!({}))).await;
+}
+
+#[tokio::test]
+async fn two_deliveries_whose_pages_differ_in_length_leave_every_row_in_a_file() {
+    let operations = operations_with_short_pages().await;
+    for (to, at) in [blobs(), folder()].iter().flat_map(|to| (1..=operations).map(move |at| (to, at))) {
+        let lab = filled(to.clone()).await;
+        delivered_twice(&lab, at, async {}).await;
+        archived(&lab, to, &format!("{to:?}: the other delivery at operation {at}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_row_along() {
+    for at in 1..=operations_with_short_pages().await {
+        for inserted in [true, false] {
+            let story = format!("{} at operation {at}", if inserted { "written" } else { "deleted" });
+            let lab = filled(blobs()).await;
+            let client = lab.clone();
+            let change = async move {
+                if inserted {
+                    let row = Entity::new(EntityKey::new("jun", "00500x").unwrap()).with("Ok", true);
+                    // The table is gone where the first delivery has come to its end.
+                    drop(client.account.tables.apply(&table(TABLE), &TableOperation::Insert(row)).await);
+                } else {
+                    client.delete_row(TABLE, "jun", "00500").await;
+                }
+            };
+            delivered_twice(&lab, at, change).await;
+            assert!(!all_tables(lab.account.tables.as_ref()).await.unwrap().contains(&table(TABLE)), "{story}: the table is still there");
+            let mut wanted = rows();
+            if !inserted {
+                wanted.remove("00500");
+            }
+            let mut kept = false;
+            for run in complete(&lab).await.keys() {
+                let found = found(files(&lab, &blobs(), run, &story).await.0, &story);
+                kept |= wanted.iter().all(|(key, value)| found.get(key) == Some(value));
+            }
+            assert!(kept, "{story}: no folder has all rows");
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_of_large_rows_end_at_the_same_rows_however_long_pages_are() {
+    for page in [None, Some(4), Some(7)] {
+        let lab = lab(blobs());
+        lab.account.tables.create_table(&table(TABLE)).await.unwrap();
+        for n in 0..40 {
+            let row = Entity::new(EntityKey::new("jun", format!("{n:05}")).unwrap());
+            let row = (0..16).fold(row, |row, n| row.with(format!("Text{n}"), "x".repeat(30_000)));
+            lab.account.tables.apply(&table(TABLE), &TableOperation::Insert(row)).await.unwrap();
+        }
+        lab.faults.shorten_pages(page);
+        lab.deliver(&drop_table(&json!({})), 1).await.unwrap().unwrap();
+        let complete = complete(&lab).await;
+        let (run, _) = complete.first_key_value().expect("a complete folder");
+        let (files, _) = files(&lab, &blobs(), run, "large rows").await;
+        // 18 rows of 480,000 bytes are the first beyond 8 MiB.
+        assert_eq!(files.iter().map(Vec::len).collect::<Vec<_>>(), [18, 18, 4], "pages of {page:?}");
+    }
 }
 
 #[tokio::test]
@@ -227,13 +325,9 @@ async fn complete(lab: &Lab) -> BTreeMap<String, u64> {
     for blob in lab.account.blobs.list(&container, TABLE, None).await.unwrap().blobs {
         let name = blob.name.as_str().strip_prefix(&format!("{TABLE}/")).unwrap();
         let Some((run, "complete.json")) = name.split_once('/') else { continue };
-        let complete: Value = serde_json::from_slice(&file(lab, &blobs(), name).await.unwrap()).unwrap();
-        let mut lines = 0;
-        for number in 1..=complete["files"].as_u64().unwrap() {
-            let content = file(lab, &blobs(), &format!("{run}/{number:06}.jsonl")).await.expect("a file that complete.json counts");
-            lines += String::from_utf8(content).unwrap().lines().count() as u64;
-        }
-        assert_eq!(complete["rows"], lines, "{run}");
+        let (files, counted) = files(lab, &blobs(), run, "complete").await;
+        let lines = files.iter().map(Vec::len).sum::<usize>() as u64;
+        assert_eq!(counted, lines, "{run}");
         rows.insert(run.to_owned(), lines);
     }
     rows

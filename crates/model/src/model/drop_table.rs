@@ -21,13 +21,13 @@ cursor! {
         /// Rows in them.
         #[serde(default)]
         pub rows: u64,
-        /// Complete archives of the table that this job has found behind it: each has a folder of its own.
-        #[serde(default, skip_serializing_if = "is_none_yet")]
-        pub complete: u32,
+        /// Number of the rows' folder: earlier ones have other rows than the table.
+        #[serde(default, rename = "complete", skip_serializing_if = "is_first")]
+        pub folder: u32,
     }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-const fn is_none_yet(complete: &u32) -> bool {
-    *complete == 0
+const fn is_first(folder: &u32) -> bool {
+    *folder == 0
 }
