@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::{Entity, EntityKey};
 use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::{Execute, Work};
@@ -12,7 +11,7 @@ use futures::poll;
 use serde_json::json;
 
 use crate::oracle;
-use crate::world::{Disturbance, Lab, SMALL, employee, job, sync, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, employee, job, sync, table};
 
 #[tokio::test]
 async fn who_waits_for_a_list_rides_along_in_its_next_write() {
@@ -133,10 +132,7 @@ set = {{ {title}Name = "{{FirstName}}" }}
 "#
         )
     });
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), format!("{THREE_VIEWS}{}", views.concat())).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
+    let lab = Lab::with(SMALL, declared(&format!("{THREE_VIEWS}{}", views.concat())));
     // Each name takes two of 252 properties.
     let row = (0..247).fold(Entity::new(EntityKey::new("Sales", "full").unwrap()), |row, n| row.with(format!("Own{n}"), n));
     lab.account.tables.apply(&table("Departments"), &TableOperation::Insert(row)).await.unwrap();

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
 use evenkeel::ports::TableOperation;
 use serde_json::json;
 
-use crate::world::{Disturbance, Lab, SMALL, job, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
 
 const ACCOUNT: &str = r#"
 [accounts.main]
@@ -32,10 +31,7 @@ const MANY: usize = 600;
 const VIEWS: usize = 300;
 
 async fn lab(views: &str) -> Lab {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), format!("{ACCOUNT}{views}")).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
+    let catalog = declared(&format!("{ACCOUNT}{views}"));
     let lab = Lab::with(SMALL, catalog);
     lab.account.blobs.create_container(&ContainerName::new("large").unwrap()).await.unwrap();
     lab

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::{Primary, PutMode};
 use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
@@ -13,7 +12,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SMALL, job, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -67,10 +66,7 @@ fn container(name: &str) -> ContainerName {
 }
 
 async fn lab() -> Lab {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
+    let lab = Lab::with(SMALL, declared(CATALOG));
     for name in ["large", "former", "papers", STAGING] {
         lab.account.blobs.create_container(&container(name)).await.unwrap();
     }

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel::catalog::ListSizes;
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
 use evenkeel::ports::{IfMatch, TableOperation};
@@ -14,7 +13,7 @@ use futures::future::{BoxFuture, join_all};
 use serde_json::Value;
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SMALL, sync, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, sync, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -56,10 +55,7 @@ const FULL: usize = 16;
 const BLOCKS: usize = 48;
 
 async fn lab() -> Lab {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let lab = Lab::with(SMALL, config::load(&request).unwrap().catalog);
+    let lab = Lab::with(SMALL, declared(CATALOG));
     for container in ["skilled", spilled::CONTAINER] {
         lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
     }

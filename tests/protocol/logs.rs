@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::Job;
 use evenkeel::reconcile::Outcome;
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::world::{Disturbance, Lab, SMALL, employee, job};
+use crate::world::{Disturbance, Lab, SMALL, declared, employee, job};
 
 const LOG: &str = r#"
 [accounts.main]
@@ -34,12 +33,7 @@ const LATEST: u64 = 24;
 
 /// A laboratory without views, and one with.
 fn labs() -> [Lab; 2] {
-    [LOG.to_owned(), format!("{LOG}{VIEW}")].map(|catalog| {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
-        let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-        Lab::with(SMALL, config::load(&request).unwrap().catalog)
-    })
+    [LOG.to_owned(), format!("{LOG}{VIEW}")].map(|catalog| Lab::with(SMALL, declared(&catalog)))
 }
 
 async fn prepared(views: usize, people: &[&str]) -> Lab {

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, odata};
 use evenkeel::ports::{IfMatch, TableOperation};
@@ -12,7 +11,7 @@ use evenkeel::reconcile::{FailureClass, Outcome};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::world::{Lab, SMALL, job, table};
+use crate::world::{Lab, SMALL, declared, job, table};
 
 type Properties = BTreeMap<String, EdmValue>;
 /// Rows by table, PartitionKey and RowKey.
@@ -137,10 +136,7 @@ fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel::catalog::Catalo
     }
     toml.push_str("[tables.Out]\n[tables.Copies]\n[tables.Targets]\n");
     views.iter().enumerate().for_each(|(n, view)| toml.push_str(&view.toml(n, wide)));
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), toml).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+    declared(&toml)
 }
 
 /// What happens.

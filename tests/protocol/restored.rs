@@ -4,7 +4,6 @@
 //! An employee has a department, which speaks to a range, and a mentor, who speaks to one. Each change of theirs meets an archived
 //! employee; then the way back is told undisturbed, and disturbed at each of its operations.
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job};
 use evenkeel::ports::TableOperation;
@@ -12,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::sweep::Sweep;
-use crate::world::{Lab, SMALL, job, sync, table};
+use crate::world::{Lab, SMALL, declared, job, sync, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -48,10 +47,7 @@ on_conflict = "reject"
 const ARCHIVES: [&str; 2] = ["former", "papers"];
 
 async fn lab() -> Lab {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let lab = Lab::with(SMALL, config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog);
+    let lab = Lab::with(SMALL, declared(CATALOG));
     lab.account.blobs.create_container(&ContainerName::new("papers").unwrap()).await.unwrap();
     lab
 }

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use evenkeel::catalog::{Catalog, Source};
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
 use evenkeel::ports::{IfMatch, TableOperation};
@@ -15,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, job, sync, table};
+use crate::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, declared, job, sync, table};
 
 /// A row beside each document, so that there is something to do between the announcement and the document.
 const CATALOG: &str = r#"
@@ -62,10 +61,7 @@ fn people() -> CollectionName {
 }
 
 fn catalog(text: &str) -> Catalog {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), text).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+    declared(text)
 }
 
 fn lab() -> Lab {

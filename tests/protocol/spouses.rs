@@ -5,7 +5,6 @@
 //! one goes on for some operations and stops.
 
 use evenkeel::catalog::Catalog;
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ETag, Entity, EntityKey, Job, odata};
 use evenkeel::planted::{Bug, MutationGuard};
@@ -14,7 +13,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SMALL, job, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -32,10 +31,7 @@ on_conflict = "reject"
 "#;
 
 fn catalog() -> Catalog {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+    declared(CATALOG)
 }
 
 /// Where they live: in one partition, or in two.

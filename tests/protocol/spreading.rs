@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel::catalog::Catalog;
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ContainerName, EdmValue, EntityKey, Job};
 use evenkeel::ports::Account;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, job, other, table};
+use crate::world::{Disturbance, Lab, declared, job, other, table};
 
 type Accounts = &'static [&'static str];
 
@@ -75,10 +74,7 @@ row_key = "figures"
 set = {{ Headcount = "count()" }}
 "#
     );
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), text).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    let mut catalog = config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog;
+    let mut catalog = declared(&text);
     catalog.generations.current = catalog.views.keys().map(|view| (view.clone(), generation)).collect();
     catalog
 }

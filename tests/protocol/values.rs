@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use evenkeel::catalog::{Catalog, Source};
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{IfMatch, TableOperation};
 use serde_json::json;
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SMALL, job, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
 
 const ACCOUNT: &str = r#"
 [accounts.main]
@@ -53,10 +52,7 @@ row_key = "{{PartitionKey}}_{{RowKey}}"
 }
 
 fn catalog(views: &str) -> Catalog {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), format!("{ACCOUNT}{views}")).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
+    declared(&format!("{ACCOUNT}{views}"))
 }
 
 fn booking(rk: &str, guest: &str) -> Entity {

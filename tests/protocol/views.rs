@@ -1,13 +1,12 @@
 //! Views of one primary, one of which cannot derive its items: it fails alone.
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::reconcile::FailureClass;
 use serde_json::json;
 
 use crate::sweep::Sweep;
-use crate::world::{Lab, SMALL, job, table};
+use crate::world::{Lab, SMALL, declared, job, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -49,10 +48,7 @@ property = "Guests"
 "#;
 
 fn lab() -> Lab {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), CATALOG).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    Lab::with(SMALL, config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog)
+    Lab::with(SMALL, declared(CATALOG))
 }
 
 fn booking(guest: &str, covers: impl Into<EdmValue>) -> Entity {

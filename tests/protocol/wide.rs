@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, odata};
 use evenkeel::ports::TableOperation;
@@ -12,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SMALL, job, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -52,10 +51,7 @@ fn lab() -> Lab {
 }
 
 fn lab_of(catalog: &str) -> Lab {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
-    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
-    Lab::with(SMALL, config::load(&request).unwrap().catalog)
+    Lab::with(SMALL, declared(catalog))
 }
 
 /// A survey: every answer is the same number, so that a mixture shows.

@@ -10,6 +10,7 @@ use evenkeel::adapters::azure::vault::LocalVault;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use evenkeel::adapters::stack::{Grouping, decorate};
 use evenkeel::catalog::Catalog;
+use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::KeyBytes;
 use evenkeel::model::claim;
 use evenkeel::model::job::{self, JobRequest, Stamp};
@@ -689,6 +690,14 @@ impl Lab {
         let footprints = self.rows(footprint::FOOTPRINTS).await;
         panic!("rechecks never end: {left:?}, {footprints:?}");
     }
+}
+
+/// The catalog of a configuration file.
+pub(crate) fn declared(text: &str) -> Catalog {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("default.toml"), text).unwrap();
+    let request = Request { folder: Folder::Named(folder.path().to_owned()), ..Request::default() };
+    config::load(&request).unwrap_or_else(|errors| panic!("{errors}")).catalog
 }
 
 /// When the job of a scenario was enqueued: before everything that is done to the data afterwards.
