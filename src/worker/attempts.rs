@@ -57,6 +57,11 @@ impl Deliveries {
         self.unaccounted() > 1
     }
 
+    /// Whether its runs may be what takes the process down: half of the attempts came to no end.
+    pub(crate) fn are_suspect(&self, max_dequeue_count: u32) -> bool {
+        self.is_disturbed() && self.attempts() > max_dequeue_count / 2
+    }
+
     /// Whether the attempts are used up, so that there is no further run.
     pub(crate) fn are_exhausted(&self, max_dequeue_count: u32) -> bool {
         self.attempts() > max_dequeue_count

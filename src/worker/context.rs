@@ -11,6 +11,7 @@ use super::count;
 use super::decide::Limits;
 use super::observer::Observer;
 use super::stuck::Stuck;
+use super::suspects::Suspects;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::Job;
@@ -41,6 +42,7 @@ pub(crate) struct RunContext {
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) circuit: OpenCircuits,
     pub(crate) stuck: Stuck,
+    pub(crate) suspects: Suspects,
     pub(crate) stop: Stop,
     /// Set when a job met data of a later catalog: it is put off until the catalog fits, so that a run until idle would never end.
     pub(crate) outdated: CancellationToken,

@@ -10,7 +10,7 @@
 //! | drain | release, visible at once | no |
 //! | lease over | release with a growing delay | no |
 //! | the run could not be noted | release with a growing delay | no |
-//! | key crowded | release with the first delay | no |
+//! | too many wait before it | release with the first delay | no |
 //! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
 //! | panic | the same | yes |
 //! | attempts used up before running (crashes) | poison (exhausted) | – |
@@ -100,7 +100,7 @@ pub(crate) enum Interruption {
     LeaseOver,
     /// An earlier run may not have come to its end, and this one could not be noted before it began.
     Untraced,
-    /// Too many jobs wait under its key.
+    /// Too many jobs wait for the same turn.
     Crowded,
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
         End::Panicked(_) | End::TimedOut(_) => Settlement::Release { delay: growing, attempt: Attempt::Counts },
         End::Interrupted(Interruption::Drain) => written_off(Duration::ZERO),
         End::Interrupted(Interruption::LeaseOver | Interruption::Untraced) => written_off(growing),
-        // It waits for others of its key, which may be many: its own deliveries say nothing about how long.
+        // It waits for others, which may be many: its own deliveries say nothing about how long.
         End::Interrupted(Interruption::Crowded) => written_off(limits.retry_delay.wait(1, situation.unit)),
         End::LeaseLost => return Settlement::Abandon,
     };
@@ -307,7 +307,7 @@ pub(crate) fn describe(end: &End) -> (String, String) {
         End::Interrupted(Interruption::Drain) => ("running", "the worker was shut down".to_owned()),
         End::Interrupted(Interruption::LeaseOver) => ("renewing the lease", "the lease could not be renewed in time".to_owned()),
         End::Interrupted(Interruption::Untraced) => ("noting the run", "the message could not be updated before the run".to_owned()),
-        End::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait under its key".to_owned()),
+        End::Interrupted(Interruption::Crowded) => ("waiting for its turn", "too many jobs wait before it".to_owned()),
         End::LeaseLost => ("renewing the lease", "the lease is lost: somebody else may have the message".to_owned()),
     };
     (step.to_owned(), error)

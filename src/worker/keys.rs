@@ -202,7 +202,7 @@ pub(crate) mod tests {
             told(&keys),
             [
                 ("3", "poisoned", "given up"),
-                ("2", "retried", "too many jobs wait under its key"),
+                ("2", "retried", "too many jobs wait before it"),
                 ("4", "retried", "not begun in this delivery"),
                 ("1", "skipped", "overtaken"),
                 ("0", "done", ""),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::sleep;
 
 use super::count;
@@ -77,6 +77,8 @@ pub(crate) struct Lease {
     confirmation: Arc<Confirmation>,
     /// The message is taken for gone, since a request for that had no answer and nobody knows its receipt any more.
     presumed_gone: bool,
+    /// Held until the message is settled: the turn of its run among those that may take the process down.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The service's last word that a message is its receiver's, for the work that the lease is held over.
@@ -159,6 +161,7 @@ impl Lease {
             interval: visibility / 2,
             confirmation,
             presumed_gone: false,
+            turn: None,
         };
         lease.extended(sent, visibility);
         lease
@@ -182,6 +185,11 @@ impl Lease {
     /// What the work under this lease asks whether its message is still its own.
     pub(crate) fn confirmation(&self) -> Arc<Confirmation> {
         Arc::clone(&self.confirmation)
+    }
+
+    /// No other suspect runs until the message is settled.
+    pub(crate) fn keep_turn(&mut self, turn: OwnedSemaphorePermit) {
+        self.turn = Some(turn);
     }
 
     /// A run begins under this lease: its first renewal notes that in the message.

@@ -51,6 +51,7 @@ mod slots;
 mod source;
 mod status;
 mod stuck;
+mod suspects;
 mod times;
 mod tuning;
 mod turns;

@@ -27,6 +27,7 @@ use super::slots::Slots;
 use super::source::{Carries, Intake};
 use super::status::{QueueBoard, StatusBoard};
 use super::stuck::Stuck;
+use super::suspects::Suspects;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
 use crate::model::QueueName;
@@ -226,6 +227,7 @@ impl Worker {
             memory: Arc::clone(&self.memory),
             circuit: OpenCircuits::new(Arc::clone(&parts.health)),
             stuck: Stuck::new(),
+            suspects: Suspects::new(),
             stop: Stop::new(),
             outdated: CancellationToken::new(),
             tally: WorkerTally::default(),

@@ -1,6 +1,8 @@
 //! One run: waiting for its turn, noting that it begins, and its time.
 //!
 //! ```text
+//!   suspect? ── yes ──▶ alone among suspects
+//!     │                   │
 //!   turn ── folded into another run ────────────────────────────▶ end
 //!     │
 //!     └─ leads ──▶ an earlier delivery unaccounted for? ── no ──▶ run, noted by its first renewal
@@ -43,6 +45,10 @@ pub(crate) struct Assignment<'a> {
 
 /// Runs the work under its lease, or shares a run.
 pub(crate) async fn run(context: &RunContext, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
+    // Before the turn of its key, which others may hold while they wait here.
+    if let Err(end) = alone(context, lease, assignment.deliveries).await {
+        return end;
+    }
     let confirmation = lease.confirmation();
     let lead = match held(lease.hold(turn(context, source, assignment, &confirmation)).await) {
         Ok(Ok(lead)) => lead,
@@ -109,6 +115,15 @@ async fn lead(context: &RunContext, source: &Intake, assignment: &Assignment<'_>
             }
         }
     }
+}
+
+/// Waits until no other message runs that may take the process down, where this one may.
+pub(super) async fn alone(context: &RunContext, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+    if deliveries.are_suspect(context.limits().max_dequeue_count) {
+        let turn = held(lease.hold(context.suspects.turn(&context.stop.receiving)).await)??;
+        lease.keep_turn(turn);
+    }
+    Ok(())
 }
 
 /// Leaves a trace in the message that a run begins: at no cost where no earlier one can have come to no end, else before the run.

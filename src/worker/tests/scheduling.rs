@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::ports::{Clock as _, ErrorClass};
-use crate::reconcile::aside;
+use crate::reconcile::{Work, aside};
 use crate::settings::Concurrency;
+use crate::worker::poison::Reason;
 use crate::worker::testing::{Effect, JOBS, Op, RECHECK, SECOND, World, done, from_to, put, sync, transient};
+use crate::worker::{Mode, Rechecks};
 
 #[tokio::test(start_paused = true)]
 async fn two_jobs_of_one_key_never_run_at_once_and_other_keys_do() {
@@ -195,4 +198,41 @@ async fn a_recheck_and_a_job_of_one_primary_never_run_at_once() {
     });
     world.run_for(Duration::from_secs(20)).await;
     assert_eq!((world.work.runs().len(), world.work.most_at_once(|_| true)), (6, 1));
+}
+
+/// The process goes down with one of forty jobs, all got by the same polls, as often as that job runs.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_takes_the_process_down_takes_no_other_with_it_to_the_poison_queue() {
+    for first in [true, false] {
+        let world = World::new();
+        let neighbours = |from, to| (from..to).for_each(|rk| drop(world.queues.seed(JOBS, &put(rk), None)));
+        neighbours(0, if first { 0 } else { 39 });
+        let bad = world.queues.seed(JOBS, &put("bad"), None);
+        neighbours(if first { 0 } else { 39 }, 39);
+        let down = Arc::new(Notify::new());
+        let goes_down = Arc::clone(&down);
+        world.script(move |_, work, _| {
+            let bad = matches!(work, Work::Job(job) if job.key().is_some_and(|key| key.rk.as_str() == "bad"));
+            let goes_down = Arc::clone(&goes_down);
+            async move {
+                sleep(if bad { SECOND } else { 2 * SECOND }).await;
+                if bad {
+                    goes_down.notify_one();
+                }
+                done()
+            }
+        });
+        let mut crashes = 0;
+        loop {
+            let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+            tokio::select! {
+                biased;
+                () = down.notified() => crashes += 1,
+                report = world.worker().run(mode, CancellationToken::new()) => break drop(report.unwrap()),
+            }
+            sleep(Duration::from_mins(2)).await;
+        }
+        let poisoned: Vec<_> = world.poisoned().await.into_iter().map(|entry| (entry.message.message_id, entry.message.reason)).collect();
+        assert_eq!((poisoned, crashes), (vec![(bad, Reason::Exhausted)], 6));
+    }
 }
