@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::footprint::{Entry, Footprint, Settled, next_version};
-use super::situation::{Presence, Situation};
+use super::situation::{Presence, Situation, is_unknown};
 use super::steps::{Plan, Write};
 use crate::model::{ETag, ItemAddress};
 use crate::planted::{Bug, planted};
@@ -88,6 +88,14 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     footprint
 }
 
+/// Whether an earlier pass, of whichever catalog, has closed at the state of this situation.
+fn is_closed_at(situation: &Situation<'_>, settled: &Settled) -> bool {
+    match (&situation.state, settled) {
+        (Presence::Present(Some(etag)), Settled::At { etag: closed, .. } | Settled::Waiting { etag: closed, .. }) => closed == etag,
+        _ => false,
+    }
+}
+
 /// How a pass ends: the footprint to write last, and the keys that leave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Close {
@@ -123,6 +131,11 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         }
     }
     let Footprint { items, contenders, .. } = &mut footprint;
+    if !is_closed_at(situation, &situation.footprint.settled) && !planted(Bug::UnknownViewTakenForWritten) {
+        // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
+        let unknown = items.iter_mut().filter(|(address, entry)| !address.is_value() && is_unknown(situation.catalog, address, entry));
+        unknown.for_each(|(_, entry)| entry.generation = 0);
+    }
     contenders.retain(|item| items.contains_key(item));
     footprint.settled = match &situation.state {
         // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:

@@ -128,6 +128,11 @@ fn status(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> Result<Vie
     Ok(status)
 }
 
+/// Whether an item is of a view that this catalog does not know.
+pub(super) fn is_unknown(catalog: &Catalog, address: &ItemAddress, entry: &Entry) -> bool {
+    matches!(status(catalog, address, entry), Ok(ViewStatus::Newer))
+}
+
 /// The items of a footprint that this catalog may judge: not those of views that it does not know.
 pub(super) fn own_items<'a>(
     catalog: &'a Catalog,

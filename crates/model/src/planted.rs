@@ -168,6 +168,8 @@ bugs! {
     GivenUpUnchecked,
     /// A probe of a throttled scope that hangs keeps its place until it is given up.
     ProbeKeepsItsPlace,
+    /// A pass takes rows of views that it does not know for written.
+    UnknownViewTakenForWritten,
 }
 
 /// Whether this bug is planted.

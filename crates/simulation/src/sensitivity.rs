@@ -38,6 +38,7 @@ const OF_THE_RELEASES: &[Bug] = &[
     Bug::RetiredItemsStay,
     Bug::WorkersRetire,
     Bug::LeftInOtherAccounts,
+    Bug::UnknownViewTakenForWritten,
 ];
 
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.

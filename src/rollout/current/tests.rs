@@ -229,6 +229,30 @@ async fn a_job_of_a_worker_with_the_older_catalog_is_not_acknowledged_once_the_n
     }
 }
 
+/// The worker of the older catalog closes at the new content; the new view's row keeps its key, and says what it said before.
+#[tokio::test(start_paused = true)]
+async fn a_row_of_a_view_that_an_older_catalog_does_not_know_is_written_by_the_next_pass_of_the_newer_one() {
+    for backfilled in [false, true] {
+        let (house, current) = House::new().await;
+        let older = Arc::clone(&current.in_force().engine);
+        let newer = house.recorded(&[("name", "{Name}"), ("key", "{RowKey}")]).await.engine;
+        newer.execute(&put("1", "first"), &house.delivery(1)).await.unwrap();
+        let employees = TableName::new("Employees").unwrap();
+        let tables = house.world.account().tables;
+        let row = tables.get(&employees, &EntityKey::new("Sales", "1").unwrap(), None).await.unwrap().unwrap();
+        tables.apply(&employees, &TableOperation::InsertOrReplace(row.entity.with("Mail", "second"))).await.unwrap();
+        let sync = work(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "1"}));
+        older.execute(&sync, &house.delivery(1)).await.unwrap();
+        if backfilled {
+            house.backfill(&newer).await;
+        } else {
+            newer.execute(&sync, &house.delivery(1)).await.unwrap();
+        }
+        let says = house.of_all("Bykey", |entity| entity.text("Mail").unwrap().to_owned()).await;
+        assert_eq!(says, BTreeSet::from(["second".to_owned()]), "backfilled: {backfilled}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn whole_tables_wait_until_no_older_worker_acknowledges_and_are_not_begun_by_one() {
     let (house, current) = House::new().await;
