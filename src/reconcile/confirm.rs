@@ -1,11 +1,12 @@
 //! Confirmation: properties on entities of others that are to stay as the footprint lists them are looked at, since another writer of such
-//! an entity may have taken them away; and rows and blobs of a footprint without a right seal, since they may be another primary's.
+//! an entity may have taken them away, as are those that waited for their entity; and rows and blobs of a footprint without a right seal, since they may be another primary's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::execute::Failure;
 use super::items::{self, LookContext};
 use super::known::differs;
+use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
 use super::steps::Plan;
@@ -40,7 +41,7 @@ pub(super) async fn confirmed(
     let other = looked.looks.into_iter().filter(|(address, look)| {
         let (entry, item) = (seen.footprint.items.get(address), wanted.items.get(address));
         let overwritten = said.get(address).zip(item).is_some_and(|(said, item)| item.content.is_overwritten_by(said));
-        overwritten || differs(entry, look, item)
+        overwritten || differs(entry, look, item) || (entry.is_none() && *look != Look::Homeless)
     });
     let other: Vec<ItemAddress> = other.map(|(address, _)| address).collect();
     let stays = other.is_empty();

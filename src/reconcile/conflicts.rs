@@ -24,12 +24,17 @@ use crate::ports::{IfMatch, TableOperation};
 
 /// A key that another primary has, and keeps.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TakenKey {
+enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
     #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
 }
+
+/// Every key that is not to be had, and every view that cannot derive beside them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct TakenKeys(String);
 
 /// Keys that a run has met.
 #[derive(Default)]
@@ -185,12 +190,12 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
     let step = format!("reconciling {}", scope.primary);
     let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(wanted.underived.keys().cloned());
     let views: BTreeSet<ViewName> = views.collect();
-    let failure = match plan.taken.first() {
-        Some(KeyConflict { address, owner: Some(owner) }) => {
-            permanent(step, TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() })
-        }
-        Some(KeyConflict { address, owner: None }) => permanent(step, TakenKey::Foreign { address: address.clone() }),
-        None => lost_race(step, ROUNDS),
-    };
+    let taken = plan.taken.iter().map(|KeyConflict { address, owner }| match owner {
+        Some(owner) => TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() },
+        None => TakenKey::Foreign { address: address.clone() },
+    });
+    let taken: Vec<String> = taken.map(|taken| taken.to_string()).collect();
+    let failure =
+        if taken.is_empty() { lost_race(step, ROUNDS) } else { permanent(step, TakenKeys([taken, wanted.reasons()].concat().join("; "))) };
     failure.of_views(views)
 }

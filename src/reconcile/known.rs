@@ -56,6 +56,11 @@ impl<'s> Known<'s> {
         }
     }
 
+    /// Whether that pass has left properties to wait for their entities.
+    pub(super) fn waits(&self) -> bool {
+        self.closed_at_this_state() && matches!(self.situation.footprint.settled, Settled::Waiting { .. })
+    }
+
     /// Whether that pass had the views of today, and everything is as it left it.
     pub(super) fn nothing_differs(&self) -> bool {
         let Situation { catalog, source, footprint, underived, .. } = self.situation;

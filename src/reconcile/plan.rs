@@ -69,6 +69,11 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
         match known.look(address) {
             // Only a run with the content can create it.
             Look::Absent if item.content.is_supplied() && !supplied.contains_key(address) => plan.waiting.push(address.clone()),
+            // There was no entity for it: nothing is announced before there is one.
+            Look::Absent if known.waits() && item.content.is_on_anothers() && !looks.contains_key(address) => {
+                plan.unseen.push(address.clone());
+                plan.waiting.push(address.clone());
+            }
             Look::Absent => plan.writes.push(write(None)),
             Look::Homeless => plan.waiting.push(address.clone()),
             Look::Ours(etag) if same_state && is_unchanged(entry, &etag, item) && !known.situation.is_overwritten(address) => {}

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use super::change::{Change, Commit};
 use super::engine::Engine;
-use super::execute::{Delivery, Failure, Outcome};
+use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::permanent;
 use super::footprint::Settled;
 use super::jobs::RunJob;
@@ -75,23 +75,18 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
                     bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
                 // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
-                reconciler.settle_from(&seen).await?;
-                return match end {
-                    PutEnd::Mine => Ok(Outcome::Done(reconciler.pass.summary)),
-                    PutEnd::Skip(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
-                    PutEnd::Never(failure) => Err(failure),
-                };
+                let settled = reconciler.settle_from(&seen).await;
+                return end.after(settled, reconciler.pass.summary);
             }
         };
         refuse_foreign(&reconciler.pass.scope, change.sent())?;
         let change = match staging.values().await? {
             Ok(values) => reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?,
             Err(gone) => {
-                reconciler.settle_from(&seen).await?;
-                return match overtaken(seen.row.as_ref(), delivery) {
-                    Some(reason) => Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary }),
-                    None => Err(permanent(format!("putting {primary}"), gone)),
-                };
+                let settled = reconciler.settle_from(&seen).await;
+                let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
+                let end = overtaken(seen.row.as_ref(), delivery).map_or_else(never, PutEnd::Skip);
+                return end.after(settled, reconciler.pass.summary);
             }
         };
         let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
@@ -133,6 +128,19 @@ enum PutEnd {
     Skip(String),
     /// It can never apply.
     Never(Failure),
+}
+
+impl PutEnd {
+    /// The end of the job, after the pass that follows in any case. The job's own failure goes before that of a view.
+    fn after(self, settled: Result<(), Failure>, summary: Summary) -> Result<Outcome, Failure> {
+        match (self, settled) {
+            (Self::Never(own), Ok(())) => Err(own),
+            (Self::Never(own), Err(failure)) if failure.class == FailureClass::Permanent => Err(own.of_views(failure.views)),
+            (_, Err(failure)) => Err(failure),
+            (Self::Mine, Ok(())) => Ok(Outcome::Done(summary)),
+            (Self::Skip(reason), Ok(())) => Ok(Outcome::Skipped { reason, summary }),
+        }
+    }
 }
 
 /// The write over an existing row.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::change::{Advance, Change, Commit};
 use super::engine::Engine;
-use super::execute::{Delivery, Failure, Summary};
+use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::{ROUNDS, lost_race};
 use super::freshness::found_after;
 use super::observation::{self, Observation};
@@ -119,10 +119,15 @@ impl<'e> Reconciler<'e> {
         if !self.pass.scope.has_views() {
             return commit::write_alone(&self.pass.scope, &mut self.pass.doubt, seen, change).await;
         }
-        match self.pass.advance(seen, Some(change)).await? {
-            Advance::Ended(end) => Ok(end),
+        match self.pass.advance(seen, Some(change)).await {
+            Ok(Advance::Ended(end)) => Ok(end),
             // The announcement for the refused state is withdrawn.
-            Advance::Refused(failure) => self.settle_from(seen).await.and(Err(failure)),
+            Ok(Advance::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
+            // It may be written all the same, with a view that fails: the claims of others on it are still to follow.
+            Err(failure) if failure.class == FailureClass::Permanent && change.result().is_some() && self.pass.scope.receives() => {
+                self.settle().await.and(Err(failure))
+            }
+            Err(failure) => Err(failure),
         }
     }
 }

@@ -62,9 +62,13 @@ struct Underived(String);
 impl Wanted {
     /// The failure of a job with views that cannot derive their items.
     pub(super) fn failure(&self, primary: &Primary) -> Failure {
-        let errors: Vec<String> = self.underived.values().map(|error| cause::chain(error.as_ref())).collect();
         let step = format!("deriving the items of {primary}; all others are in step");
-        permanent(step, Underived(errors.join("; "))).of_views(self.underived.keys().cloned())
+        permanent(step, Underived(self.reasons().join("; "))).of_views(self.underived.keys().cloned())
+    }
+
+    /// Why views cannot derive their items.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        self.underived.values().map(|error| cause::chain(error.as_ref())).collect()
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) spared: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, since their view cannot derive them.
     pub(super) kept: Vec<(ItemAddress, ETag)>,
-    /// Properties on entities of others that are to stay as the footprint lists them, and that were not looked at.
+    /// Properties on entities of others that are to stay as the footprint lists them, or to wait on, and that were not looked at.
     pub(super) unseen: Vec<ItemAddress>,
     /// Wanted keys with another holder.
     pub(super) taken: Vec<KeyConflict>,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::context::KeyOf;
 use super::poison::{Discarded, PoisonQueue};
-use crate::model::job::ListedBatch;
+use crate::model::job::{JobSubject, ListedBatch};
 use crate::model::{AccountName, ETag, Job};
 use crate::ports::{StoreError, Stores};
 use crate::reconcile::{Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Work};
@@ -39,7 +39,8 @@ pub async fn discard_about(
     for queue in queues {
         let Ok(account) = stores.account(&queue.account) else { continue };
         let Ok(poison) = PoisonQueue::new(account, queue) else { continue };
-        discarded.push((queue.account.clone(), poison.discard_about(|job| key_of(job).as_ref() == Some(&primary)).await?));
+        let arrives = |job: &Job| matches!(job.operation().subject(), JobSubject::Moved(_, to) if *to == primary);
+        discarded.push((queue.account.clone(), poison.discard_about(|job| key_of(job).as_ref() == Some(&primary) || arrives(job)).await?));
     }
     Ok(discarded)
 }

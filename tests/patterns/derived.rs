@@ -185,6 +185,9 @@ pub(crate) async fn an_entity_that_is_missing_is_not_made_and_gets_its_propertie
     site.work(put(("Sales", "1"), &manager)).await;
     assert!(site.row("Departments§", "Sales", "department").await.is_none());
     assert!(site.plan("Staff§", "Sales", "1").await.in_step);
+    // Beside two reads a look at where it is to be: no item of another view is written meanwhile.
+    let sync = json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"});
+    assert_eq!(site.requests_of(sync).await, 3);
     departments(site).await;
     site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"})).await;
     agrees(site, &Staff::from([(("Sales", "1"), manager)])).await;

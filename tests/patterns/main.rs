@@ -115,6 +115,7 @@ patterns! {
         what_a_department_says_is_on_all_of_its_people_through_their_lives
         a_range_within_a_partition_ends_where_it_says
         an_entity_that_cannot_be_written_holds_up_no_other
+        a_put_with_a_view_that_fails_says_what_its_department_says_by_then
         of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes
         what_others_overwrote_is_put_back_and_what_moves_is_claimed_anew
         what_carrying_costs;

@@ -194,6 +194,18 @@ pub(crate) async fn an_entity_that_cannot_be_written_holds_up_no_other(site: &Si
     assert_eq!(shifts, ["late", "late", "", "late"]);
 }
 
+pub(crate) async fn a_put_with_a_view_that_fails_says_what_its_department_says_by_then(site: &Site) {
+    // The copy's row key would be longer than 512 characters.
+    let long = "x".repeat(510);
+    let put = || json!({"op": "put", "table": "Staff§", "entity": {"PartitionKey": "Sales", "RowKey": long, "Name": "Ada"}});
+    for name in ["Sales", "Trade"] {
+        site.work(department("Sales", (name, None))).await;
+        let error = site.refused(put()).await;
+        assert!(error.contains("by_sign"), "{error}");
+        assert_eq!(site.row("Staff§", "Sales", &long).await.unwrap().entity.text("DepartmentName"), Some(name));
+    }
+}
+
 pub(crate) async fn of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes(site: &Site) {
     for rk in ["1", "2", "3"] {
         site.write("Plain§", person("p", rk, "x")).await;

@@ -180,3 +180,44 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
     }
     assert!(runs > 50, "only {runs} runs");
 }
+
+const UNIQUE: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.by_guest]
+kind = "secondary_index"
+source = "Bookings"
+table = "ByGuest"
+partition_key = "guest"
+row_key = "{Guest}"
+
+[views.by_table]
+kind = "secondary_index"
+source = "Bookings"
+table = "ByTable"
+partition_key = "table"
+row_key = "{Table}"
+
+[views.covers]
+kind = "aggregate"
+source = "Bookings"
+group_table = "Days"
+partition_key = "{PartitionKey}"
+row_key = "covers"
+set = { Covers = "sum(Covers)" }
+"#;
+
+#[tokio::test]
+async fn every_key_that_is_not_to_be_had_is_named_and_every_view_that_cannot_derive_beside_it() {
+    let lab = Lab::with(SMALL, declared(UNIQUE));
+    let booking = |rk: &str, covers: EdmValue| {
+        put(&Entity::new(EntityKey::new("r1", rk).unwrap()).with("Guest", "Ada").with("Table", 7).with("Covers", covers))
+    };
+    lab.work(&booking("b1", 2.into())).await.unwrap();
+    let failure = lab.work(&booking("b2", "two".into())).await.unwrap_err();
+    let (views, error) = (&failure.views, failure.chain());
+    assert_eq!(views.iter().map(ViewName::as_str).collect::<Vec<_>>(), ["by_guest", "by_table", "covers"]);
+    assert!(["ByGuest", "ByTable", "view covers"].iter().all(|named| error.contains(named)), "{error}");
+}
