@@ -328,13 +328,18 @@ mod tests {
     #[test]
     fn mistakes_name_the_field() {
         for (bad, word) in [
-            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "rk"),
+            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "\"sync\": missing field `rk`"),
             (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
             (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
-            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "string"),
+            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "\"pk\": invalid type: integer `5`, expected a string"),
+            (json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r", "thorough": "yes"}), "\"thorough\": invalid type"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "both"}),
+                "\"mode\": unknown",
+            ),
             (json!({"op": "backfill"}), "exactly one"),
             (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
-            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
+            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "\"cursor\": unknown field `page`"),
             (json!({"op": "audit"}), "table"),
             (json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}), "page"),
             (json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}), "tuple"),

@@ -6,8 +6,11 @@ mod staged;
 pub use staged::StagedBlob;
 pub(super) use staged::{staged, staged_schema};
 
+use std::iter;
+
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
@@ -266,8 +269,18 @@ operations! {
 fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
     let unread = object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
-    let fields: F =
-        serde_json::from_value(Value::Object(object)).map_err(|error| JobError::Field { op: F::OP, problem: error.to_string() })?;
+    // The field that is read; none at the end, where one may be missing.
+    let (mut entries, mut at) = (object.into_iter(), None);
+    let entries = iter::from_fn(|| {
+        let entry = entries.next();
+        at = entry.as_ref().and_then(|(name, _)| known.iter().find(|field| **field == name.as_str()));
+        entry
+    });
+    let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
+    let fields = fields.map_err(|error| {
+        let problem = at.map_or_else(|| error.to_string(), |field| format!("{field:?}: {error}"));
+        JobError::Field { op: F::OP, problem }
+    })?;
     Ok((fields.job()?, unread))
 }
 
