@@ -40,6 +40,22 @@ fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
 }
 
 #[test]
+fn a_job_that_would_write_a_table_that_only_views_write_is_not_sent() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let copy = r#""table":"employeesbyemail","pk":"email","rk":"jun@contoso.com""#;
+    let primary = r#""table":"Employees","pk":"Sales","rk":"7","to_table":"EmployeesByEmail","to_pk":"a","to_rk":"b""#;
+    let entity = r#""table":"EmployeesByEmail","entity":{"PartitionKey":"email","RowKey":"x"}"#;
+    for (op, fields) in [("delete", copy), ("erase", copy), ("put", entity), ("move", primary)] {
+        let refused = place.run(&["submit", &format!("{{\"op\":\"{op}\",{fields}}}")]).code(1);
+        says(&stderr(&refused), &["not sent: the table EmployeesByEmail holds rows that views make", "declare [tables.EmployeesByEmail]"]);
+    }
+    says(&stdout(&place.run(&["submit", &format!("{{\"op\":\"sync\",{copy}}}")]).success()), &["sent sync "]);
+    let summary = place.work();
+    assert_eq!((&summary["done"], &summary["poisoned"]), (&json!(1), &json!(0)));
+}
+
+#[test]
 fn people_get_the_keys_of_an_entity_first() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

@@ -189,9 +189,9 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
         // Also an archived entity that has a document in the place of a row.
         JobSubject::Primary(table, _) => {
             let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
-            filing.map_or_else(|| known_table(table, catalog), Ok)
+            filing.map_or_else(|| named_table(table, job, catalog), Ok)
         }
-        JobSubject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
+        JobSubject::Moved(from, to) => named_table(&to.table, job, catalog).and_then(|_| named_table(&from.table, job, catalog)),
         JobSubject::Restored(archive, _)
             if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
         {
@@ -200,7 +200,7 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
         JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) | JobSubject::Source(archive) => {
             known_archive(archive, catalog)
         }
-        JobSubject::Table(table) => known_table(table, catalog),
+        JobSubject::Table(table) => named_table(table, job, catalog),
         JobSubject::View(view) | JobSubject::Range(view) => known_view(view, catalog),
         JobSubject::DatedTable(table) => dated_table(table, catalog),
     }
@@ -221,6 +221,13 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
         let known: Vec<String> = catalog.declared().into_keys().map(ToString::to_string).collect();
         format!("the catalog does not know the view {name}; it knows {}", listed(&known))
     })
+}
+
+/// A known table, where a job may be about it.
+fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
+    let table = known_table(name, catalog)?;
+    let refused = if job.effect() == Effect::Derives { Ok(()) } else { catalog.refuse_view_table(&table) };
+    refused.map(|()| table).map_err(|error| error.to_string())
 }
 
 fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {

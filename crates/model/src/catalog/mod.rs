@@ -80,6 +80,13 @@ pub struct Catalog {
     pub list_sizes: ListSizes,
 }
 
+/// A job that would write entities of a table that only views write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table {0} holds rows that views make, and nothing else: change their primaries; if applications keep entities there too, declare [tables.{0}]"
+)]
+pub struct ViewTableError(TableName);
+
 impl Catalog {
     /// A known table, in whatever case it is spelled: one that is declared, or that retired views were derived from.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
@@ -148,6 +155,11 @@ impl Catalog {
             && self.dated_table(&table.table).is_none()
             && !self.views.values().any(sets)
             && !self.archives.values().any(archives)
+    }
+
+    /// Refuses jobs that write entities of a table that only views write.
+    pub fn refuse_view_table(&self, table: &TableRef) -> Result<(), ViewTableError> {
+        if self.is_for_views_alone(table) { Err(ViewTableError(table.table.clone())) } else { Ok(()) }
     }
 
     /// The tables that a job is about; none where it names an archive or a view that is not known. A range is written for the sake of an
