@@ -43,6 +43,8 @@ struct WaitAnswer<'a> {
     pk: &'a str,
     rk: &'a str,
     in_step: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    missing: bool,
     requests: u64,
 }
 
@@ -50,11 +52,12 @@ struct WaitAnswer<'a> {
 pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     let waited = context.client().wait_for(&args.table, &key, args.etag.as_ref(), args.timeout).await.map_err(misused)?;
-    let InStep { in_step, requests } = waited;
+    let InStep { in_step, missing, requests } = waited;
     let table = &args.table;
     match out.format() {
-        Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), in_step, requests })?,
+        Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), in_step, missing, requests })?,
         Format::Text if in_step => out.line(format_args!("everything derived from {table}{key} is in step"))?,
+        Format::Text if missing => out.line(format_args!("{table}{key} does not exist, and nothing is derived from it"))?,
         Format::Text => out.line(format_args!("{table}{key}: not in step within {} s", args.timeout.as_secs_f64()))?,
     }
     Ok(if in_step { Exit::Done } else { Exit::Failed })

@@ -150,7 +150,7 @@ pub(super) async fn settled(
     if wait > LONGEST_WAIT {
         return Err(Problem::unusable(format!("wait: expected at most {} s; ask again for longer", LONGEST_WAIT.as_secs())));
     }
-    let InStep { in_step, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
+    let InStep { in_step, requests, .. } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
     Ok(Json(InStepReport { in_step, requests }))
 }
 
