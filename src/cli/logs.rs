@@ -7,6 +7,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
+use super::output::counted;
 use super::{Context, Exit, Output, UsageError, help};
 use crate::catalog::{ArchiveTarget, LogTarget};
 use crate::model::condition::Condition;
@@ -88,7 +89,8 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
             lines += print(blobs, target, &name, found.length, &wanted, out).await?;
         }
     }
-    out.say(format_args!("{lines} lines from {read} blobs"))?;
+    let (lines, blobs) = (counted(lines, "line"), counted(read, "blob"));
+    out.say(format_args!("{lines} from {blobs}"))?;
     Ok(Exit::Done)
 }
 

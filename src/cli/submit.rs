@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
 use super::bell;
-use super::output::printable;
+use super::output::{counted, printable};
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage, SentList};
@@ -135,7 +135,7 @@ async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mu
             })?;
         }
         Format::Text => {
-            let primaries = counted(lines, "primary").replace("primarys", "primaries");
+            let primaries = counted(lines, "primary");
             out.line(format_args!("sent {} of {primaries}, listed in {blob}, to {} as {}", sent.op, sent.queue, sent.message_id))?;
         }
     }
@@ -372,9 +372,4 @@ impl Submission<'_> {
         let start = out.aside_tone(Tone::Bad, start);
         out.complain(format_args!("{start}: {}", printable(problem)))
     }
-}
-
-/// A number of things, in words.
-fn counted(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::lookup::rows_table;
+use super::output::counted;
 use super::progress::Progress;
 use super::row::RowJson;
 use super::{Context, Exit, Format, Output, UsageError, args, help};
@@ -163,7 +164,7 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
         let sample = sample.iter().map(RowJson::of).collect();
         return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample })?);
     }
-    out.line(format_args!("{of}: {} of {} entities looked at would be {done}", HumanCount(*matching), HumanCount(*seen)))?;
+    out.line(format_args!("{of}: {} of {} looked at would be {done}", HumanCount(*matching), counted(*seen, "entity")))?;
     let (heading, rows) = rows_table(sample);
     Ok(out.table(&heading, &rows)?)
 }

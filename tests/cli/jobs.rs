@@ -92,7 +92,7 @@ fn a_thousand_jobs_go_through_in_one_stream() {
     place.run(&["migrate", "up"]).success();
     let job = |n: u32| format!("{{\"op\":\"sync\",\"table\":\"Employees\",\"pk\":\"Sales\",\"rk\":\"{n}\"}}\n");
     let ended = place.run_with(&["submit", "-"], (0..1_000).map(job).collect::<String>()).success();
-    says(&stdout(&ended), &["1000 jobs sent"]);
+    says(&stdout(&ended), &["1,000 jobs sent"]);
     assert_eq!(place.work()["done"], json!(1_000));
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::args::LookupArgs;
 use super::print;
 use crate::cli::exit::misused;
+use crate::cli::output::counted;
 use crate::cli::row::tell_sealed;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
 use crate::client::{Client, ClientError, Lookup, LookupResult};
@@ -89,8 +90,7 @@ impl LookupSummary {
         }
         let (heading, cells) = print::table(found);
         out.table(&heading, &cells)?;
-        let plural = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        out.say(format_args!("{}: {}, {}", plural(self.rows as u64, "row"), self.query_class, plural(self.requests, "request")))?;
+        out.say(format_args!("{}: {}, {}", counted(self.rows as u64, "row"), self.query_class, counted(self.requests, "request")))?;
         if let Some(token) = &self.continuation {
             out.say(format_args!("There is more: --continue {token}"))?;
         }
