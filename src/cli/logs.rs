@@ -95,7 +95,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
 }
 
 fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarget> {
-    let name = ViewName::new(archive).map_err(|error| UsageError::new(error.to_string()))?;
+    let name = ViewName::new(archive).map_err(UsageError::of)?;
     match context.catalog.archives.get(&name).map(|archive| &archive.target) {
         Some(ArchiveTarget::Log(target)) => Ok(target),
         Some(ArchiveTarget::Table(_) | ArchiveTarget::Blob(_) | ArchiveTarget::File(_)) => {

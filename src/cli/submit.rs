@@ -51,12 +51,7 @@ pub struct SubmitArgs {
 
 /// Puts jobs on a queue.
 pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    if let Some(queue) = &args.queue
-        && !context.settings.queues.iter().any(|declared| declared.name == *queue)
-    {
-        let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
-        return Err(UsageError::new(format!("no queue {queue} is declared; declared are {}", known.join(", "))).into());
-    }
+    context.check_queue(args.queue.as_ref())?;
     if let Some(list) = &args.list {
         return submit_list(args, list, context, out).await;
     }

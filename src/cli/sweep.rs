@@ -9,7 +9,7 @@ use super::lookup::rows_table;
 use super::output::counted;
 use super::progress::Progress;
 use super::row::RowJson;
-use super::{Context, Exit, Format, Output, UsageError, args, help};
+use super::{Context, Exit, Format, Output, UsageError, args, help, whole_tables};
 use crate::model::condition::TimedCondition;
 use crate::model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
 use crate::model::{Key, QueueName, Row, ViewName};
@@ -171,8 +171,7 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
 
 /// Puts a sweep on a queue.
 pub(super) async fn submit(sweep: &Sweep, queue: Option<&QueueName>, context: &Context, out: &mut Output) -> anyhow::Result<()> {
-    let prepared = context.client().prepare(&sweep.message().to_string(), queue);
-    let prepared = prepared.map_err(|error| UsageError::new(error.to_string()))?;
+    let prepared = whole_tables::prepared(&sweep.message(), queue, context)?;
     let sent = context.client().send(&prepared).await?;
     submitted(sweep, &sent.queue, &sent.message_id, out)
 }

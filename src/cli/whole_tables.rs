@@ -79,8 +79,8 @@ fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
 }
 
 /// A job, checked.
-fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
-    context.client().prepare(&job.to_string(), queue).map_err(|error| UsageError::new(error.to_string()))
+pub(super) fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
+    context.client().prepare(&job.to_string(), queue).map_err(UsageError::of)
 }
 
 /// Puts a job for each table on its queue, for the workers.

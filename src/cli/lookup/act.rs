@@ -50,7 +50,7 @@ fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>
                 .into())
         }
         (Some((view, terms)), table) => {
-            let view = ViewName::new(view.as_str()).map_err(|error| UsageError::new(error.to_string()))?;
+            let view = ViewName::new(view.as_str()).map_err(UsageError::of)?;
             let lookup = client.lookup(&view, terms).map_err(failed)?;
             Ok(table.iter().fold(lookup, |lookup, table| lookup.table(table.clone())))
         }

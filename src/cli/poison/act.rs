@@ -179,18 +179,13 @@ async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMe
 }
 
 fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(QueueName, PoisonQueue)>> {
+    context.check_queue(named)?;
     let mut queues = Vec::new();
     for queue in context.settings.queues.iter().filter(|queue| named.is_none_or(|named| queue.name == *named)) {
         let account = context.stores.account(&queue.account)?;
         queues.push((queue.name.clone(), PoisonQueue::new(account, queue)?.until(&context.stop)));
     }
-    match named {
-        Some(named) if queues.is_empty() => {
-            let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
-            Err(UsageError::new(format!("no queue {named} is declared; declared are {}", known.join(", "))).into())
-        }
-        _ => Ok(queues),
-    }
+    Ok(queues)
 }
 
 fn filter(selection: &Selector) -> PoisonFilter {
