@@ -225,19 +225,15 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
 
 /// A known table, where a job may be about it.
 fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
-    let table = known_table(name, catalog)?;
-    let refused = if job.effect() == Effect::Derives { Ok(()) } else { catalog.refuse_view_table(&table) };
-    refused.map(|()| table).map_err(|error| error.to_string())
-}
-
-fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
-    catalog.table(name).cloned().ok_or_else(|| {
+    let table = catalog.table(name).ok_or_else(|| {
         if catalog.spread.contains_key(name) {
             return format!("the table {name} lies in several accounts, and views write its rows: a job is about their primaries");
         }
         let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
         format!("the catalog does not know the table {name}; it knows {}", listed(&known))
-    })
+    })?;
+    let refused = catalog.refuse_view_table(table).err().filter(|_| job.effect() != Effect::Derives);
+    refused.map_or_else(|| Ok(table.clone()), |refused| Err(refused.to_string()))
 }
 
 fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
