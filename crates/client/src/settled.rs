@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::{Client, ClientError};
@@ -19,12 +20,12 @@ use evenkeel_model::settings::WaitPolicy;
 const LOOKS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Whether what is derived from a primary is in step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct InStep {
     /// Every item is as the version that was asked for says, or a later one.
     pub in_step: bool,
-    /// The primary does not exist, and neither does a footprint of it: it never was there, or was deleted longer ago than a tombstone is kept
-    /// (half an hour as shipped).
+    /// Neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
     /// Storage requests that it took to know.
     pub requests: u64,
