@@ -167,6 +167,10 @@ pub enum JobError {
 }
 
 impl JobError {
+    fn field(op: &'static str, problem: impl std::fmt::Display) -> Self {
+        Self::Field { op, problem: problem.to_string() }
+    }
+
     /// Whether the text itself could not be read, as opposed to its meaning.
     pub const fn is_undecodable(&self) -> bool {
         match self {
@@ -248,7 +252,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(JobError::Field { op, problem: format!("the field {name:?} must be a string") }),
+        Some(_) => Err(JobError::field(op, format_args!("the field {name:?} must be a string"))),
     };
     let id = text(&mut object, "id")?;
     let traceparent = text(&mut object, "traceparent")?;
