@@ -195,6 +195,11 @@ pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
 }
 
+/// As [`printable`], but line by line. Further lines are indented: none passes for one of the program's own.
+pub fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n    ")
+}
+
 /// A number of things, in words: "1 primary", "2,000 primaries".
 pub fn counted(count: u64, one: &str) -> String {
     let (stem, end) = match one.strip_suffix('y') {
@@ -243,6 +248,12 @@ pub(crate) mod tests {
         out.columns(["a", "b"], &[["long".to_owned(), "x".to_owned()], ["한글".to_owned(), "y".to_owned()]]).unwrap();
         assert_eq!(paper.text(), "a     b\nlong  x\n한글  y\n", "each of these letters is as wide as two others");
         assert_eq!("한글".width(), "long".width());
+    }
+
+    #[test]
+    fn a_message_of_several_lines_is_printed_in_lines_that_look_like_no_others() {
+        assert_eq!(printable_lines("wrong:\n  a = b\n\u{1b}[2Aerror: x\n"), "wrong:\n      a = b\n    \\u{1b}[2Aerror: x");
+        assert_eq!(printable_lines("one"), "one");
     }
 
     #[test]

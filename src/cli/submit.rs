@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
 use super::bell;
-use super::output::{counted, printable};
+use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage, SentList};
@@ -110,7 +110,7 @@ async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mu
         }
         Some(Err(ClientError::Job(problem))) => {
             let start = out.aside_tone(Tone::Bad, "not sent");
-            out.complain(format_args!("{start}: {}", printable(&problem)))?;
+            out.complain(format_args!("{start}: {}", printable_lines(&problem)))?;
             return Ok(Exit::Failed);
         }
         Some(sent) => sent?,
@@ -365,6 +365,6 @@ impl Submission<'_> {
         }
         let start = if self.many { format!("line {line}") } else { "not sent".to_owned() };
         let start = out.aside_tone(Tone::Bad, start);
-        out.complain(format_args!("{start}: {}", printable(problem)))
+        out.complain(format_args!("{start}: {}", printable_lines(problem)))
     }
 }

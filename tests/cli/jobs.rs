@@ -56,6 +56,20 @@ fn a_job_that_would_write_a_table_that_only_views_write_is_not_sent() {
 }
 
 #[test]
+fn an_error_of_several_lines_is_told_in_lines() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let job = r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7","when":"Age = 5"}"#;
+    let refused = stderr(&place.run(&["submit", job]).code(1));
+    says(&refused, &["\"when\": ", "\n      Age = 5\n          ^"]);
+    place.put("jobs", job);
+    assert_eq!(place.work()["poisoned"], json!(1));
+    says(&stdout(&place.run(&["poison", "show", "--all"]).success()), &["\n      Age = 5\n          ^"]);
+    let listed = stdout(&place.run(&["poison", "list"]).success());
+    assert!(listed.contains("\"when\": ") && !listed.contains("\\n"), "{listed}");
+}
+
+#[test]
 fn people_get_the_keys_of_an_entity_first() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
