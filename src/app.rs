@@ -135,16 +135,10 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
-    match cli.command {
-        Command::Demo(args) => Box::pin(demo::demo(&args, &request(&cli.global), log, out)).await,
-        Command::Run(args) => {
-            let loaded = match loaded {
-                Some(loaded) => loaded,
-                None => load(&cli.global, out, Warnings::Unsaid)?,
-            };
-            Box::pin(run::run(&args, loaded, request(&cli.global), log, out)).await
-        }
-        command => {
+    match (cli.command, loaded) {
+        (Command::Demo(args), _) => Box::pin(demo::demo(&args, &request(&cli.global), log, out)).await,
+        (Command::Run(args), Some(loaded)) => Box::pin(run::run(&args, loaded, request(&cli.global), log, out)).await,
+        (command, _) => {
             let loaded = load(&cli.global, out, warns(&command))?;
             if !command.creates_stores() {
                 stores::must_exist(&loaded.settings, &request(&cli.global).folder)?;

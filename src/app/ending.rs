@@ -4,7 +4,7 @@ use std::io;
 
 use super::stores::StoreOpenError;
 use crate::cli::advice::advice;
-use crate::cli::output::printable;
+use crate::cli::output::printable_lines;
 use crate::cli::{Exit, Output, Tone};
 
 /// Reports on standard error the failure, its causes, and the remedy.
@@ -23,7 +23,7 @@ fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
     // Messages may span lines of our own making; text from outside was escaped where it was taken in.
     out.complain(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
-        out.complain(format_args!("  caused by: {}", printable(&cause.to_string())))?;
+        out.complain(format_args!("  caused by: {}", printable_lines(&cause.to_string())))?;
     }
     if let Some(advice) = advice(error) {
         let label = out.aside_tone(Tone::Warning, "hint");

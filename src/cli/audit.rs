@@ -2,9 +2,9 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use indicatif::HumanCount;
 use serde_json::{Value, json};
 
+use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::model::audit::{Audit, AuditCursor};
 use crate::model::{QueueName, TableName, ViewName};
@@ -123,11 +123,10 @@ fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, inter
         }
         return Ok(out.value(&value)?);
     }
-    let many = |count: u64, one: &str, more: &str| format!("{} {}", HumanCount(count), if count == 1 { one } else { more });
-    let wrong = many(drift, "item is wrong", "items are wrong");
-    let compared =
-        format!("{table}: {} and {} compared", many(*primaries, "primary", "primaries"), many(*rows, "derived row", "derived rows"));
-    let mended = if *repaired > 0 { format!(", {} repaired", many(*repaired, "item", "items")) } else { String::new() };
+    let wrong = format!("{} {} wrong", counted(drift, "item"), if drift == 1 { "is" } else { "are" });
+    let copies = if *rows > 0 { format!(", {} checked for their owner", counted(*rows, "copy")) } else { String::new() };
+    let compared = format!("{table}: {} compared item by item{copies}", counted(*primaries, "primary"));
+    let mended = if *repaired > 0 { format!(", {} repaired", counted(*repaired, "item")) } else { String::new() };
     let verdict = match drift {
         0 if interrupted => out.tone(Tone::Warning, "nothing was wrong until it was interrupted"),
         _ if interrupted => out.tone(Tone::Bad, format_args!("{wrong}, and then it was interrupted")),
@@ -136,7 +135,7 @@ fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, inter
     };
     out.line(format_args!("{compared}{mended}: {verdict}"))?;
     if *failed > 0 {
-        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be judged", many(*failed, "primary", "primaries")));
+        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be judged", counted(*failed, "primary")));
         out.line(text)?;
     }
     if drift > 0 && !repair {
@@ -145,4 +144,23 @@ fn tell(table: &TableName, cursor: &AuditCursor, drift: u64, repair: bool, inter
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output::tests::Paper;
+
+    #[test]
+    fn a_summary_counts_primaries_of_every_kind_of_view_and_copies_where_there_are_any() {
+        let told = |primaries, rows| {
+            let paper = Paper::default();
+            let mut out = Output::to(Box::new(paper.clone()), Box::new(std::io::sink()), Format::Text);
+            let cursor = AuditCursor { primaries, rows, ..AuditCursor::default() };
+            tell(&TableName::new("Staff").unwrap(), &cursor, 0, false, false, &mut out).unwrap();
+            paper.text()
+        };
+        assert_eq!(told(1, 0), "Staff: 1 primary compared item by item: nothing is wrong\n");
+        assert_eq!(told(2, 3), "Staff: 2 primaries compared item by item, 3 copies checked for their owner: nothing is wrong\n");
+    }
 }

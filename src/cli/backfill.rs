@@ -2,10 +2,10 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use indicatif::HumanCount;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::catalog::TableRef;
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
@@ -134,12 +134,12 @@ fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
     let TableResult { table, primaries, items, failed, interrupted } = done;
     let so_far = if *interrupted { out.tone(Tone::Warning, ", then it was interrupted") } else { String::new() };
     out.line(format_args!(
-        "{table}: {} primaries in step, {} items written or deleted{so_far}",
-        HumanCount(*primaries),
-        HumanCount(*items as u64)
+        "{table}: {} in step, {} written or deleted{so_far}",
+        counted(*primaries, "primary"),
+        counted(*items as u64, "item")
     ))?;
     if *failed > 0 {
-        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be brought in step", HumanCount(*failed)));
+        let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be brought in step", counted(*failed, "primary")));
         out.line(text)?;
         out.say("A sync job of each is queued: a worker will do it, or `evenkeel poison list` will say why it cannot be done.")?;
     }

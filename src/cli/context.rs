@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableRef, TargetRef, View};
 use crate::client::Client;
-use crate::model::{AccountName, TableName, ViewName};
+use crate::model::{AccountName, QueueName, TableName, ViewName};
 use crate::ports::{Clock, Stores};
 use crate::settings::Settings;
 
@@ -46,16 +46,16 @@ impl Context {
     /// As [`table`](Self::table), for reading by keys: also one that lies in several accounts.
     pub fn target(&self, typed: &str) -> Result<TargetRef, UsageError> {
         let (account, name) = match typed.split_once(':') {
-            Some((account, name)) => (Some(AccountName::new(account).map_err(|error| UsageError::new(error.to_string()))?), name),
+            Some((account, name)) => (Some(AccountName::new(account).map_err(UsageError::of)?), name),
             None => (None, typed),
         };
-        let name = TableName::new(name).map_err(|error| UsageError::new(error.to_string()))?;
+        let name = TableName::new(name).map_err(UsageError::of)?;
         match (account, self.catalog.target(&name)) {
             (None, Some(known)) => Ok(known),
             (Some(account), Some(known)) if known.accounts.has(&account) => Ok(TableRef { account, table: known.table }.into()),
             (account, _) => {
                 let account = account.unwrap_or_else(AccountName::main);
-                self.stores.account(&account).map_err(|error| UsageError::new(error.to_string()))?;
+                self.stores.account(&account).map_err(UsageError::of)?;
                 Ok(TableRef { account, table: name }.into())
             }
         }
@@ -64,6 +64,14 @@ impl Context {
     /// The client that applications use as well.
     pub fn client(&self) -> Client {
         Client::new(self.stores.clone(), Arc::clone(&self.catalog), self.settings.queues.clone())
+    }
+
+    /// Refuses a queue that is not declared.
+    pub fn check_queue(&self, name: Option<&QueueName>) -> Result<(), UsageError> {
+        let known: Vec<&str> = self.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
+        let unknown = name.filter(|name| !known.contains(&name.as_str()));
+        let refused = unknown.map(|name| UsageError(format!("no queue {name} is declared; declared are {}", known.join(", "))));
+        refused.map_or(Ok(()), Err)
     }
 
     /// A view of the catalog.

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
+use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, UsageError, args, help, whole_tables};
 use crate::model::job::{self, Primary};
 use crate::model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
@@ -107,9 +108,14 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
         return Ok(out.value(report)?);
     }
     for (account, AccountReport { removed: Removed { entities, items, data_keys }, poison, staged }) in &report.removed {
-        out.line(format_args!(
-            "{account}: {entities} rows and documents, {items} derived items, {data_keys} data keys, {poison} poison messages, {staged} staged blobs removed"
-        ))?;
+        let removed = [
+            counted(u64::from(*entities), "entity"),
+            counted(u64::from(*items), "derived item"),
+            counted(u64::from(*data_keys), "data key"),
+            counted(*poison, "poison message"),
+            counted(*staged, "staged blob"),
+        ];
+        out.line(format_args!("{account}: {} removed", removed.join(", ")))?;
     }
     if report.removed.is_empty() {
         out.line("Nothing was left to remove.")?;

@@ -1,6 +1,7 @@
 //! Exit codes, a contract with scripts.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use crate::client::ClientError;
@@ -97,6 +98,11 @@ impl UsageError {
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
+
+    /// Another error as one, without its causes.
+    pub fn of(error: impl Display) -> Self {
+        Self(error.to_string())
+    }
 }
 
 /// An embedded store that a command needs and that is not there.
@@ -111,7 +117,7 @@ pub struct AbsentStore {
 
 /// The failure of something that was asked of the client: misuse of it is misuse of the command.
 pub(super) fn misused(error: ClientError) -> anyhow::Error {
-    if error.is_misuse() { UsageError::new(error.to_string()).into() } else { error.into() }
+    if error.is_misuse() { UsageError::of(error).into() } else { error.into() }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
+use super::output::counted;
 use super::{Context, Exit, Output, UsageError, help};
 use crate::catalog::{ArchiveTarget, LogTarget};
 use crate::model::condition::Condition;
@@ -88,12 +89,13 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
             lines += print(blobs, target, &name, found.length, &wanted, out).await?;
         }
     }
-    out.say(format_args!("{lines} lines from {read} blobs"))?;
+    let (lines, blobs) = (counted(lines, "line"), counted(read, "blob"));
+    out.say(format_args!("{lines} from {blobs}"))?;
     Ok(Exit::Done)
 }
 
 fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarget> {
-    let name = ViewName::new(archive).map_err(|error| UsageError::new(error.to_string()))?;
+    let name = ViewName::new(archive).map_err(UsageError::of)?;
     match context.catalog.archives.get(&name).map(|archive| &archive.target) {
         Some(ArchiveTarget::Log(target)) => Ok(target),
         Some(ArchiveTarget::Table(_) | ArchiveTarget::Blob(_) | ArchiveTarget::File(_)) => {

@@ -6,6 +6,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
 
+use indicatif::HumanCount;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -194,6 +195,21 @@ pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| safe.extend(c.escape_default()))
 }
 
+/// As [`printable`], but line by line. Further lines are indented: none passes for one of the program's own.
+pub fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n    ")
+}
+
+/// A number of things, in words: "1 primary", "2,000 primaries".
+pub fn counted(count: u64, one: &str) -> String {
+    let (stem, end) = match one.strip_suffix('y') {
+        _ if count == 1 => (one, ""),
+        Some(stem) if !stem.ends_with('e') => (stem, "ies"),
+        _ => (one, "s"),
+    };
+    format!("{} {stem}{end}", HumanCount(count))
+}
+
 /// JSON that says the same without such characters: they stand in strings alone, where an escape is as good.
 fn escaped_json(text: &str) -> String {
     let hidden = |c: char| c != '\n' && is_unprintable(c);
@@ -232,6 +248,19 @@ pub(crate) mod tests {
         out.columns(["a", "b"], &[["long".to_owned(), "x".to_owned()], ["한글".to_owned(), "y".to_owned()]]).unwrap();
         assert_eq!(paper.text(), "a     b\nlong  x\n한글  y\n", "each of these letters is as wide as two others");
         assert_eq!("한글".width(), "long".width());
+    }
+
+    #[test]
+    fn a_message_of_several_lines_is_printed_in_lines_that_look_like_no_others() {
+        assert_eq!(printable_lines("wrong:\n  a = b\n\u{1b}[2Aerror: x\n"), "wrong:\n      a = b\n    \\u{1b}[2Aerror: x");
+        assert_eq!(printable_lines("one"), "one");
+    }
+
+    #[test]
+    fn number_and_noun_agree() {
+        let told =
+            [(1, "primary"), (0, "primary"), (2_000, "data key"), (1, "row"), (1_001, "row")].map(|(count, one)| counted(count, one));
+        assert_eq!(told, ["1 primary", "0 primaries", "2,000 data keys", "1 row", "1,001 rows"]);
     }
 
     #[test]

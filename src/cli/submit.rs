@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
 use super::bell;
-use super::output::printable;
+use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage, SentList};
@@ -51,12 +51,7 @@ pub struct SubmitArgs {
 
 /// Puts jobs on a queue.
 pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    if let Some(queue) = &args.queue
-        && !context.settings.queues.iter().any(|declared| declared.name == *queue)
-    {
-        let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
-        return Err(UsageError::new(format!("no queue {queue} is declared; declared are {}", known.join(", "))).into());
-    }
+    context.check_queue(args.queue.as_ref())?;
     if let Some(list) = &args.list {
         return submit_list(args, list, context, out).await;
     }
@@ -115,7 +110,7 @@ async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mu
         }
         Some(Err(ClientError::Job(problem))) => {
             let start = out.aside_tone(Tone::Bad, "not sent");
-            out.complain(format_args!("{start}: {}", printable(&problem)))?;
+            out.complain(format_args!("{start}: {}", printable_lines(&problem)))?;
             return Ok(Exit::Failed);
         }
         Some(sent) => sent?,
@@ -135,7 +130,7 @@ async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mu
             })?;
         }
         Format::Text => {
-            let primaries = counted(lines, "primary").replace("primarys", "primaries");
+            let primaries = counted(lines, "primary");
             out.line(format_args!("sent {} of {primaries}, listed in {blob}, to {} as {}", sent.op, sent.queue, sent.message_id))?;
         }
     }
@@ -370,11 +365,6 @@ impl Submission<'_> {
         }
         let start = if self.many { format!("line {line}") } else { "not sent".to_owned() };
         let start = out.aside_tone(Tone::Bad, start);
-        out.complain(format_args!("{start}: {}", printable(problem)))
+        out.complain(format_args!("{start}: {}", printable_lines(problem)))
     }
-}
-
-/// A number of things, in words.
-fn counted(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

@@ -6,9 +6,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::lookup::rows_table;
+use super::output::counted;
 use super::progress::Progress;
 use super::row::RowJson;
-use super::{Context, Exit, Format, Output, UsageError, args, help};
+use super::{Context, Exit, Format, Output, UsageError, args, help, whole_tables};
 use crate::model::condition::TimedCondition;
 use crate::model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
 use crate::model::{Key, QueueName, Row, ViewName};
@@ -163,15 +164,14 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
         let sample = sample.iter().map(RowJson::of).collect();
         return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample })?);
     }
-    out.line(format_args!("{of}: {} of {} entities looked at would be {done}", HumanCount(*matching), HumanCount(*seen)))?;
+    out.line(format_args!("{of}: {} of {} looked at would be {done}", HumanCount(*matching), counted(*seen, "entity")))?;
     let (heading, rows) = rows_table(sample);
     Ok(out.table(&heading, &rows)?)
 }
 
 /// Puts a sweep on a queue.
 pub(super) async fn submit(sweep: &Sweep, queue: Option<&QueueName>, context: &Context, out: &mut Output) -> anyhow::Result<()> {
-    let prepared = context.client().prepare(&sweep.message().to_string(), queue);
-    let prepared = prepared.map_err(|error| UsageError::new(error.to_string()))?;
+    let prepared = whole_tables::prepared(&sweep.message(), queue, context)?;
     let sent = context.client().send(&prepared).await?;
     submitted(sweep, &sent.queue, &sent.message_id, out)
 }

@@ -42,20 +42,20 @@ struct WaitAnswer<'a> {
     table: &'a TableName,
     pk: &'a str,
     rk: &'a str,
-    in_step: bool,
-    requests: u64,
+    #[serde(flatten)]
+    waited: InStep,
 }
 
 /// Waits until what is derived from an entity is in step; ends with 1 where that took too long.
 pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     let waited = context.client().wait_for(&args.table, &key, args.etag.as_ref(), args.timeout).await.map_err(misused)?;
-    let InStep { in_step, requests } = waited;
     let table = &args.table;
     match out.format() {
-        Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), in_step, requests })?,
-        Format::Text if in_step => out.line(format_args!("everything derived from {table}{key} is in step"))?,
+        Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), waited })?,
+        Format::Text if waited.in_step => out.line(format_args!("everything derived from {table}{key} is in step"))?,
+        Format::Text if waited.missing => out.line(format_args!("{table}{key} does not exist, and nothing is derived from it"))?,
         Format::Text => out.line(format_args!("{table}{key}: not in step within {} s", args.timeout.as_secs_f64()))?,
     }
-    Ok(if in_step { Exit::Done } else { Exit::Failed })
+    Ok(if waited.in_step { Exit::Done } else { Exit::Failed })
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
+use super::output::counted;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Showing, UsageError};
 use crate::catalog::{DatedRef, Source, View};
@@ -78,8 +79,8 @@ fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
 }
 
 /// A job, checked.
-fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
-    context.client().prepare(&job.to_string(), queue).map_err(|error| UsageError::new(error.to_string()))
+pub(super) fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context) -> Result<Prepared, UsageError> {
+    context.client().prepare(&job.to_string(), queue).map_err(UsageError::of)
 }
 
 /// Puts a job for each table on its queue, for the workers.
@@ -93,7 +94,7 @@ pub(super) async fn submit(
     for (at, table) in tables.iter().enumerate() {
         if context.stop.is_cancelled() {
             let left: Vec<&str> = tables[at..].iter().map(TableName::as_str).collect();
-            out.complain(format_args!("Interrupted after {at} of {} jobs; not sent: {}", tables.len(), left.join(", ")))?;
+            out.complain(format_args!("Interrupted after {at} of {}; not sent: {}", counted(tables.len() as u64, "job"), left.join(", ")))?;
             return Ok(Exit::Interrupted);
         }
         let job = prepared(&job(table), queue, context)?;

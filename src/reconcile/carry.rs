@@ -292,7 +292,7 @@ impl CarryRun<'_> {
         reconciler.settle().await?;
         let Pass { scope, summary, doubt, .. } = reconciler.pass;
         if self.delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-            look_again(&scope, 0).await?;
+            look_again(&scope).await?;
         }
         Ok(summary)
     }

@@ -80,10 +80,6 @@ pub(super) enum Unknown {
     Archive(ViewName),
     #[error("the catalog has no view {0:?}: declare [views.{0}]")]
     View(ViewName),
-    #[error(
-        "the table {0} holds rows that views make, and nothing else: change their primaries; if applications keep entities there too, declare [tables.{0}]"
-    )]
-    ViewTable(TableName),
     #[error("the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`")]
     WhichTable { view: ViewName, tables: String },
     #[error("{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash")]
@@ -173,11 +169,7 @@ impl Engine {
 
     /// Refuses jobs that write entities of a table that only views write.
     pub(super) fn refuse_view_tables(&self, name: &TableName) -> Result<(), Failure> {
-        let table = self.table(name)?;
-        if self.catalog.is_for_views_alone(table) {
-            return Err(permanent("finding the table", Unknown::ViewTable(table.table.clone())));
-        }
-        Ok(())
+        self.catalog.refuse_view_table(self.table(name)?).map_err(|error| permanent("finding the table", error))
     }
 
     /// The condition of a job on entities of a table, at the job's time.

@@ -171,7 +171,7 @@ impl<'e> EntityPlace<'e> {
     /// Queues a second look at its items.
     pub(super) async fn look_again(&self) -> Result<(), Failure> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => look_again(&reconciler.pass.scope, 0).await,
+            Self::Row(reconciler) | Self::Moved(reconciler) => look_again(&reconciler.pass.scope).await,
             Self::Document(_) | Self::Log(_) => Ok(()),
         }
     }

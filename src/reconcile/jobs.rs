@@ -107,7 +107,7 @@ impl Engine {
     /// job may be about are looked at again when such requests can no longer arrive.
     async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
-            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope, 0).await?;
+            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope).await?;
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl<'e> Pass<'e> {
         if self.looks == Looks::Everything {
             queue_carries(&self.scope, wanted.items.keys()).await?;
         }
-        if self.doubt.rechecks_the_settled() { queue_recheck(&self.scope, &[], self.doubt.rechecks.chained()).await } else { Ok(()) }
+        if self.doubt.rechecks_the_settled() { queue_recheck(&self.scope, &[]).await } else { Ok(()) }
     }
 
     /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where

@@ -51,7 +51,7 @@ impl RunJob for Put {
         // before its pass, while the message is gone. What ends without changes is looked at again in any case.
         if delivery.dequeue_count > 1 && matches!(&outcome, Outcome::Done(summary) if !summary.changes.is_empty()) {
             let primary = Primary { table: self.table.clone(), key: self.entity.key.clone() };
-            look_again(&engine.pass(&primary, delivery)?.pass.scope, 0).await?;
+            look_again(&engine.pass(&primary, delivery)?.pass.scope).await?;
         }
         Ok(outcome)
     }

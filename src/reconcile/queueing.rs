@@ -32,8 +32,6 @@ const DOUBLED: u32 = 5;
 #[derive(Debug, Default)]
 pub(super) struct RunRechecks {
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
-    /// Rechecks in a row before those of this run: none unless it is a recheck's.
-    chained: u32,
 }
 
 impl RunRechecks {
@@ -45,20 +43,10 @@ impl RunRechecks {
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);
-            queue_recheck(scope, items, self.chained).await?;
+            queue_recheck(scope, items).await?;
             self.queued = Some((sent, items.iter().cloned().collect()));
         }
         Ok(())
-    }
-
-    /// Rechecks of a recheck's run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
-    pub(super) const fn follow(&mut self, recheck: &Recheck) {
-        self.chained = recheck.chained.saturating_add(1);
-    }
-
-    /// Rechecks in a row before those of this run.
-    pub(super) const fn chained(&self) -> u32 {
-        self.chained
     }
 
     /// Whether any is queued.
@@ -111,9 +99,9 @@ fn sync_messages(primaries: &BTreeSet<Primary>, looks: Looks, most: usize) -> Ve
 }
 
 /// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
-pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress], chained: u32) -> Result<(), Failure> {
+pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
-    let engine = scope.engine;
+    let (engine, chained) = (scope.engine, scope.chained);
     let account = engine.stores.account(&delivery.account);
     let account = account.map_err(|error| permanent("finding the account of the recheck queue", error))?;
     let delay = if planted(Bug::RecheckAtOnce) {
@@ -133,8 +121,8 @@ pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress], chai
 }
 
 /// Queues a second look at the whole, where a late write of the primary would leave anything out of step.
-pub(super) async fn look_again(scope: &Scope<'_>, chained: u32) -> Result<(), Failure> {
-    if scope.has_views() || scope.receives() { queue_recheck(scope, &[], chained).await } else { Ok(()) }
+pub(super) async fn look_again(scope: &Scope<'_>) -> Result<(), Failure> {
+    if scope.has_views() || scope.receives() { queue_recheck(scope, &[]).await } else { Ok(()) }
 }
 
 /// Queues the carrying of every claim among these items, each once.

@@ -33,13 +33,8 @@ struct Wire {
     pk: Key,
     rk: Key,
     items: Vec<ItemAddress>,
-    #[serde(default, skip_serializing_if = "is_first")]
+    #[serde(default, skip_serializing_if = "job::is_zero")]
     chained: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-const fn is_first(chained: &u32) -> bool {
-    *chained == 0
 }
 
 /// One of a list, beside the fields that all share.
@@ -48,7 +43,7 @@ struct ListedRecheck<'r> {
     pk: &'r Key,
     rk: &'r Key,
     items: &'r [ItemAddress],
-    #[serde(skip_serializing_if = "is_first")]
+    #[serde(skip_serializing_if = "job::is_zero")]
     chained: u32,
 }
 

@@ -53,7 +53,7 @@ impl<'e> Reconciler<'e> {
             }
             if !self.pass.scope.has_views() {
                 let Pass { scope, doubt, .. } = &self.pass;
-                return if doubt.rechecks_the_primary() { queue_recheck(scope, &[], doubt.rechecks.chained()).await } else { Ok(()) };
+                return if doubt.rechecks_the_primary() { queue_recheck(scope, &[]).await } else { Ok(()) };
             }
             if self.closes(&seen).await? || planted(Bug::LostRaceIsDone) {
                 return Ok(());

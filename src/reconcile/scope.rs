@@ -33,6 +33,8 @@ pub(super) struct Scope<'e> {
     /// The table that keeps its footprint.
     pub(super) footprints: TableName,
     pub(super) delivery: Option<&'e Delivery>,
+    /// Rechecks in a row before those that it queues: none unless it is a recheck's.
+    pub(super) chained: u32,
     /// The document in place of the primary's row, where it is an archived one.
     pub(super) document: Option<ArchiveDocument<'e>>,
     /// Where its large values lie.
@@ -81,6 +83,7 @@ impl<'e> Scope<'e> {
             primary,
             footprints,
             delivery,
+            chained: 0,
             document: None,
             folder,
             said: ClaimReading::Ask,

@@ -24,7 +24,8 @@ use crate::ports::{IfMatch, TableOperation};
 /// served their time. A delivery that comes again and writes nothing asks for another look, unless its run has queued one.
 pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, delivery: &Delivery) -> Result<Summary, Failure> {
     reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
-    reconciler.pass.doubt.rechecks.follow(recheck);
+    // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
+    reconciler.pass.scope.chained = recheck.chained.saturating_add(1);
     let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler).await } else { reconciler.settle().await };
     let Pass { scope, summary, doubt, .. } = reconciler.pass;
     let wrote_nothing = match &looked {
@@ -32,7 +33,7 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
         Err(failure) => failure.class == FailureClass::Permanent,
     };
     if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-        look_again(&scope, doubt.rechecks.chained()).await?;
+        look_again(&scope).await?;
     }
     looked.map(|()| summary)
 }

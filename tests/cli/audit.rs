@@ -71,7 +71,10 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 #[test]
 fn what_is_in_step_is_found_to_be() {
     let place = filled();
-    says(&stdout(&place.run(&["audit"]).success()), &["Employees: 10 primaries and 10 derived rows compared: nothing is wrong"]);
+    says(
+        &stdout(&place.run(&["audit"]).success()),
+        &["Employees: 10 primaries compared item by item, 10 copies checked for their owner: nothing is wrong"],
+    );
     let summary = json_lines(&place.run(&["--json", "audit", "--view", "by_email"]).success());
     assert_eq!(summary, [json!({"table": "Employees", "primaries": 10, "rows": 10, "drift": 0, "repaired": 0, "failed": 0})]);
 }

@@ -56,7 +56,7 @@ fn a_primary_that_cannot_be_brought_in_step_holds_up_no_other_and_ends_in_poison
     let work = place.work();
     assert_eq!(work["poisoned"], 0, "nobody has the address yet: {work}");
     let ended = place.run(&["backfill"]).code(1);
-    says(&stdout(&ended), &["Employees: 9 primaries in step", "1 could not be brought in step"]);
+    says(&stdout(&ended), &["Employees: 9 primaries in step", "1 primary could not be brought in step"]);
     says(&stderr(&ended), &["evenkeel poison list"]);
     assert_eq!(place.work()["poisoned"], 1);
     let poison = json_lines(&place.run(&["--json", "poison", "list"]).success());

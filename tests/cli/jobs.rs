@@ -40,6 +40,36 @@ fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
 }
 
 #[test]
+fn a_job_that_would_write_a_table_that_only_views_write_is_not_sent() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let copy = r#""table":"employeesbyemail","pk":"email","rk":"jun@contoso.com""#;
+    let primary = r#""table":"Employees","pk":"Sales","rk":"7","to_table":"EmployeesByEmail","to_pk":"a","to_rk":"b""#;
+    let entity = r#""table":"EmployeesByEmail","entity":{"PartitionKey":"email","RowKey":"x"}"#;
+    for (op, fields) in [("delete", copy), ("erase", copy), ("put", entity), ("move", primary)] {
+        let refused = place.run(&["submit", &format!("{{\"op\":\"{op}\",{fields}}}")]).code(1);
+        says(&stderr(&refused), &["not sent: the table EmployeesByEmail holds rows that views make", "declare [tables.EmployeesByEmail]"]);
+    }
+    says(&stdout(&place.run(&["submit", &format!("{{\"op\":\"sync\",{copy}}}")]).success()), &["sent sync "]);
+    let summary = place.work();
+    assert_eq!((&summary["done"], &summary["poisoned"]), (&json!(1), &json!(0)));
+}
+
+#[test]
+fn an_error_of_several_lines_is_told_in_lines() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let job = r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7","when":"Age = 5"}"#;
+    let refused = stderr(&place.run(&["submit", job]).code(1));
+    says(&refused, &["\"when\": ", "\n      Age = 5\n          ^"]);
+    place.put("jobs", job);
+    assert_eq!(place.work()["poisoned"], json!(1));
+    says(&stdout(&place.run(&["poison", "show", "--all"]).success()), &["\n      Age = 5\n          ^"]);
+    let listed = stdout(&place.run(&["poison", "list"]).success());
+    assert!(listed.contains("\"when\": ") && !listed.contains("\\n"), "{listed}");
+}
+
+#[test]
 fn people_get_the_keys_of_an_entity_first() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
@@ -76,7 +106,7 @@ fn a_thousand_jobs_go_through_in_one_stream() {
     place.run(&["migrate", "up"]).success();
     let job = |n: u32| format!("{{\"op\":\"sync\",\"table\":\"Employees\",\"pk\":\"Sales\",\"rk\":\"{n}\"}}\n");
     let ended = place.run_with(&["submit", "-"], (0..1_000).map(job).collect::<String>()).success();
-    says(&stdout(&ended), &["1000 jobs sent"]);
+    says(&stdout(&ended), &["1,000 jobs sent"]);
     assert_eq!(place.work()["done"], json!(1_000));
 }
 

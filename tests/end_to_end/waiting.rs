@@ -70,12 +70,16 @@ fn what_was_written_is_waited_for_on_azurite() {
 }
 
 #[test]
-fn an_unknown_table_and_a_wait_in_vain_are_told_apart() {
+fn an_unknown_table_a_missing_primary_and_a_wait_in_vain_are_told_apart() {
     let site = Site::embedded(EMPLOYEES);
     site.migrate();
     let unknown = site.command(&["wait", "Employes", "Sales", "1"]);
     assert!(unknown.code == 2 && unknown.err.contains("Employees"), "{}: {}", unknown.code, unknown.err);
+    let never = site.command(&["wait", "Employees", "Sales", "000223", "--timeout", "0s"]);
+    assert!(never.code == 1 && never.out.contains("(\"Sales\", \"000223\") does not exist, and nothing"), "{}{}", never.out, never.err);
+    assert_eq!(waits(&site, &["--timeout", "0s"]).1["missing"], true);
     site.write("Employees", &[employee("jun@contoso.com")]);
+    assert_eq!(waits(&site, &["--timeout", "0s"]).1["missing"], Value::Null);
     let ended = site.command(&["wait", "Employees", "Sales", "000223", "--timeout", "300ms"]);
     assert!(ended.code == 1 && ended.out.contains("not in step within 0.3 s"), "{}{}", ended.out, ended.err);
 }

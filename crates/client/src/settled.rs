@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::{Client, ClientError};
@@ -19,10 +20,13 @@ use evenkeel_model::settings::WaitPolicy;
 const LOOKS: WaitPolicy = WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Whether what is derived from a primary is in step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct InStep {
     /// Every item is as the version that was asked for says, or a later one.
     pub in_step: bool,
+    /// Neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
     /// Storage requests that it took to know.
     pub requests: u64,
 }
@@ -40,23 +44,24 @@ impl Client {
     pub async fn settled(&self, table: &TableName, key: &EntityKey, etag: Option<&ETag>) -> Result<InStep, ClientError> {
         let source = self.table(table)?;
         if !self.catalog.has_views(source) {
-            return Ok(InStep { in_step: true, requests: 0 });
+            return Ok(InStep { in_step: true, missing: false, requests: 0 });
         }
         let views = self.catalog.fingerprint(source);
         let found = self.last_settled(source, key).await?;
+        let (has_footprint, found) = (found.is_some(), found.unwrap_or_default());
         if etag.is_some_and(|etag| found.is_at(etag, &views)) || (planted(Bug::WaitTrustsAnOldFootprint) && found.version().is_some()) {
-            return Ok(InStep { in_step: true, requests: 1 });
+            return Ok(InStep { in_step: true, missing: false, requests: 1 });
         }
         // The primary after its footprint: a version that was in step before it was found to be the present one.
         let tables = &self.account(&source.account)?.tables;
         let only_keys = ["PartitionKey".to_owned()];
         let present = tables.get(&source.table, key, Some(&only_keys)).await;
         let present = present.map_err(ClientError::store(format!("reading {source}{key}")))?;
-        let in_step = match present {
-            Some(row) => found.is_at(&row.etag, &views),
-            None => found == Settled::Absent,
+        let (in_step, missing) = match present {
+            Some(row) => (found.is_at(&row.etag, &views), false),
+            None => (found == Settled::Absent, !has_footprint),
         };
-        Ok(InStep { in_step, requests: 2 })
+        Ok(InStep { in_step, missing, requests: 2 })
     }
 
     /// Waits until [`settled`](Self::settled) says yes, and looks again after 50 ms, then twice as long each time, up to a second. Whether it
@@ -76,13 +81,14 @@ impl Client {
         }
     }
 
-    async fn last_settled(&self, source: &TableRef, key: &EntityKey) -> Result<Settled, ClientError> {
+    /// The footprint's state; nothing where there is no footprint.
+    async fn last_settled(&self, source: &TableRef, key: &EntityKey) -> Result<Option<Settled>, ClientError> {
         let primary = Primary { table: source.table.clone(), key: key.clone() };
         let (table, at) = (self.catalog.footprint_table(source), footprint_key(&primary));
         let tables = &self.account(&source.account)?.tables;
         let footprint = tables.get(&table, &at, Some(&[SETTLED.to_owned(), FINGERPRINT.to_owned()])).await;
         let footprint = footprint.map_err(ClientError::store(format!("reading the footprint of {source}{key}")))?;
-        let settled = footprint.map_or(Ok(Settled::Never), |row| Settled::read(&row.entity));
+        let settled = footprint.map(|row| Settled::read(&row.entity)).transpose();
         settled.map_err(|text| {
             ClientError::Broken(format!("the footprint of {source}{key} is not as evenkeel writes it: Settled is {text:?}"))
         })

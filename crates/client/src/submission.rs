@@ -189,9 +189,9 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
         // Also an archived entity that has a document in the place of a row.
         JobSubject::Primary(table, _) => {
             let filing = catalog.filings.get(table).filter(|_| derives).map(|filing| filing.table.clone());
-            filing.map_or_else(|| known_table(table, catalog), Ok)
+            filing.map_or_else(|| named_table(table, job, catalog), Ok)
         }
-        JobSubject::Moved(from, to) => known_table(&to.table, catalog).and_then(|_| known_table(&from.table, catalog)),
+        JobSubject::Moved(from, to) => named_table(&to.table, job, catalog).and_then(|_| named_table(&from.table, job, catalog)),
         JobSubject::Restored(archive, _)
             if catalog.archives.get(archive).is_some_and(|archive| matches!(archive.target, ArchiveTarget::Log(_))) =>
         {
@@ -200,7 +200,7 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
         JobSubject::Archived(archive, _) | JobSubject::Restored(archive, _) | JobSubject::Source(archive) => {
             known_archive(archive, catalog)
         }
-        JobSubject::Table(table) => known_table(table, catalog),
+        JobSubject::Table(table) => named_table(table, job, catalog),
         JobSubject::View(view) | JobSubject::Range(view) => known_view(view, catalog),
         JobSubject::DatedTable(table) => dated_table(table, catalog),
     }
@@ -223,14 +223,17 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
     })
 }
 
-fn known_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> {
-    catalog.table(name).cloned().ok_or_else(|| {
+/// A known table, where a job may be about it.
+fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
+    let table = catalog.table(name).ok_or_else(|| {
         if catalog.spread.contains_key(name) {
             return format!("the table {name} lies in several accounts, and views write its rows: a job is about their primaries");
         }
         let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
         format!("the catalog does not know the table {name}; it knows {}", listed(&known))
-    })
+    })?;
+    let refused = catalog.refuse_view_table(table).err().filter(|_| job.effect() != Effect::Derives);
+    refused.map_or_else(|| Ok(table.clone()), |refused| Err(refused.to_string()))
 }
 
 fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {

@@ -56,9 +56,7 @@ fn archive(text: &str, catalog: &Catalog) -> Result<(SweepAction, TableRef), Str
 fn table(text: &str, catalog: &Catalog) -> Result<(SweepAction, TableRef), String> {
     let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
     let table = catalog.tables.get(&name).ok_or_else(|| unknown("table", text, catalog.tables.keys().map(TableName::as_str)))?;
-    if catalog.is_for_views_alone(table) {
-        return Err(format!("{name} holds rows that views make, and nothing else; expected the table of their primaries"));
-    }
+    catalog.refuse_view_table(table).map_err(|error| error.to_string())?;
     Ok((SweepAction::Delete(table.table.clone()), table.clone()))
 }
 

@@ -154,7 +154,7 @@ pub async fn certify(
     within: impl FnOnce(f64) -> anyhow::Result<Box<dyn BudgetedAccount>>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let patient = context.stores.account(&args.account).map_err(|error| UsageError::new(error.to_string()))?.clone();
+    let patient = context.stores.account(&args.account).map_err(UsageError::of)?.clone();
     let rules = rules();
     let (storm, usual) = if args.chaos.is_zero() {
         (String::new(), USUAL)

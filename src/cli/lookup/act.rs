@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::args::LookupArgs;
 use super::print;
 use crate::cli::exit::misused;
+use crate::cli::output::counted;
 use crate::cli::row::tell_sealed;
 use crate::cli::{Context, Exit, Format, Output, UsageError};
 use crate::client::{Client, ClientError, Lookup, LookupResult};
@@ -49,7 +50,7 @@ fn begun<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>
                 .into())
         }
         (Some((view, terms)), table) => {
-            let view = ViewName::new(view.as_str()).map_err(|error| UsageError::new(error.to_string()))?;
+            let view = ViewName::new(view.as_str()).map_err(UsageError::of)?;
             let lookup = client.lookup(&view, terms).map_err(failed)?;
             Ok(table.iter().fold(lookup, |lookup, table| lookup.table(table.clone())))
         }
@@ -89,8 +90,7 @@ impl LookupSummary {
         }
         let (heading, cells) = print::table(found);
         out.table(&heading, &cells)?;
-        let plural = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        out.say(format_args!("{}: {}, {}", plural(self.rows as u64, "row"), self.query_class, plural(self.requests, "request")))?;
+        out.say(format_args!("{}: {}, {}", counted(self.rows as u64, "row"), self.query_class, counted(self.requests, "request")))?;
         if let Some(token) = &self.continuation {
             out.say(format_args!("There is more: --continue {token}"))?;
         }

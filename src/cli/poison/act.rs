@@ -5,7 +5,7 @@ use anyhow::Context as _;
 use super::args::{Discard, PoisonAction, PoisonArgs, Selector};
 use super::show;
 use crate::cli::consent::{consents, somebody_to_ask};
-use crate::cli::output::printable;
+use crate::cli::output::{counted, printable};
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::model::QueueName;
 use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
@@ -39,7 +39,7 @@ async fn list(selection: &Selector, context: &Context, out: &mut Output) -> anyh
 fn ended<Q>(selection: &Selector, found: &[(Q, PoisonEntry)], hidden: u64, interrupted: bool, out: &mut Output) -> anyhow::Result<Exit> {
     say_hidden(hidden, "shown", out)?;
     if interrupted {
-        out.complain(format_args!("Interrupted: {} messages were read, and there are more.", found.len()))?;
+        out.complain(format_args!("Interrupted after {}, and there are more.", counted(found.len() as u64, "message")))?;
         return Ok(Exit::Interrupted);
     }
     Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
@@ -106,7 +106,8 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
 async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
     somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
     let found = find(selection, context).await?.entries;
-    consents(format_args!("{} poisoned messages will be deleted. This cannot be undone.", found.len()), context, out).await
+    consents(format_args!("{} will be deleted. This cannot be undone.", counted(found.len() as u64, "poisoned message")), context, out)
+        .await
 }
 
 fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
@@ -136,7 +137,8 @@ fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Conte
     }
     if context.stop.is_cancelled() {
         out.complain(format_args!(
-            "Interrupted: {done} messages were {verb}; the others are as they were, and the command can be repeated."
+            "Interrupted with {} {verb}; the others are as they were, and the command can be repeated.",
+            counted(done, "message")
         ))?;
         return Ok(Exit::Interrupted);
     }
@@ -177,18 +179,13 @@ async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMe
 }
 
 fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(QueueName, PoisonQueue)>> {
+    context.check_queue(named)?;
     let mut queues = Vec::new();
     for queue in context.settings.queues.iter().filter(|queue| named.is_none_or(|named| queue.name == *named)) {
         let account = context.stores.account(&queue.account)?;
         queues.push((queue.name.clone(), PoisonQueue::new(account, queue)?.until(&context.stop)));
     }
-    match named {
-        Some(named) if queues.is_empty() => {
-            let known: Vec<&str> = context.settings.queues.iter().map(|queue| queue.name.as_str()).collect();
-            Err(UsageError::new(format!("no queue {named} is declared; declared are {}", known.join(", "))).into())
-        }
-        _ => Ok(queues),
-    }
+    Ok(queues)
 }
 
 fn filter(selection: &Selector) -> PoisonFilter {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::cli::output::printable;
+use crate::cli::output::{printable, printable_lines};
 use crate::model::limits;
 use crate::worker::poison::{PoisonEntry, PoisonMessage, ShownBody};
 
@@ -33,7 +33,7 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     let message = &entry.message;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
-        let line = format!("{name:<14}  {}", printable(value));
+        let line = format!("{name:<14}  {}", printable_lines(value));
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", line.trim_end());
     };
@@ -74,7 +74,8 @@ pub(super) const HEADING: [&str; 6] = ["QUEUE", "POISONED", "REASON", "OP", "MES
 /// A row of a list.
 pub(super) fn row(entry: &PoisonEntry, whole: bool) -> [String; 6] {
     let message = &entry.message;
-    let error: String = message.error.chars().take(if whole { usize::MAX } else { ERROR }).collect();
+    let error = if whole { message.error.as_str() } else { message.error.lines().next().unwrap_or_default() };
+    let error: String = error.chars().take(if whole { usize::MAX } else { ERROR }).collect();
     let cut = if error.len() < message.error.len() { "…" } else { "" };
     [
         message.queue.to_string(),

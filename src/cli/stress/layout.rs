@@ -50,7 +50,7 @@ impl StressLayout {
         for (at, (pk, entity)) in keys.zip(sample).enumerate() {
             let Some(pk) = pk else { continue };
             // The loads share a table: their row keys tell them apart.
-            let rk = Key::new(format!("{number}-{at:06}")).map_err(|error| UsageError::new(error.to_string()))?;
+            let rk = Key::new(format!("{number}-{at:06}")).map_err(UsageError::of)?;
             *counts.entry(pk.clone()).or_default() += 1;
             entities.push(Entity { key: EntityKey { pk, rk }, properties: entity.properties.clone() });
         }

@@ -198,7 +198,7 @@ impl StressPlan {
         }
         let source = args.table.as_deref().map(|typed| context.table(typed)).transpose()?;
         let account = source.as_ref().map(|table| table.account.clone()).or_else(|| args.account.clone()).unwrap_or_else(AccountName::main);
-        context.stores.account(&account).map_err(|error| UsageError::new(error.to_string()))?;
+        context.stores.account(&account).map_err(UsageError::of)?;
         let loads = if args.key.is_empty() { 2 } else { args.key.len() };
         let pages = if source.is_some() { sample::pages(args.entities) } else { 0 };
         // The scratch table is created and deleted; an entity may need a transaction of its own.

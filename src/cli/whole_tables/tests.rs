@@ -149,6 +149,6 @@ async fn jobs_that_were_not_sent_any_more_are_named() {
     let ended = audit(&args, &stage.context, &stage.engine, &mut stage.out(Format::Text)).await.unwrap();
     assert_eq!(
         (ended, stage.texts()),
-        (Exit::Interrupted, [String::new(), "Interrupted after 0 of 1 jobs; not sent: Employees\n".to_owned()])
+        (Exit::Interrupted, [String::new(), "Interrupted after 0 of 1 job; not sent: Employees\n".to_owned()])
     );
 }

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use super::{Api, Problem};
 use crate::catalog::TableRef;
-use crate::client::InStep;
 use crate::model::job::Primary;
 use crate::model::units::parse_duration;
 use crate::model::{ETag, EntityKey, Site, TableName, odata};
@@ -150,8 +149,8 @@ pub(super) async fn settled(
     if wait > LONGEST_WAIT {
         return Err(Problem::unusable(format!("wait: expected at most {} s; ask again for longer", LONGEST_WAIT.as_secs())));
     }
-    let InStep { in_step, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
-    Ok(Json(InStepReport { in_step, requests }))
+    let waited = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
+    Ok(Json(InStepReport { in_step: waited.in_step, requests: waited.requests }))
 }
 
 /// The primary that a table and a key name, its table as declared.

@@ -24,7 +24,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         ("archive = \"past\"\nwhen = \"At < now - 90\"", "rules.r.when: expected a whole number and a unit"),
         ("archive = \"psat\"\nwhen = \"A == 1\"", "rules.r.archive: unknown archive \"psat\"; did you mean \"past\"?"),
         ("delete = \"Nowhere\"\nwhen = \"A == 1\"", "rules.r.delete: unknown table \"Nowhere\"; known are Bookings, ByGuest"),
-        ("delete = \"ByGuest\"\nwhen = \"A == 1\"", "rules.r.delete: ByGuest holds rows that views make"),
+        ("delete = \"ByGuest\"\nwhen = \"A == 1\"", "rules.r.delete: the table ByGuest holds rows that views make"),
         ("when = \"A == 1\"", "rules.r: expected one of archive = \"an archive\" and delete = \"a table\", found neither"),
         ("archive = \"past\"\ndelete = \"Bookings\"\nwhen = \"A == 1\"", "found both"),
         ("archive = \"past\"\nwhen = \"A == 1\"\nevery = \"5m\"", "rules.r.every: expected 1h to 366d"),

@@ -80,6 +80,13 @@ pub struct Catalog {
     pub list_sizes: ListSizes,
 }
 
+/// A job that would write entities of a table that only views write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table {0} holds rows that views make, and nothing else: change their primaries; if applications keep entities there too, declare [tables.{0}]"
+)]
+pub struct ViewTableError(TableName);
+
 impl Catalog {
     /// A known table, in whatever case it is spelled: one that is declared, or that retired views were derived from.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
@@ -135,19 +142,21 @@ impl Catalog {
         })
     }
 
-    /// Whether a table holds rows that views make, and nothing else: it is no source, no archive, none of a retention, no view
-    /// keeps properties on its entities, and it has no section of its own.
-    pub fn is_for_views_alone(&self, table: &TableRef) -> bool {
+    /// Refuses jobs that write a table with rows that views make, and nothing else: it is no source, no archive, none of a retention, no
+    /// view keeps properties on its entities, and it has no section of its own.
+    pub fn refuse_view_table(&self, table: &TableRef) -> Result<(), ViewTableError> {
         let makes = |view: &Arc<View>| view.sets().is_none() && view.rows().is_some_and(|rows| rows.target.has(table));
         let follows = || self.following_table(&table.table).is_some_and(|following| following == table);
         let made = self.views.values().any(makes) || follows();
         let sets = |view: &Arc<View>| view.sets().is_some_and(|(target, _)| target.has(table));
         let archives = |archive: &Arc<Archive>| archive.source == *table || archive.target.table() == Some(table);
-        made && !self.declared.contains(table)
+        let is_refused = made
+            && !self.declared.contains(table)
             && self.views_of(table).next().is_none()
             && self.dated_table(&table.table).is_none()
             && !self.views.values().any(sets)
-            && !self.archives.values().any(archives)
+            && !self.archives.values().any(archives);
+        if is_refused { Err(ViewTableError(table.table.clone())) } else { Ok(()) }
     }
 
     /// The tables that a job is about; none where it names an archive or a view that is not known. A range is written for the sake of an

@@ -2,6 +2,7 @@
 
 use super::TableName;
 use super::cursor::cursor;
+use super::job::is_zero;
 
 /// A `drop_table` job: one table by date is archived, where its retention says so, and dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +23,7 @@ cursor! {
         #[serde(default)]
         pub rows: u64,
         /// Number of the rows' folder: earlier ones have other rows than the table.
-        #[serde(default, rename = "complete", skip_serializing_if = "is_first")]
+        #[serde(default, rename = "complete", skip_serializing_if = "is_zero")]
         pub folder: u32,
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-const fn is_first(folder: &u32) -> bool {
-    *folder == 0
 }

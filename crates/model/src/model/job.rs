@@ -113,8 +113,8 @@ pub struct Failing {
     pub runs: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-const fn is_zero(number: &u32) -> bool {
+/// Whether a message leaves a number out.
+pub const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
@@ -167,6 +167,10 @@ pub enum JobError {
 }
 
 impl JobError {
+    fn field(op: &'static str, problem: impl std::fmt::Display) -> Self {
+        Self::Field { op, problem: problem.to_string() }
+    }
+
     /// Whether the text itself could not be read, as opposed to its meaning.
     pub const fn is_undecodable(&self) -> bool {
         match self {
@@ -248,7 +252,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(JobError::Field { op, problem: format!("the field {name:?} must be a string") }),
+        Some(_) => Err(JobError::field(op, format_args!("the field {name:?} must be a string"))),
     };
     let id = text(&mut object, "id")?;
     let traceparent = text(&mut object, "traceparent")?;
@@ -328,13 +332,18 @@ mod tests {
     #[test]
     fn mistakes_name_the_field() {
         for (bad, word) in [
-            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "rk"),
+            (json!({"op": "sync", "table": "Employees", "pk": "p"}), "\"sync\": missing field `rk`"),
             (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
             (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
-            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "string"),
+            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "\"pk\": invalid type: integer `5`, expected a string"),
+            (json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r", "thorough": "yes"}), "\"thorough\": invalid type"),
+            (
+                json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "both"}),
+                "\"mode\": unknown",
+            ),
             (json!({"op": "backfill"}), "exactly one"),
             (json!({"op": "backfill", "table": "Employees", "view": "v"}), "exactly one"),
-            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "page"),
+            (json!({"op": "backfill", "table": "Employees", "cursor": {"page": 1}}), "\"cursor\": unknown field `page`"),
             (json!({"op": "audit"}), "table"),
             (json!({"op": "audit", "table": "Employees", "cursor": {"page": 1}}), "page"),
             (json!({"op": "carry", "view": "v", "one": ["p"], "table": "Employees", "pk": "p"}), "tuple"),

@@ -93,8 +93,7 @@ pub fn disowned(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
         owned.filter_map(|(name, value)| Some((name.clone(), serde_json::from_str(value.as_str()?).ok()?))).collect();
     let mut owners = BTreeSet::new();
     for (owner, Wire { source: (table, pk, rk), set, by_claim, .. }) in wires {
-        entity.properties.remove(&owner);
-        entity.properties.retain(|name, _| !set.contains(name));
+        entity.properties.retain(|name, _| *name != owner && !set.contains(name));
         owners.extend(EntityKey::new(pk, rk).ok().filter(|_| !by_claim).map(|key| Primary { table, key }));
     }
     (entity, owners)

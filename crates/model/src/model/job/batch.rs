@@ -217,7 +217,7 @@ impl Batch {
             return Ok(None);
         }
         if object.get("op").and_then(Value::as_str) != Some(RECHECK) {
-            return Err(JobError::Field { op: RECHECK, problem: format!("{:?} belongs to a message of this operation", list.field()) });
+            return Err(JobError::field(RECHECK, format_args!("{:?} belongs to a message of this operation", list.field())));
         }
         Self::listed(list, RECHECK, object, true).map(Some)
     }

@@ -33,7 +33,7 @@ impl JobFields for BackfillFields {
         let scope = match (self.table, self.view) {
             (Some(name), None) => BackfillScope::Table(table(Self::OP, name)?),
             (None, Some(name)) => BackfillScope::View(view(Self::OP, name)?),
-            _ => return Err(JobError::Field { op: Self::OP, problem: "exactly one of \"table\" and \"view\" is needed".to_owned() }),
+            _ => return Err(JobError::field(Self::OP, "exactly one of \"table\" and \"view\" is needed")),
         };
         Ok(Backfill { scope, cursor: self.cursor })
     }

@@ -6,8 +6,11 @@ mod staged;
 pub use staged::StagedBlob;
 pub(super) use staged::{staged, staged_schema};
 
+use std::iter;
+
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
@@ -266,22 +269,32 @@ operations! {
 fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
     let unread = object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
-    let fields: F =
-        serde_json::from_value(Value::Object(object)).map_err(|error| JobError::Field { op: F::OP, problem: error.to_string() })?;
+    // The field that is read; none at the end, where one may be missing.
+    let (mut entries, mut at) = (object.into_iter(), None);
+    let entries = iter::from_fn(|| {
+        let entry = entries.next();
+        at = entry.as_ref().and_then(|(name, _)| known.iter().find(|field| *field == name));
+        entry
+    });
+    let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
+    let fields = fields.map_err(|error| match at {
+        Some(field) => JobError::field(F::OP, format_args!("{field:?}: {error}")),
+        None => JobError::field(F::OP, error),
+    })?;
     Ok((fields.job()?, unread))
 }
 
 fn table(op: &'static str, name: String) -> Result<TableName, JobError> {
-    TableName::new(name).map_err(|error| JobError::Field { op, problem: error.to_string() })
+    TableName::new(name).map_err(|error| JobError::field(op, error))
 }
 
 /// The name of a view or an archive.
 fn view(op: &'static str, name: String) -> Result<ViewName, JobError> {
-    ViewName::new(name).map_err(|error| JobError::Field { op, problem: error.to_string() })
+    ViewName::new(name).map_err(|error| JobError::field(op, error))
 }
 
 fn key(op: &'static str, pk: String, rk: String) -> Result<EntityKey, JobError> {
-    EntityKey::new(pk, rk).map_err(|error| JobError::Field { op, problem: error.to_string() })
+    EntityKey::new(pk, rk).map_err(|error| JobError::field(op, error))
 }
 
 fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Result<Primary, JobError> {
@@ -289,12 +302,12 @@ fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Resu
 }
 
 fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
-    text.map(ETag::new).transpose().map_err(|error| JobError::Field { op, problem: format!("\"if_match\": {error}") })
+    text.map(ETag::new).transpose().map_err(|error| JobError::field(op, format_args!("\"if_match\": {error}")))
 }
 
 fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>, JobError> {
     let parsed = text.map(|text| TimedCondition::parse(&text)).transpose();
-    parsed.map_err(|error| JobError::Field { op, problem: format!("\"when\": {error}") })
+    parsed.map_err(|error| JobError::field(op, format_args!("\"when\": {error}")))
 }
 
 #[cfg(test)]

@@ -139,15 +139,13 @@ pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<
     let op = PutFields::OP;
     let entity = odata::decode_object(json).map_err(JobError::Entity)?;
     if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(RESERVED_PREFIX)) {
-        return Err(JobError::Field {
-            op,
-            problem: format!("the property {reserved:?} of \"entity\" starts with \"ek_\", which is reserved"),
-        });
+        let problem = format!("the property {reserved:?} of \"entity\" starts with \"ek_\", which is reserved");
+        return Err(JobError::field(op, problem));
     }
     if let Some(property) = &condition.newer_by
         && !entity.properties.contains_key(property)
     {
-        return Err(JobError::Field { op, problem: format!("\"newer_by\" names {property:?}, which \"entity\" does not have") });
+        return Err(JobError::field(op, format_args!("\"newer_by\" names {property:?}, which \"entity\" does not have")));
     }
     Ok(entity)
 }

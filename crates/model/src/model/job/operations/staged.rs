@@ -46,7 +46,7 @@ pub(super) fn staged_blob(op: &'static str, field: &str, fields: StagedFields) -
 
 /// The staged blob that a field names.
 pub(in crate::model::job) fn staged(op: &'static str, field: &str, value: Value) -> Result<StagedBlob, JobError> {
-    let fields = serde_json::from_value(value).map_err(|error| JobError::Field { op, problem: format!("{field:?}: {error}") })?;
+    let fields = serde_json::from_value(value).map_err(|error| JobError::field(op, format_args!("{field:?}: {error}")))?;
     staged_blob(op, field, fields)
 }
 
