@@ -225,10 +225,14 @@ async fn a_job_that_takes_the_process_down_takes_no_other_with_it_to_the_poison_
         let mut crashes = 0;
         loop {
             let mode = Mode::UntilIdle { quiet: SECOND, rechecks: Rechecks::Ignored };
+            let worker = world.worker();
             tokio::select! {
                 biased;
                 () = down.notified() => crashes += 1,
-                report = world.worker().run(mode, CancellationToken::new()) => break drop(report.unwrap()),
+                report = worker.run(mode, CancellationToken::new()) => {
+                    report.unwrap();
+                    break;
+                }
             }
             sleep(Duration::from_mins(2)).await;
         }
