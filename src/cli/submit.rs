@@ -65,7 +65,8 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
     if submission.many {
         submission.run(BufReader::new(tokio::io::stdin()), out).await
     } else {
-        submission.run(args.job.replace(['\r', '\n'], " ").as_bytes(), out).await
+        // An empty job is a line as well.
+        submission.run(format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(), out).await
     }
 }
 

@@ -40,6 +40,15 @@ fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
 }
 
 #[test]
+fn an_empty_job_is_refused() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    for nothing in ["", " ", "\n"] {
+        says(&stderr(&place.run(&["submit", nothing]).code(1)), &["not sent: ", "neither a JSON object nor Base64"]);
+    }
+}
+
+#[test]
 fn people_get_the_keys_of_an_entity_first() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
