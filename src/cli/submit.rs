@@ -254,9 +254,9 @@ impl Submission<'_> {
                     self.tell(number, &result?, tally, progress.as_deref_mut(), out)?;
                 }
                 () = self.context.stop.cancelled(), if more => {
-                    // Requests on their way are waited for and reported.
-                    more = false;
-                    tally.interrupted = true;
+                    // Lines that wait to be packed were read: they are sent. Requests on their way are waited for and reported.
+                    (more, tally.interrupted) = (false, true);
+                    on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
                 }
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
                     match line.transpose().context("reading standard input")? {
