@@ -177,9 +177,12 @@ const fn is_one(jobs: &usize) -> bool {
 
 /// A line that was not sent, as `--json` tells it.
 #[derive(Serialize)]
-struct Refused<'a> {
+struct Refused {
     line: u64,
-    error: &'a str,
+    error: String,
+    /// How many lines were packed into the message that was refused, of this one and those after it.
+    #[serde(skip_serializing_if = "is_one")]
+    jobs: usize,
 }
 
 /// Results of the lines so far.
@@ -283,14 +286,17 @@ impl Submission<'_> {
         }
     }
 
-    async fn send(&self, ready: ReadyMessage) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
-        let number = ready.first;
-        let job = match ready.message {
+    async fn send(&self, ready: ReadyMessage) -> (u64, anyhow::Result<Result<(Prepared, String), Refused>>) {
+        let ReadyMessage { first: number, jobs, message } = ready;
+        let refused = |problem: &ClientError| Refused { line: number, error: problem.to_string(), jobs };
+        let job = match message {
             Ok(job) => job,
-            Err(problem) => return (number, Ok(Err(problem.to_string()))),
+            Err(problem) => return (number, Ok(Err(refused(&problem)))),
         };
         match self.client.send(&job).await {
             Ok(sent) => (number, Ok(Ok((job, sent.message_id)))),
+            // Too large for a message once it is sealed.
+            Err(problem @ ClientError::Job(_)) => (number, Ok(Err(refused(&problem)))),
             Err(error) if self.many => (number, Err(anyhow::Error::new(error).context(format!("sending line {number}")))),
             Err(error) => (number, Err(error.into())),
         }
@@ -300,7 +306,7 @@ impl Submission<'_> {
     fn tell(
         &self,
         line: u64,
-        result: &Result<(Prepared, String), String>,
+        result: &Result<(Prepared, String), Refused>,
         tally: &mut SubmitTally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
@@ -312,7 +318,7 @@ impl Submission<'_> {
                     tally.queues.insert(job.queue.clone());
                 }
             }
-            Err(_) => tally.refused += 1,
+            Err(refused) => tally.refused += refused.jobs as u64,
         }
         if let Some(progress) = progress.as_deref_mut() {
             progress.set(tally.sent + tally.refused, out)?;
@@ -322,7 +328,7 @@ impl Submission<'_> {
                 self.tell_sent(line, job, message_id, out)?;
                 if job.unknown_fields.is_empty() { Ok(()) } else { self.tell_ignored(line, job, out) }
             }
-            Err(problem) => self.tell_refused(line, problem, out),
+            Err(refused) => self.tell_refused(refused, out),
         };
         match progress {
             Some(progress) => progress.suspend(tell),
@@ -365,13 +371,19 @@ impl Submission<'_> {
         out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` says which fields a {} job has", job.op))
     }
 
-    fn tell_refused(&self, line: u64, problem: &str, out: &mut Output) -> io::Result<()> {
+    fn tell_refused(&self, refused: &Refused, out: &mut Output) -> io::Result<()> {
         if out.format() == Format::Json {
-            out.value(&Refused { line, error: problem })?;
+            out.value(refused)?;
         }
-        let start = if self.many { format!("line {line}") } else { "not sent".to_owned() };
+        let start = match refused {
+            _ if !self.many => "not sent".to_owned(),
+            Refused { line, jobs: 1, .. } => format!("line {line}"),
+            Refused { line, jobs, .. } => {
+                format!("line {line} and {} packed with it (--pack 1 sends what fits)", counted(*jobs as u64 - 1, "line"))
+            }
+        };
         let start = out.aside_tone(Tone::Bad, start);
-        out.complain(format_args!("{start}: {}", printable(problem)))
+        out.complain(format_args!("{start}: {}", printable(&refused.error)))
     }
 }
 
