@@ -88,6 +88,7 @@ patterns! {
         a_whole_entity_comes_from_a_staged_blob
         what_was_staged_wrongly_is_told_and_kept
         a_staged_job_that_comes_again_is_done_already
+        a_value_that_changes_while_it_is_read_is_read_anew
         pointers_that_lead_nowhere_are_refused
         a_large_value_moves_with_its_entity
         a_large_value_goes_into_the_archive_and_comes_back
