@@ -50,6 +50,7 @@ macro_rules! patterns {
 patterns! {
     client:
         every_kind_of_view_is_looked_up
+        a_lookup_goes_on_inside_its_list_though_others_have_come_before_it
         archives_are_looked_up_by_their_entities_keys
         an_entity_is_found_wherever_it_is
         an_entity_under_way_is_found_at_every_moment
