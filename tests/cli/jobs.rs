@@ -30,6 +30,16 @@ fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
 }
 
 #[test]
+fn a_wait_longer_than_any_clock_is_one_without_a_deadline() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", HIRE]).success();
+    place.work();
+    let waited = place.run(&["wait", "Employees", "Sales", "7", "--timeout", "18446744073709551615s"]).success();
+    says(&stdout(&waited), &["everything derived from Employees(\"Sales\", \"7\") is in step"]);
+}
+
+#[test]
 fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
