@@ -79,9 +79,9 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
         }
     };
-    let mut out = Output::standard(&cli.global);
+    let (mut out, only_shows) = (Output::standard(&cli.global), cli.command.only_shows());
     let ended = start(cli, &mut out).and_then(|exit| out.flush().map(|()| exit).map_err(Into::into));
-    ended.unwrap_or_else(|error| ending::report(&error, &mut out)).into()
+    ended.unwrap_or_else(|error| ending::report(error, only_shows, &mut out)).into()
 }
 
 /// The log level. A demonstration prints its own progress, and chaos is full of failures: the workers' log lines are for `-v`.

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::exit::EXIT_CODES;
 use super::migrate::{MigrateAction, MigrateArgs};
+use super::poison::PoisonAction;
 use super::{
     audit, backfill, certify, completions, config, demo, docs, doctor, erase, events, find, get, keys, logs, lookup, migrate, plan, poison,
     retention, run, sas, schema, stress, submit, sweep, wait,
@@ -119,6 +120,17 @@ impl Command {
     /// Whether it creates an embedded store that does not exist. All others find nothing in one that is new, `submit` not even its queue.
     pub(crate) const fn creates_stores(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Demo(_) | Self::Migrate(MigrateArgs { action: MigrateAction::Up(_) }))
+    }
+
+    /// Whether it only shows something: a reader that wants no more of it leaves nothing undone, and nothing unjudged.
+    pub(crate) const fn only_shows(&self) -> bool {
+        matches!(self, Self::Get(_) | Self::Find(_) | Self::Lookup(_) | Self::Logs(_) | Self::Plan(_))
+            || matches!(self, Self::Schema(_) | Self::Completions(_) | Self::Docs(_) | Self::Sas(_))
+            || matches!(self, Self::Poison(args) if matches!(args.action, PoisonAction::List(_) | PoisonAction::Show(_)))
+            || matches!(self, Self::Migrate(args) if matches!(args.action, MigrateAction::Status))
+            || matches!(self, Self::Config(args) if matches!(args.action, config::ConfigAction::Show))
+            || matches!(self, Self::Keys(args) if matches!(args.action, keys::KeysAction::List))
+            || matches!(self, Self::Demo(args) if matches!(args.guide, Some(None)))
     }
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.

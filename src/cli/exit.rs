@@ -84,7 +84,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// The store's failure that a cause is, boxed or not.
-pub(super) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
+pub(crate) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
     cause.downcast_ref::<StoreError>().or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
 }
 

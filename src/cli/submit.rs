@@ -60,7 +60,8 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
     if submission.many {
         submission.run(BufReader::new(tokio::io::stdin()), out).await
     } else {
-        submission.run(args.job.replace(['\r', '\n'], " ").as_bytes(), out).await
+        // An empty job is a line as well.
+        submission.run(format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(), out).await
     }
 }
 
@@ -171,9 +172,12 @@ const fn is_one(jobs: &usize) -> bool {
 
 /// A line that was not sent, as `--json` tells it.
 #[derive(Serialize)]
-struct Refused<'a> {
+struct Refused {
     line: u64,
-    error: &'a str,
+    error: String,
+    /// How many lines were packed into the message that was refused, of this one and those after it.
+    #[serde(skip_serializing_if = "is_one")]
+    jobs: usize,
 }
 
 /// Results of the lines so far.
@@ -248,9 +252,9 @@ impl Submission<'_> {
                     self.tell(number, &result?, tally, progress.as_deref_mut(), out)?;
                 }
                 () = self.context.stop.cancelled(), if more => {
-                    // Requests on their way are waited for and reported.
-                    more = false;
-                    tally.interrupted = true;
+                    // Lines that wait to be packed were read: they are sent. Requests on their way are waited for and reported.
+                    (more, tally.interrupted) = (false, true);
+                    on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
                 }
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
                     match line.transpose().context("reading standard input")? {
@@ -277,14 +281,17 @@ impl Submission<'_> {
         }
     }
 
-    async fn send(&self, ready: ReadyMessage) -> (u64, anyhow::Result<Result<(Prepared, String), String>>) {
-        let number = ready.first;
-        let job = match ready.message {
+    async fn send(&self, ready: ReadyMessage) -> (u64, anyhow::Result<Result<(Prepared, String), Refused>>) {
+        let ReadyMessage { first: number, jobs, message } = ready;
+        let refused = |problem: &ClientError| Refused { line: number, error: problem.to_string(), jobs };
+        let job = match message {
             Ok(job) => job,
-            Err(problem) => return (number, Ok(Err(problem.to_string()))),
+            Err(problem) => return (number, Ok(Err(refused(&problem)))),
         };
         match self.client.send(&job).await {
             Ok(sent) => (number, Ok(Ok((job, sent.message_id)))),
+            // Too large for a message once it is sealed.
+            Err(problem @ ClientError::Job(_)) => (number, Ok(Err(refused(&problem)))),
             Err(error) if self.many => (number, Err(anyhow::Error::new(error).context(format!("sending line {number}")))),
             Err(error) => (number, Err(error.into())),
         }
@@ -294,7 +301,7 @@ impl Submission<'_> {
     fn tell(
         &self,
         line: u64,
-        result: &Result<(Prepared, String), String>,
+        result: &Result<(Prepared, String), Refused>,
         tally: &mut SubmitTally,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
@@ -306,7 +313,7 @@ impl Submission<'_> {
                     tally.queues.insert(job.queue.clone());
                 }
             }
-            Err(_) => tally.refused += 1,
+            Err(refused) => tally.refused += refused.jobs as u64,
         }
         if let Some(progress) = progress.as_deref_mut() {
             progress.set(tally.sent + tally.refused, out)?;
@@ -316,7 +323,7 @@ impl Submission<'_> {
                 self.tell_sent(line, job, message_id, out)?;
                 if job.unknown_fields.is_empty() { Ok(()) } else { self.tell_ignored(line, job, out) }
             }
-            Err(problem) => self.tell_refused(line, problem, out),
+            Err(refused) => self.tell_refused(refused, out),
         };
         match progress {
             Some(progress) => progress.suspend(tell),
@@ -359,12 +366,18 @@ impl Submission<'_> {
         out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` says which fields a {} job has", job.op))
     }
 
-    fn tell_refused(&self, line: u64, problem: &str, out: &mut Output) -> io::Result<()> {
+    fn tell_refused(&self, refused: &Refused, out: &mut Output) -> io::Result<()> {
         if out.format() == Format::Json {
-            out.value(&Refused { line, error: problem })?;
+            out.value(refused)?;
         }
-        let start = if self.many { format!("line {line}") } else { "not sent".to_owned() };
+        let start = match refused {
+            _ if !self.many => "not sent".to_owned(),
+            Refused { line, jobs: 1, .. } => format!("line {line}"),
+            Refused { line, jobs, .. } => {
+                format!("line {line} and {} packed with it (--pack 1 sends what fits)", counted(*jobs as u64 - 1, "line"))
+            }
+        };
         let start = out.aside_tone(Tone::Bad, start);
-        out.complain(format_args!("{start}: {}", printable_lines(problem)))
+        out.complain(format_args!("{start}: {}", printable_lines(&refused.error)))
     }
 }

@@ -91,6 +91,35 @@ fn a_reader_that_has_read_enough_is_no_error() {
 }
 
 #[test]
+fn a_reader_that_has_gone_away_fails_what_changes_or_judges_something() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let job = r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7"}"#;
+    for (args, code) in [
+        (&["audit"][..], 1),
+        (&["backfill"], 1),
+        (&["submit", job], 1),
+        (&["config", "check"], 1),
+        (&["doctor"], 1),
+        (&["wait", "Employees", "Sales", "7", "--timeout", "0s"], 1),
+        (&["migrate", "status"], 0),
+        (&["config", "show"], 0),
+        (&["plan", "Employees", "Sales", "7"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = place.command(args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(
+            (ended.status.code(), said.contains("error: the reader of the output has ended")),
+            (Some(code), code == 1),
+            "{args:?}: {said}"
+        );
+    }
+    assert_eq!(place.work()["done"], 1, "the job was sent all the same");
+}
+
+#[test]
 fn output_that_is_no_terminal_has_no_colour() {
     let place = Place::new();
     for args in [&["migrate", "status"][..], &["--help"], &["get", "Employees", "a", "b"]] {

@@ -47,6 +47,35 @@ fn an_interrupted_submit_says_how_many_jobs_were_sent_and_with_which_line_to_go_
 }
 
 #[test]
+fn lines_that_wait_to_be_packed_are_sent_when_it_is_interrupted() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let mut child = start(&place, &["--json", "submit", "--pack", "1000", "-"]);
+    let mut input = child.stdin.take().unwrap();
+    // Without a pause: at almost any moment some lines wait for more.
+    let writer = std::thread::spawn(move || {
+        let mut number = 0;
+        while writeln!(input, "{}", JOB.replace("\"7\"", &format!("\"{number}\""))).is_ok() {
+            number += 1;
+        }
+    });
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    assert!(out.read_line(&mut String::new()).unwrap() > 0);
+    let told = std::thread::spawn(move || {
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        rest
+    });
+    let aside = child.stderr.take().unwrap();
+    let (code, aside) = interrupt(child, aside);
+    writer.join().unwrap();
+    assert_eq!(code, Some(130), "{aside}");
+    let told = told.join().unwrap();
+    let summary: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["next_line"].as_u64(), summary["sent"].as_u64().map(|sent| sent + 1), "{aside}");
+}
+
+#[test]
 fn a_backfill_that_is_interrupted_while_it_waits_says_that_nothing_was_done() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

@@ -30,6 +30,16 @@ fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
 }
 
 #[test]
+fn a_wait_longer_than_any_clock_is_one_without_a_deadline() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", HIRE]).success();
+    place.work();
+    let waited = place.run(&["wait", "Employees", "Sales", "7", "--timeout", "18446744073709551615s"]).success();
+    says(&stdout(&waited), &["everything derived from Employees(\"Sales\", \"7\") is in step"]);
+}
+
+#[test]
 fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
@@ -70,6 +80,15 @@ fn an_error_of_several_lines_is_told_in_lines() {
 }
 
 #[test]
+fn an_empty_job_is_refused() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    for nothing in ["", " ", "\n"] {
+        says(&stderr(&place.run(&["submit", nothing]).code(1)), &["not sent: ", "neither a JSON object nor Base64"]);
+    }
+}
+
+#[test]
 fn people_get_the_keys_of_an_entity_first() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
@@ -98,6 +117,38 @@ fn bad_lines_are_named_and_left_out_and_the_good_ones_are_sent() {
 
     let summary = place.work();
     assert_eq!((&summary["done"], &summary["poisoned"]), (&json!(4), &json!(0)));
+}
+
+#[test]
+fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
+    let place = Place::new();
+    std::fs::write(place.folder().join("first.key"), "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap();
+    let scores: Vec<String> = (0..240).map(|number| format!("Q{number:03}")).collect();
+    place.add(&format!(
+        "[encryption]\ncurrent = \"first\"\n[encryption.keys.first]\nkey_file = '{}'\n[tables.Employees]\nencrypt = {:?}",
+        place.folder().join("first.key").display(),
+        [&["Ssn".to_owned(), "Notes".to_owned()][..], &scores].concat()
+    ));
+    place.run(&["migrate", "up"]).success();
+    let put = |rk: &str, length: usize, scores: &[String]| {
+        let mut entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "x".repeat(length), "Notes": "x".repeat(length)});
+        scores.iter().for_each(|score| entity[score.as_str()] = json!(1));
+        json!({"op": "put", "table": "Employees", "entity": entity}).to_string()
+    };
+    // A few hundred bytes compressed: what is sealed cannot be.
+    let lines = [put("1", 1, &[]), put("2", 30_000, &[]), put("3", 1, &[])].join("\n");
+    let ended = place.run_with(&["submit", "-"], lines).code(1);
+    says(&stderr(&ended), &["line 2: the job has ", "a message carries 49152"]);
+    says(&stdout(&ended), &["2 jobs sent, 1 line refused"]);
+    says(&stderr(&place.run(&["submit", &put("2", 30_000, &[])]).code(1)), &["not sent: the job has "]);
+
+    // Packed with another one, which is named as well.
+    let lines = [put("1", 1, &[]), put("2", 20_500, &scores)].join("\n");
+    let ended = place.run_with(&["--json", "submit", "--pack", "10", "-"], lines).code(1);
+    says(&stderr(&ended), &["line 1 and 1 line packed with it"]);
+    let told = json_lines(&ended);
+    assert_eq!((told.len(), &told[0]["line"], &told[0]["jobs"]), (1, &json!(1), &json!(2)));
+    assert_eq!(place.work()["done"], json!(2));
 }
 
 #[test]

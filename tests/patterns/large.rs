@@ -1,9 +1,17 @@
 //! Large entities: values in blobs, pointers in their place.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel::model::{EdmValue, Entity, EntityKey};
+use evenkeel::adapters::layer::{Layer, Request};
+use evenkeel::adapters::stack::layered;
+use evenkeel::catalog::TableRef;
+use evenkeel::client::{Client, ClientError};
+use evenkeel::model::{AccountName, BlobName, ContainerName, EdmValue, Entity, EntityKey, TableName};
+use evenkeel::ports::{Account, BlobUpload, Service, StoreError, Stores, TableOperation};
 use evenkeel::reconcile::Outcome;
+use evenkeel::settings::QueueSettings;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -216,6 +224,67 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
     let Ok(Outcome::Skipped { reason, .. }) = site.deliver(&job, &delivery).await else { panic!("not skipped") };
     assert!(reason.contains("a later job has written the entity since"), "{reason}");
     holds(site, "Staff§", "large-§", &[]).await;
+}
+
+/// Between a row and its blob, another job changes the entity, once.
+struct Overtaken {
+    account: Account,
+    table: TableName,
+    newer: Entity,
+    container: ContainerName,
+    older: BlobName,
+    is_done: AtomicBool,
+}
+
+impl Layer for Overtaken {
+    async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        if request.op.service() == Service::Blob && !self.is_done.swap(true, Ordering::SeqCst) {
+            self.account.tables.apply(&self.table, &TableOperation::InsertOrReplace(self.newer.clone())).await?;
+            assert!(self.account.blobs.delete(&self.container, &self.older, None).await?);
+        }
+        send.await
+    }
+}
+
+pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Site) {
+    let (older, newer) = (text('a', 2_000), text('b', 3_000));
+    site.work(put(&json!({"Photo": older}))).await;
+    let before = site.row("Staff§", "Sales", "7").await.unwrap().entity;
+    let name = BlobName::new(site.blobs("large-§").await.remove(0)).unwrap();
+    site.work(put(&json!({"Photo": newer}))).await;
+    let after = site.row("Staff§", "Sales", "7").await.unwrap().entity;
+    let (table, container) = (site.table("Staff§"), ContainerName::new(site.name("large-§")).unwrap());
+    // As it is where the second job has written its blob, and not yet the row.
+    let reader = async || {
+        let upload = BlobUpload { content_type: Some("text/plain; charset=utf-8".to_owned()), ..BlobUpload::default() };
+        site.account.blobs.put(&container, &name, older.clone().into(), &upload).await.unwrap();
+        site.write("Staff§", before.clone()).await;
+        let overtaken = Arc::new(Overtaken {
+            account: site.account.clone(),
+            table: table.clone(),
+            newer: after.clone(),
+            container: container.clone(),
+            older: name.clone(),
+            is_done: AtomicBool::new(false),
+        });
+        let stores = Stores::new([(AccountName::main(), layered(&site.account, &overtaken))].into());
+        Client::new(stores, Arc::new(site.client.catalog().clone()), Vec::<QueueSettings>::new())
+    };
+    let key = EntityKey::new("Sales", "7").unwrap();
+    let read = reader().await.get(&table, &key).await.unwrap().unwrap();
+    assert_eq!(read.entity.text("Photo"), Some(newer.as_str()));
+    let (client, place) = (reader().await, TableRef { account: AccountName::main(), table: table.clone() });
+    let mut value = Vec::new();
+    let take = |part: &[u8]| {
+        value.extend_from_slice(part);
+        Ok(())
+    };
+    assert_eq!(client.read_value(&place, &key, "Photo", take).await.unwrap(), Some(3_000));
+    assert!(value == newer.as_bytes());
+    // Nobody has changed it: its blob is missing.
+    site.delete_blob("large-§", &site.blobs("large-§").await.remove(0)).await;
+    let broken = site.client.get(&table, &key).await.unwrap_err();
+    assert!(matches!(&broken, ClientError::Broken(text) if text.contains("which does not exist")), "{broken}");
 }
 
 pub(crate) async fn pointers_that_lead_nowhere_are_refused(site: &Site) {

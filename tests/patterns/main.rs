@@ -50,6 +50,7 @@ macro_rules! patterns {
 patterns! {
     client:
         every_kind_of_view_is_looked_up
+        a_lookup_goes_on_inside_its_list_though_others_have_come_before_it
         archives_are_looked_up_by_their_entities_keys
         an_entity_is_found_wherever_it_is
         an_entity_under_way_is_found_at_every_moment
@@ -88,6 +89,7 @@ patterns! {
         a_whole_entity_comes_from_a_staged_blob
         what_was_staged_wrongly_is_told_and_kept
         a_staged_job_that_comes_again_is_done_already
+        a_value_that_changes_while_it_is_read_is_read_anew
         pointers_that_lead_nowhere_are_refused
         a_large_value_moves_with_its_entity
         a_large_value_goes_into_the_archive_and_comes_back

@@ -5,8 +5,11 @@ use super::{Client, ClientError};
 use evenkeel_model::catalog::{Shelf, TableRef};
 use evenkeel_model::model::entity::RESERVED_PREFIX;
 use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::{AccountName, ContainerName, EdmValue, EntityKey, Row, TableName};
+use evenkeel_model::model::{AccountName, ContainerName, ETag, EdmValue, EntityKey, Row, TableName};
 use evenkeel_model::wide::{self, ReadError};
+
+/// Times that an entity may be changed while its values are looked for.
+const ROUNDS: u32 = 5;
 
 /// An entity with all its rows.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +26,8 @@ impl Client {
     /// the key-encryption keys are here, the pieces of a list put together.
     /// `None` where it does not exist.
     ///
-    /// One request, and one more for an entity of several rows, and for each blob.
+    /// One request, and one more for an entity of several rows, and for each blob. Where a change in between has dropped a blob, it is
+    /// read again.
     ///
     /// ```
     /// # use evenkeel::client::{Client, ClientError};
@@ -40,12 +44,31 @@ impl Client {
 
     /// As [`get`](Self::get), of any table of any account, the catalog's or not.
     pub async fn get_in(&self, table: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
-        let (Some(mut row), _) = self.cached(table, key).await? else { return Ok(None) };
+        let (mut found, _) = self.cached(table, key).await?;
+        let mut rounds = ROUNDS;
+        while let Some(row) = found {
+            let etag = row.etag.clone();
+            rounds -= 1;
+            match self.resolved(table, row).await {
+                Err(broken @ ClientError::Broken(_)) if rounds > 0 => found = self.newer(table, key, &etag, broken).await?,
+                ended => return ended.map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn resolved(&self, table: &TableRef, mut row: Row) -> Result<Row, ClientError> {
         row.entity = rejoined(self, table, row.entity).await?;
         resolve(self, table, &mut row).await?;
         self.open(table, std::slice::from_mut(&mut row)).await?;
         row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
-        Ok(Some(row))
+        Ok(row)
+    }
+
+    /// The entity after a change since this version: blobs of the version went with it. At the same version it is broken.
+    async fn newer(&self, table: &TableRef, key: &EntityKey, etag: &ETag, broken: ClientError) -> Result<Option<Row>, ClientError> {
+        let row = self.whole(table, key).await?.map(|whole| whole.row);
+        if row.as_ref().is_some_and(|row| row.etag == *etag) { Err(broken) } else { Ok(row) }
     }
 
     /// Reads one property's value part by part, at most 4 MiB at a time: a blob may be too large for memory. Text comes as
@@ -59,7 +82,30 @@ impl Client {
         property: &str,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
-        let Some(Whole { mut row, .. }) = self.whole(table, key).await? else { return Ok(None) };
+        let mut found = self.whole(table, key).await?.map(|whole| whole.row);
+        let (mut rounds, mut is_begun) = (ROUNDS, false);
+        while let Some(row) = found {
+            let etag = row.etag.clone();
+            rounds -= 1;
+            let mut take = |part: &[u8]| {
+                is_begun = true;
+                take(part)
+            };
+            match self.read_value_of(table, row, property, &mut take).await {
+                Err(broken @ ClientError::Broken(_)) if rounds > 0 && !is_begun => found = self.newer(table, key, &etag, broken).await?,
+                ended => return ended,
+            }
+        }
+        Ok(None)
+    }
+
+    async fn read_value_of(
+        &self,
+        table: &TableRef,
+        mut row: Row,
+        property: &str,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
+    ) -> Result<Option<u64>, ClientError> {
         if row.entity.get(property).is_none() {
             row.entity = rejoined(self, table, row.entity).await?;
         }

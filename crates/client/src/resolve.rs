@@ -9,7 +9,7 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::model::item::VIEW_PROPERTY;
 use evenkeel_model::model::large::{self, Pointer, SPILLED};
 use evenkeel_model::model::{EdmValue, Entity, Row, Site, ViewName};
-use evenkeel_model::ports::{Account, BlobProperties};
+use evenkeel_model::ports::{Account, BlobProperties, ErrorClass};
 use evenkeel_model::shared;
 
 /// Joins the pieces of a list, wherever they lie.
@@ -91,7 +91,10 @@ pub(super) async fn read(
     // An empty one is a part of nothing.
     loop {
         let end = found.length.min(at + PART_BYTES);
-        let part = blobs.get_at(container, name, at..end, &found.etag).await.map_err(failed())?;
+        let part = blobs.get_at(container, name, at..end, &found.etag).await.map_err(|error| {
+            let is_gone = error.class == ErrorClass::Precondition;
+            if is_gone { broken("which went away while it was read") } else { failed()(error) }
+        })?;
         hash.update(&part);
         take(&part, &found).map_err(ClientError::Output)?;
         at = end;

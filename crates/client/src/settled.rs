@@ -67,13 +67,14 @@ impl Client {
     /// Waits until [`settled`](Self::settled) says yes, and looks again after 50 ms, then twice as long each time, up to a second. Whether it
     /// did within this time.
     pub async fn wait_for(&self, table: &TableName, key: &EntityKey, etag: Option<&ETag>, within: Duration) -> Result<InStep, ClientError> {
-        let until = Instant::now() + within;
+        // No deadline where the clock does not reach so far.
+        let until = Instant::now().checked_add(within);
         let mut waits = LOOKS.waits(|| 0.5);
         let mut requests = 0;
         loop {
             let now = self.settled(table, key, etag).await?;
             requests += now.requests;
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             if now.in_step || left.is_zero() {
                 return Ok(InStep { requests, ..now });
             }

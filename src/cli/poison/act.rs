@@ -8,6 +8,7 @@ use crate::cli::consent::{consents, somebody_to_ask};
 use crate::cli::output::{counted, printable};
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::model::QueueName;
+use crate::ports::StoreError;
 use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
 
 /// Lists, shows, requeues or discards poisoned messages.
@@ -75,14 +76,7 @@ async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyh
 
 async fn requeue(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "requeue")?;
-    let mut handled = Vec::new();
-    for (name, queue) in queues(selection.queue.as_ref(), context)? {
-        if context.stop.is_cancelled() {
-            break;
-        }
-        handled.push(queue.requeue(&filter(selection)).await.with_context(|| format!("requeueing from {name}-poison"))?);
-    }
-    report(selection, &handled, "requeued", context, out)
+    each_queue(selection, ("requeueing", "requeued"), async |queue| queue.requeue(&filter(selection)).await, context, out).await
 }
 
 async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
@@ -92,14 +86,28 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
         out.say("Nothing was discarded.")?;
         return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
     }
-    let mut handled = Vec::new();
+    each_queue(selection, ("discarding", "discarded"), async |queue| queue.discard(&filter(selection)).await, context, out).await
+}
+
+/// Handles the messages of one queue after the other, until one fails: those of the queues before it are reported all the same.
+async fn each_queue(
+    selection: &Selector,
+    (doing, verb): (&str, &str),
+    handle: impl AsyncFn(&PoisonQueue) -> Result<Handled, StoreError>,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let (mut handled, mut error) = (Vec::new(), None);
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
-        if context.stop.is_cancelled() {
+        if context.stop.is_cancelled() || error.is_some() {
             break;
         }
-        handled.push(queue.discard(&filter(selection)).await.with_context(|| format!("discarding from {name}-poison"))?);
+        match handle(&queue).await.with_context(|| format!("{doing} from {name}-poison")) {
+            Ok(one) => handled.push(one),
+            Err(failed) => error = Some(failed),
+        }
     }
-    report(selection, &handled, "discarded", context, out)
+    report(selection, &handled, error, verb, context, out)
 }
 
 /// Asks on the terminal; refuses where there is none.
@@ -110,7 +118,15 @@ async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) ->
         .await
 }
 
-fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+/// Reports the messages that were handled; then the error that ended it.
+fn report(
+    selection: &Selector,
+    handled: &[Handled],
+    error: Option<anyhow::Error>,
+    verb: &str,
+    context: &Context,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let mut done = 0;
     let mut failed = 0;
     for (entry, reason) in handled.iter().flat_map(|handled| &handled.failed) {
@@ -135,6 +151,13 @@ fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Conte
     if hidden > 0 && out.format() == Format::Json {
         out.value(&serde_json::json!({"hidden": hidden}))?;
     }
+    for reason in handled.iter().filter_map(|handled| handled.cut_short.as_ref()).filter(|_| !context.stop.is_cancelled()) {
+        failed += 1;
+        out.complain(format_args!("the rest of the queue was not looked at: {}", printable(reason)))?;
+    }
+    if let Some(error) = error {
+        return Err(error);
+    }
     if context.stop.is_cancelled() {
         out.complain(format_args!(
             "Interrupted with {} {verb}; the others are as they were, and the command can be repeated.",
@@ -144,10 +167,6 @@ fn report(selection: &Selector, handled: &[Handled], verb: &str, context: &Conte
     }
     if done + failed == 0 && hidden == 0 && selection.ids.is_empty() {
         out.say(format_args!("Nothing to be {verb}: no poisoned message fits."))?;
-    }
-    for reason in handled.iter().filter_map(|handled| handled.cut_short.as_ref()) {
-        failed += 1;
-        out.complain(format_args!("the rest of the queue was not looked at: {}", printable(reason)))?;
     }
     let entries: Vec<&PoisonEntry> =
         handled.iter().flat_map(|one| one.done.iter().chain(one.failed.iter().map(|(entry, _)| entry))).collect();

@@ -17,6 +17,7 @@ use super::{Api, Problem};
 use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
 use crate::ops::guard::{Actor, Visitor};
+use crate::ports::StoreError;
 use crate::settings::QueueSettings;
 use crate::telemetry::AUDIT;
 use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason, SHOWN_BYTES, ShownBody};
@@ -259,11 +260,11 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
     let (by, peer, claimed) = (actor.by(), actor.peer, actor.claimed());
     let mut report = Report::default();
     for (settings, queue) in queues(api, queue)? {
-        let handled = match change {
+        let ended = match change {
             MessageAction::Requeue => queue.requeue(filter).await,
             MessageAction::Discard => queue.discard(filter).await,
         };
-        let Handled { done, failed, cut_short, hidden } = handled.map_err(|error| Problem::store("handling a poison queue", &error))?;
+        let Handled { done, failed, cut_short, hidden } = handled(ended, &report)?;
         for PoisonEntry { message, .. } in done {
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
@@ -293,6 +294,15 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         keep::count(&api.board, &api.stores, settings).await;
     }
     Ok(report)
+}
+
+/// Result of a queue. One that fails is the end only where there is nothing to report yet: changes in earlier queues are not undone.
+fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handled, Problem> {
+    let is_begun = !(report.done.is_empty() && report.failed.is_empty());
+    match ended {
+        Err(error) if is_begun => Ok(Handled { cut_short: Some(cause::chain(&error)), ..Handled::default() }),
+        ended => ended.map_err(|error| Problem::store("handling a poison queue", &error)),
+    }
 }
 
 fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
@@ -373,6 +383,21 @@ mod tests {
         assert!(messages.iter().any(|message| message.body_cut) && !messages[0].body_cut);
         assert!(messages.len() < 1_000 && left < ANSWER_BYTES);
         assert!(serde_json::to_string(&messages).unwrap().len() <= ANSWER_BYTES);
+    }
+
+    #[test]
+    fn a_queue_that_fails_does_not_hide_the_changes_in_those_before_it() {
+        use crate::model::AccountName;
+        use crate::ports::{ErrorClass, Service, Subject, What};
+        let refused = || {
+            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Queue) };
+            Err(StoreError::new(ErrorClass::Refused, "Get Messages", subject, "no connection"))
+        };
+        let mut report = Report::default();
+        assert!(handled(refused(), &report).is_err());
+        report.done.push("m1".to_owned());
+        let later = handled(refused(), &report).unwrap();
+        assert!(later.done.is_empty() && later.cut_short.is_some_and(|reason| reason.contains("no connection")));
     }
 
     #[test]

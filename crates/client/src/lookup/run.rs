@@ -89,11 +89,11 @@ impl Lookup<'_> {
         let (mut found, keys) = match view.form() {
             Form::BlobLists(lists) => {
                 let name = lookup::blob(view, lists, &self.terms)?;
-                let after = self.from(0)?.inside.map(|inside| inside.member);
+                let after = self.from(0)?.inside.pop().map(|inside| inside.member);
                 let account = self.client.account(lists.accounts.holder(name.as_str()))?;
                 let (rows, more) = members::in_blob(view, lists, &name, account, after.as_ref(), self.top as usize).await?;
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
-                let continuation = more.map(|member| self.token(Vec::new()).inside(Inside { list: None, member }).encode());
+                let continuation = more.map(|member| self.token(Vec::new()).inside(vec![Inside { list: None, member }]).encode());
                 (LookupResult::new(rows, QueryClass::Point, 1, continuation), keys)
             }
             Form::Documents(documents) => {
@@ -184,7 +184,8 @@ impl Lookup<'_> {
             let site = Site::Row { table: plan.table.table.clone(), key: key.clone() };
             let (found, took) = lists::of_row(account, &site, &list.entity).await?;
             requests += took;
-            let after = inside.take().filter(|inside| inside.list.as_ref() == Some(key)).map(|inside| inside.member);
+            let mark = inside.iter().position(|inside| inside.list.as_ref() == Some(key));
+            let after = mark.map(|mark| inside.swap_remove(mark).member);
             let mut left = found.members.into_keys().filter(|member| after.as_ref().is_none_or(|after| member > after));
             let mut last = None;
             for member in left.by_ref().take(top - rows.len()) {
@@ -192,12 +193,13 @@ impl Lookup<'_> {
                 last = Some(member);
             }
             if let (Some(member), Some(_)) = (last, left.next()) {
-                rest = Some(self.token(merge.positions_before_last()).inside(Inside { list: Some(key.clone()), member }));
+                rest = Some(merge.positions_before_last());
+                inside.push(Inside { list: Some(key.clone()), member });
             }
         }
-        let rest = rest.or_else(|| merge.positions().map(|positions| self.token(positions)));
+        let rest = rest.or_else(|| merge.positions()).map(|positions| self.token(positions).inside(inside).encode());
         let requests = requests + merge.requests();
-        Ok(LookupResult::new(rows, plan.class, requests, rest.map(|token| token.encode())))
+        Ok(LookupResult::new(rows, plan.class, requests, rest))
     }
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {

@@ -17,9 +17,9 @@ pub(super) struct Token {
     lookup: String,
     /// One per range of its plan, in order.
     pub(super) ranges: Vec<Position>,
-    /// The list that was read in part: the next row, or the blob.
-    #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
-    pub(super) inside: Option<Inside>,
+    /// Lists that were read in part: rows, or the blob. Several where other lists have come before the first of them since.
+    #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
+    pub(super) inside: Vec<Inside>,
 }
 
 /// Where in a list a lookup ended.
@@ -49,12 +49,12 @@ pub(super) struct Position {
 
 impl Token {
     pub(super) fn new(place: &str, terms: &[Term], ranges: Vec<Position>) -> Self {
-        Self { lookup: fingerprint(place, terms), ranges, inside: None }
+        Self { lookup: fingerprint(place, terms), ranges, inside: Vec::new() }
     }
 
-    /// As a token that goes on inside a list.
-    pub(super) fn inside(self, inside: Inside) -> Self {
-        Self { inside: Some(inside), ..self }
+    /// As a token that goes on inside lists.
+    pub(super) fn inside(self, inside: Vec<Inside>) -> Self {
+        Self { inside, ..self }
     }
 
     pub(super) fn encode(&self) -> String {
@@ -99,7 +99,7 @@ mod tests {
         assert!(Token::decode(&token.encode(), view, &terms, 3).is_err());
         assert!(Token::decode("nonsense", view, &terms, 2).is_err());
         let inside = Inside { list: Some(EntityKey::new("p", "r").unwrap()), member: Member(vec!["한".to_owned()]) };
-        let token = token.inside(inside);
+        let token = token.inside(vec![inside]);
         assert_eq!(Token::decode(&token.encode(), view, &terms, 2).unwrap(), token);
     }
 }
