@@ -107,7 +107,12 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "Crc64Mismatch"
         | "IncompleteBody" => ErrorClass::Transient { retry_after: refusal.retry_after },
 
-        "InvalidAuthenticationInfo" | "NoAuthenticationInformation" | "MissingAuthenticationHeader" => ErrorClass::Unauthorised,
+        // The last two are 409s: disabled by an administrator, who may enable them again, as a suspended account (403).
+        "InvalidAuthenticationInfo"
+        | "NoAuthenticationInformation"
+        | "MissingAuthenticationHeader"
+        | "QueueDisabled"
+        | "ContainerDisabled" => ErrorClass::Unauthorised,
 
         "EntityTooLarge"
         | "PropertyValueTooLarge"
@@ -126,12 +131,9 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "BlobImmutableDueToLegalHold"
         | "BlobArchived"
         | "BlobBeingRehydrated"
-        | "QueueDisabled"
-        | "ContainerDisabled"
         | "FeatureVersionMismatch"
         | "InvalidOperation"
-        | "LeaseAlreadyPresent"
-        | "AccountIsDisabled" => ErrorClass::Permanent,
+        | "LeaseAlreadyPresent" => ErrorClass::Permanent,
 
         "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
             ErrorClass::Conflict
@@ -263,6 +265,9 @@ mod tests {
             (401, "", ErrorClass::Unauthorised),
             (403, "AuthenticationFailed", ErrorClass::Unauthorised),
             (403, "AuthorizationPermissionMismatch", ErrorClass::Unauthorised),
+            (403, "AccountIsDisabled", ErrorClass::Unauthorised),
+            (409, "QueueDisabled", ErrorClass::Unauthorised),
+            (409, "ContainerDisabled", ErrorClass::Unauthorised),
             (405, "", ErrorClass::Permanent),
             (416, "InvalidRange", ErrorClass::Permanent),
             (419, "", ErrorClass::Permanent),
