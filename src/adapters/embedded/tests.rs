@@ -413,6 +413,26 @@ async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
 }
 
 #[tokio::test]
+async fn a_job_is_not_dated_before_the_rows_that_it_follows_though_the_clock_was_set_back() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    store.queues.create_queue(&queue()).await.unwrap();
+    for (hours, behind) in [(9, false), (24 * 365, true)] {
+        file.clock.turn(Duration::from_hours(hours));
+        store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("r"))).await.unwrap();
+        file.clock.0.store(0, Ordering::SeqCst);
+        store.queues.put(&queue(), "delete", Duration::ZERO, Ttl::After(MINUTE)).await.unwrap();
+        let row = store.tables.get(&table(), &entity("r").key, None).await.unwrap().unwrap();
+        let message = store.queues.get(&queue(), 1, MINUTE).await.unwrap().remove(0);
+        let is_behind = message.inserted.as_microsecond() < row.timestamp.unwrap().timestamp().as_microsecond();
+        assert_eq!(is_behind, behind, "a clock that was ahead by {hours} h dates rows alone: conditions are judged by a job's time");
+        let later = file.clock.now().checked_add(MINUTE).ok();
+        assert_eq!((message.expires, Some(message.next_visible)), (later, later));
+    }
+}
+
+#[tokio::test]
 async fn an_error_names_the_operation_and_its_subject() {
     let file = File::new();
     let store = file.open();
