@@ -52,6 +52,8 @@ enum Fault {
     NoFolder,
     /// The file system says so.
     Io(io::Error),
+    /// It says so after the file was renamed, removed or marked: a loss of power may undo that.
+    Unflushed(io::Error),
 }
 
 impl From<io::Error> for Fault {
@@ -91,7 +93,7 @@ impl FileStore for SharedFiles {
             let Some(content) = read(&target)? else { return Ok(false) };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
             fs::remove_file(&target)?;
-            flush_folder(target.parent())?;
+            flush_folder(target.parent()).map_err(Fault::Unflushed)?;
             Ok(true)
         })
         .await
@@ -143,8 +145,7 @@ impl FileStore for SharedFiles {
             at_mark(&target, &wanted)?;
             let file = OpenOptions::new().write(true).open(&target)?;
             file.set_modified(file.metadata()?.modified()? + RENEWED)?;
-            file.sync_all()?;
-            Ok(mark_of(&file.metadata()?)?)
+            file.sync_all().and_then(|()| mark_of(&file.metadata()?)).map_err(Fault::Unflushed)
         })
         .await
     }
@@ -159,7 +160,7 @@ impl FileStore for SharedFiles {
             }
             at_mark(&target, &wanted)?;
             fs::remove_file(&target)?;
-            flush_folder(target.parent())?;
+            flush_folder(target.parent()).map_err(Fault::Unflushed)?;
             if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
                 // Not where something else lies in it. A concurrent writer there tries again.
                 drop(fs::remove_dir(parent));
@@ -238,8 +239,7 @@ impl Begun {
         self.file.sync_all()?;
         make_folders(Path::new(&place.dir), &self.target)?;
         fs::rename(&self.lock.temporary, &self.target)?;
-        flush_folder(self.target.parent())?;
-        Ok(mark_of(&self.file.metadata()?)?)
+        flush_folder(self.target.parent()).and_then(|()| mark_of(&self.file.metadata()?)).map_err(Fault::Unflushed)
     }
 }
 
@@ -266,7 +266,11 @@ async fn on_a_thread<T: Send + 'static>(
             let (class, message) = meaning(&error);
             Err(StoreError::new(class, operation, subject(), message).with_cause(error))
         }
-        Err(error) => Err(StoreError::new(transient, operation, subject(), "the thread ended early").with_cause(error)),
+        Ok(Err(Fault::Unflushed(error))) => {
+            let message = "the file system failed when the change was made, and may or may not keep it";
+            Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), message).with_cause(error))
+        }
+        Err(error) => Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), "the thread ended early").with_cause(error)),
     }
 }
 
@@ -345,7 +349,7 @@ impl Lock {
     }
 
     /// Writes a file whole, in the place of the one before.
-    fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> io::Result<()> {
+    fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> Result<(), Fault> {
         let written = self.write(content).and_then(|()| {
             make_folders(Path::new(&place.dir), target)?;
             fs::rename(&self.temporary, target)
@@ -355,7 +359,7 @@ impl Lock {
             drop(fs::remove_file(&self.temporary));
         }
         written?;
-        flush_folder(target.parent())
+        flush_folder(target.parent()).map_err(Fault::Unflushed)
     }
 
     fn write(&self, content: &[u8]) -> io::Result<()> {
@@ -409,6 +413,36 @@ mod tests {
         // With room again the same write succeeds.
         SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await.unwrap();
         assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_change_that_could_not_be_flushed_leaves_its_outcome_open() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "Sales/7.json");
+        let old = SharedFiles.write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent).await.unwrap();
+        // To rename and to remove files takes no right to read their folder, and to flush it does. Root has every right.
+        let sales = folder.path().join("Sales");
+        fs::set_permissions(&sales, fs::Permissions::from_mode(0o300)).unwrap();
+        let expected = fs::File::open(&sales).is_err().then_some(ErrorClass::Ambiguous);
+        let written = SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await;
+        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+        let deleted = SharedFiles.delete(&place, &version(b"new")).await;
+        assert_eq!(SharedFiles.read(&place).await.unwrap(), None);
+        assert_eq!([written.err().map(|error| error.class), deleted.err().map(|error| error.class)], [expected; 2]);
+        fs::set_permissions(&sales, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "a.json");
+        let unflushed = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Unflushed(io::Error::other("the share is away")))).await;
+        let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> { panic!("half-way") }).await;
+        let refused = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Io(io::Error::other("the share is away")))).await;
+        let classes = [unflushed, panicked, refused].map(|ended| ended.unwrap_err().class);
+        assert_eq!(classes, [ErrorClass::Ambiguous, ErrorClass::Ambiguous, ErrorClass::Transient { retry_after: None }]);
     }
 
     #[test]
