@@ -12,7 +12,8 @@
 //! from the first to the last, and never changed; a new mark is a time two seconds later.
 //!
 //! Work is done on threads of their own, since file systems wait. A dropped caller does not stop it: a write that
-//! has begun ends, under its lock and its condition.
+//! has begun ends, under its lock and its condition. Writes of this process wait for each other's locks without a thread: the one under a lock
+//! may need the last of them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, MutexGuard};
 
 use evenkeel_model::model::{AccountName, ETag};
 use evenkeel_model::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject, What};
@@ -74,9 +76,7 @@ impl FileStore for SharedFiles {
 
     async fn write(&self, place: &FilePlace, content: Bytes, condition: &BlobCondition) -> Result<ETag, StoreError> {
         let condition = condition.clone();
-        on_a_thread("Write File", place, move |place| {
-            let target = target(place)?;
-            let lock = Lock::take(place)?;
+        under_lock("Write File", place, move |place, target, lock| {
             let there = read(&target)?.map(|content| version(&content));
             admits(&condition, there.as_ref())?;
             lock.replace(place, &target, &content)?;
@@ -87,9 +87,7 @@ impl FileStore for SharedFiles {
 
     async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError> {
         let wanted = if_match.clone();
-        on_a_thread("Delete File", place, move |place| {
-            let target = target(place)?;
-            let _lock = Lock::take(place)?;
+        under_lock("Delete File", place, move |_, target, _lock| {
             let Some(content) = read(&target)? else { return Ok(false) };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
             fs::remove_file(&target)?;
@@ -117,9 +115,7 @@ impl FileStore for SharedFiles {
 
     async fn write_pieces(&self, place: &FilePlace, mut pieces: Pieces<'_>) -> Result<ETag, StoreError> {
         const NAME: &str = "Write File";
-        let mut begun = on_a_thread(NAME, place, |place| {
-            let target = target(place)?;
-            let lock = Lock::take(place)?;
+        let mut begun = under_lock(NAME, place, |_, target, lock| {
             if found(&target)?.is_some() {
                 return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
             }
@@ -139,9 +135,7 @@ impl FileStore for SharedFiles {
 
     async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError> {
         let wanted = mark.clone();
-        on_a_thread("Renew File", place, move |place| {
-            let target = target(place)?;
-            let _lock = Lock::take(place)?;
+        under_lock("Renew File", place, move |_, target, _lock| {
             at_mark(&target, &wanted)?;
             let file = OpenOptions::new().write(true).open(&target)?;
             file.set_modified(file.metadata()?.modified()? + RENEWED)?;
@@ -152,9 +146,7 @@ impl FileStore for SharedFiles {
 
     async fn remove(&self, place: &FilePlace, mark: &ETag) -> Result<bool, StoreError> {
         let wanted = mark.clone();
-        on_a_thread("Delete File", place, move |place| {
-            let target = target(place)?;
-            let _lock = Lock::take(place)?;
+        under_lock("Delete File", place, move |place, target, _lock| {
             if found(&target)?.is_none() {
                 return Ok(false);
             }
@@ -241,6 +233,16 @@ impl Begun {
         fs::rename(&self.lock.temporary, &self.target)?;
         flush_folder(self.target.parent()).and_then(|()| mark_of(&self.file.metadata()?)).map_err(Fault::Unflushed)
     }
+}
+
+/// Work on a file, whose path it gets, under its lock.
+async fn under_lock<T: Send + 'static>(
+    operation: &'static str,
+    place: &FilePlace,
+    work: impl FnOnce(&FilePlace, PathBuf, Lock) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, StoreError> {
+    let slot = slot_of(place).await;
+    on_a_thread(operation, place, |place| work(place, target(place)?, Lock::take(place, slot)?)).await
 }
 
 async fn on_a_thread<T: Send + 'static>(
@@ -331,21 +333,30 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
     }
 }
 
-/// A lock on every file with a name that leads to it. Dropping it gives it back.
+/// A lock's number, held within this process: at most one write of it waits on a thread, for another process.
+type LockSlot = (u8, MutexGuard<'static, ()>);
+
+async fn slot_of(place: &FilePlace) -> LockSlot {
+    static SLOTS: [Mutex<()>; LOCKS as usize] = [const { Mutex::const_new(()) }; LOCKS as usize];
+    // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
+    let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
+    (number, SLOTS[usize::from(number)].lock().await)
+}
+
+/// A lock on every file with a name that leads to it. Dropping it gives it back, to other processes first.
 struct Lock {
     _held: fs::File,
     temporary: PathBuf,
+    _slot: MutexGuard<'static, ()>,
 }
 
 impl Lock {
-    fn take(place: &FilePlace) -> io::Result<Self> {
+    fn take(place: &FilePlace, (number, slot): LockSlot) -> io::Result<Self> {
         let own = Path::new(&place.dir).join(OWN);
         fs::create_dir_all(&own)?;
-        // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
-        let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
         let held = OpenOptions::new().create(true).truncate(false).write(true).open(own.join(format!("{number:02}.lock")))?;
         held.lock()?;
-        Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")) })
+        Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")), _slot: slot })
     }
 
     /// Writes a file whole, in the place of the one before.
@@ -391,6 +402,9 @@ fn flush_folder(folder: Option<&Path>) -> io::Result<()> {
 mod tests {
     use super::*;
     use evenkeel_model::model::BlobName;
+    use futures::future::{join, join_all};
+    use futures::{poll, stream};
+    use tokio::sync::oneshot;
 
     fn place(dir: &Path, name: &str) -> FilePlace {
         FilePlace { dir: dir.to_str().unwrap().to_owned(), name: BlobName::new(name).unwrap() }
@@ -445,13 +459,39 @@ mod tests {
         assert_eq!(classes, [ErrorClass::Ambiguous, ErrorClass::Ambiguous, ErrorClass::Transient { retry_after: None }]);
     }
 
-    #[test]
-    fn names_that_differ_in_case_have_one_lock() {
+    #[tokio::test]
+    async fn names_that_differ_in_case_have_one_lock() {
         let folder = tempfile::tempdir().unwrap();
         for (one, other) in [("Sales/Ann.json", "sales/ann.json"), ("A.json", "a.json"), ("X/Y.json", "x/y.json")] {
-            let lock = |name| Lock::take(&place(folder.path(), name)).unwrap().temporary;
-            assert_eq!(lock(one), lock(other), "SMB takes {one} and {other} for one file");
+            let number = async |name| slot_of(&place(folder.path(), name)).await.0;
+            assert_eq!(number(one).await, number(other).await, "SMB takes {one} and {other} for one file");
         }
+    }
+
+    #[test]
+    fn writes_that_wait_for_a_lock_leave_the_threads_to_the_one_that_has_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (large, small) = (place(folder.path(), "a"), place(folder.path(), "A"));
+        let (files, any) = (SharedFiles, BlobCondition::None);
+        let (begun, is_begun) = oneshot::channel();
+        let (all_wait, go_on) = oneshot::channel();
+        let piece = async move {
+            begun.send(()).unwrap();
+            go_on.await.unwrap();
+            Ok(Bytes::from_static(b"piece"))
+        };
+        let others = async {
+            is_begun.await.unwrap();
+            let mut writes = join_all((0..4).map(|_| files.write(&small, Bytes::new(), &any)));
+            assert!(poll!(&mut writes).is_pending());
+            all_wait.send(()).unwrap();
+            writes.await
+        };
+        let both = join(files.write_pieces(&large, stream::once(piece).boxed()), others);
+        let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), both).await });
+        let (written, others) = ended.expect("an end");
+        assert!(written.is_ok() && others.iter().all(Result::is_ok), "{written:?} {others:?}");
     }
 
     #[tokio::test]
