@@ -152,7 +152,7 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date_and_keeps_what_it_hold
     let store = file.open();
     let blob = store.blobs.get(&container(), &old, None).await.unwrap().unwrap();
     assert_eq!((blob.content.as_ref(), blob.properties.etag), (b"old".as_slice(), etag));
-    assert_eq!(store.blobs.append(&container(), &old, Bytes::new(), 3).await.unwrap_err().class, ErrorClass::Permanent);
+    assert_eq!(store.blobs.append(&container(), &old, Bytes::from_static(b"line"), 3).await.unwrap_err().class, ErrorClass::Permanent);
     store.blobs.create_append(&container(), &log, &BlobUpload::default()).await.unwrap();
     store.blobs.append(&container(), &log, Bytes::from_static(b"line"), 0).await.unwrap();
 }
@@ -307,6 +307,20 @@ async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again()
     assert_eq!(store.blobs.get(&container(), &copy, Some(899_999..900_000)).await.unwrap().unwrap().content, [1].as_slice());
     store.blobs.delete(&container(), &copy, None).await.unwrap();
     assert_eq!((file.rows("blob_headers"), file.rows("blob_blocks")), (0, 0));
+}
+
+#[tokio::test]
+async fn an_append_without_a_byte_leaves_nothing_in_the_way_of_the_next() {
+    let file = File::new();
+    let store = file.open();
+    store.blobs.create_container(&container()).await.unwrap();
+    let name = BlobName::new("log").unwrap();
+    store.blobs.create_append(&container(), &name, &BlobUpload::default()).await.unwrap();
+    // As long as a row of the table takes.
+    store.blobs.append(&container(), &name, Bytes::from(vec![1; 262_144]), 0).await.unwrap();
+    let empty = store.blobs.append(&container(), &name, Bytes::new(), 262_144).await;
+    assert_eq!(empty.unwrap_err().class, ErrorClass::Permanent);
+    store.blobs.append(&container(), &name, Bytes::from_static(b"line"), 262_144).await.unwrap();
 }
 
 #[tokio::test]
