@@ -79,7 +79,7 @@ pub async fn sas(
     let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
     // To the second, as the token says it.
-    let expires = expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let expires = issued.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     tracing::warn!(target: AUDIT, name = %grant.name, account = %grant.account, %opens, permissions, %expires, "audit: shared access signature issued");
     let token = issued.token.expose_secret();
     match out.format() {

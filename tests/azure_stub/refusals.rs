@@ -60,6 +60,24 @@ async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
     assert_eq!(read(&stub).await.class, ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) });
 }
 
+/// An ingress answers so while the route to the service is missing.
+#[tokio::test]
+async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
+    for status in [404, 410] {
+        let stub = Stub::always(Reply::status(status).header("server", "envoy"));
+        let error = read(&stub).await;
+        assert_eq!(error.class, TRANSIENT, "{status}");
+        assert!(error.message.contains("gateway"), "{error}");
+        assert_eq!(write(&stub, replace()).await.class, ErrorClass::Ambiguous, "{status}");
+        let Account { tables, queues, blobs, .. } = connect(&stub);
+        assert_eq!(tables.query(&table(), &Query::default()).await.unwrap_err().class, TRANSIENT, "{status}");
+        assert_eq!(tables.delete_table(&table()).await.unwrap_err().class, ErrorClass::Ambiguous, "{status}");
+        assert_eq!(queues.delete(&queue(), "id", "receipt").await.unwrap_err().class, ErrorClass::Ambiguous, "{status}");
+        assert_eq!(blobs.properties(&blob().0, &blob().1).await.unwrap_err().class, TRANSIENT, "{status}");
+        assert_eq!(blobs.delete(&blob().0, &blob().1, None).await.unwrap_err().class, ErrorClass::Ambiguous, "{status}");
+    }
+}
+
 #[tokio::test]
 async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     let stub = Stub::always(Reply::status(409).like_azure().body(odata("TableBeingDeleted")));
@@ -125,12 +143,13 @@ async fn codes_of_live_tables_are_read_from_the_body() {
 #[tokio::test]
 async fn statuses_say_enough_where_no_code_comes() {
     for (status, class) in [
-        (404, ErrorClass::NotFound(Missing::Item)),
         (409, ErrorClass::Conflict),
         (412, ErrorClass::Precondition),
         (413, ErrorClass::TooLarge),
-        // A gateway may answer so after it has forwarded the request.
+        // A gateway may answer so after it has forwarded the request, or in the service's place.
+        (404, ErrorClass::Ambiguous),
         (408, ErrorClass::Ambiguous),
+        (410, ErrorClass::Ambiguous),
         (400, ErrorClass::Permanent),
         (401, ErrorClass::Unauthorised),
         (403, ErrorClass::Unauthorised),

@@ -119,6 +119,9 @@ const fn default_message(class: ErrorClass, status: u16) -> &'static str {
         ErrorClass::LeaseLost => "the pop receipt is no longer valid",
         ErrorClass::Throttled { .. } => "the service is busy",
         ErrorClass::Refused => "no connection",
+        ErrorClass::Transient { .. } | ErrorClass::Ambiguous if matches!(status, 404 | 410) => {
+            "a proxy or gateway, and not the service, says that it does not exist: check the endpoint and the way to it"
+        }
         ErrorClass::Transient { .. } => "the service could not answer",
         ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
         ErrorClass::Permanent if matches!(status, 300..=399) => "the endpoint answered with a redirection: it is not that of the service",

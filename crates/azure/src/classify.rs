@@ -27,7 +27,7 @@ enum CallEffect {
     Write,
 }
 
-/// Meaning of a 404 without a telling code.
+/// Meaning of the service's 404 without a telling code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absent {
     /// The table, queue or container.
@@ -89,6 +89,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
 
         "TableNotFound" | "QueueNotFound" | "ContainerNotFound" => ErrorClass::NotFound(Missing::Container),
         "BlobNotFound" | "EntityNotFound" => ErrorClass::NotFound(Missing::Item),
+        "ResourceNotFound" => operation.not_found(),
         // 400 PopReceiptMismatch in the documentation of errors, 404 in that of Update Message.
         "MessageNotFound" | "PopReceiptMismatch" => ErrorClass::LeaseLost,
 
@@ -106,7 +107,12 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "Crc64Mismatch"
         | "IncompleteBody" => ErrorClass::Transient { retry_after: refusal.retry_after },
 
-        "InvalidAuthenticationInfo" | "NoAuthenticationInformation" | "MissingAuthenticationHeader" => ErrorClass::Unauthorised,
+        // The last two are 409s: disabled by an administrator, who may enable them again, as a suspended account (403).
+        "InvalidAuthenticationInfo"
+        | "NoAuthenticationInformation"
+        | "MissingAuthenticationHeader"
+        | "QueueDisabled"
+        | "ContainerDisabled" => ErrorClass::Unauthorised,
 
         "EntityTooLarge"
         | "PropertyValueTooLarge"
@@ -125,12 +131,9 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "BlobImmutableDueToLegalHold"
         | "BlobArchived"
         | "BlobBeingRehydrated"
-        | "QueueDisabled"
-        | "ContainerDisabled"
         | "FeatureVersionMismatch"
         | "InvalidOperation"
-        | "LeaseAlreadyPresent"
-        | "AccountIsDisabled" => ErrorClass::Permanent,
+        | "LeaseAlreadyPresent" => ErrorClass::Permanent,
 
         "EntityAlreadyExists" | "TableAlreadyExists" | "QueueAlreadyExists" | "ContainerAlreadyExists" | "BlobAlreadyExists" => {
             ErrorClass::Conflict
@@ -142,16 +145,17 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
 }
 
 /// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
-/// forwarded, others 408 where the answer took too long. Only the service's own statement proves that a request was not executed.
+/// forwarded, others 408 where the answer took too long, an ingress 404 while a route is missing. Only the service's own statement proves
+/// that a request was not executed, or that something is absent.
 fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };
     match refusal.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
-        404 | 410 => operation.not_found(),
+        404 | 410 if refusal.is_of_the_service() => operation.not_found(),
         // It asks for the request again.
         425 | 449 => ErrorClass::Transient { retry_after },
-        408 => match operation.effect {
+        404 | 408 | 410 => match operation.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after },
             CallEffect::Write => ErrorClass::Ambiguous,
         },
@@ -208,26 +212,31 @@ mod tests {
     fn what_is_not_there_is_told_apart() {
         assert_eq!(class(READ, 404, "TableNotFound"), ErrorClass::NotFound(Missing::Container));
         assert_eq!(class(READ, 404, "ResourceNotFound"), ErrorClass::NotFound(Missing::Item));
-        assert_eq!(class(READ, 404, ""), ErrorClass::NotFound(Missing::Item));
         assert_eq!(class(WRITE, 404, "ResourceNotFound"), ErrorClass::NotFound(Missing::Container));
         assert_eq!(class(LEASE, 404, "MessageNotFound"), ErrorClass::LeaseLost);
-        assert_eq!(class(LEASE, 404, ""), ErrorClass::LeaseLost);
         assert_eq!(class(LEASE, 400, "PopReceiptMismatch"), ErrorClass::LeaseLost);
         assert_eq!(class(LEASE, 404, "QueueNotFound"), ErrorClass::NotFound(Missing::Container));
+        let named = Refusal { status: 404, request_id: Some("7d6eb5c1".to_owned()), ..Refusal::default() };
+        assert_eq!(refused(READ, &named), ErrorClass::NotFound(Missing::Item));
+        assert_eq!(refused(LEASE, &named), ErrorClass::LeaseLost);
     }
 
     #[test]
     fn a_gateway_that_answers_for_the_service_leaves_a_write_in_doubt() {
         let wait = Some(Duration::from_secs(7));
         let gateway = |status| Refusal { status, retry_after: wait, ..Refusal::default() };
-        for status in [408, 500, 502, 503, 504] {
+        for status in [404, 408, 410, 500, 502, 503, 504] {
             assert_eq!(refused(WRITE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
+            assert_eq!(refused(LEASE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
             assert!(matches!(refused(READ, &gateway(status)), ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }), "{status}");
         }
         // A gateway's own code says nothing of the service.
         assert_eq!(class(WRITE, 503, "upstream_unavailable"), ErrorClass::Ambiguous);
+        assert_eq!(class(READ, 404, "route_not_found"), ErrorClass::Transient { retry_after: None });
         assert_eq!(refused(READ, &gateway(503)), ErrorClass::Throttled { retry_after: wait });
-        assert_eq!(refused(READ, &gateway(408)), ErrorClass::Transient { retry_after: wait });
+        for status in [404, 408, 410] {
+            assert_eq!(refused(READ, &gateway(status)), ErrorClass::Transient { retry_after: wait }, "{status}");
+        }
         let busy = ErrorClass::Throttled { retry_after: wait };
         assert_eq!(refused(WRITE, &Refusal { code: Some("ServerBusy".to_owned()), ..gateway(503) }), busy);
         assert_eq!(refused(WRITE, &Refusal { request_id: Some("7d6eb5c1".to_owned()), ..gateway(503) }), busy);
@@ -256,6 +265,9 @@ mod tests {
             (401, "", ErrorClass::Unauthorised),
             (403, "AuthenticationFailed", ErrorClass::Unauthorised),
             (403, "AuthorizationPermissionMismatch", ErrorClass::Unauthorised),
+            (403, "AccountIsDisabled", ErrorClass::Unauthorised),
+            (409, "QueueDisabled", ErrorClass::Unauthorised),
+            (409, "ContainerDisabled", ErrorClass::Unauthorised),
             (405, "", ErrorClass::Permanent),
             (416, "InvalidRange", ErrorClass::Permanent),
             (419, "", ErrorClass::Permanent),

@@ -22,6 +22,8 @@ use evenkeel_model::ports::{Service, StoreError, What};
 const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
 /// The key is good from this long ago: the service's clock may be behind this machine's.
 const EARLIER: SignedDuration = SignedDuration::from_mins(15);
+/// Longest validity. The service counts it to the second, from its own present: a key for seven days by a clock a moment ahead is refused.
+const LONGEST: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// A key with its description: each part is signed, and said in the signature. `Debug` prints no key.
 #[derive(Debug, Clone)]
@@ -36,7 +38,7 @@ pub(crate) struct DelegationKey {
 const PARTS: [&str; 6] = ["SignedOid", "SignedTid", "SignedStart", "SignedExpiry", "SignedService", "SignedVersion"];
 
 impl DelegationKey {
-    /// Asks for a key that is good from `now` until `expires`.
+    /// Asks for a key that is good from `now` until `expires`, or for as long as a key may be.
     pub(crate) async fn get(
         account: &AzureAccount,
         tokens: std::sync::Arc<TokenCache>,
@@ -50,7 +52,7 @@ impl DelegationKey {
         let exchange = exchange.map_err(|error| caller.failed(GET, what(), unsent(&error)))?;
         let (url, mut headers) = blob_service::request(account, "restype=service&comp=userdelegationkey", now);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        let start = now.saturating_sub(EARLIER).unwrap_or(now);
+        let (start, expires) = validity(now, expires);
         let body = format!(
             r#"<?xml version="1.0" encoding="utf-8"?><KeyInfo><Start>{}</Start><Expiry>{}</Expiry></KeyInfo>"#,
             second(start),
@@ -76,6 +78,12 @@ impl DelegationKey {
     }
 }
 
+/// Start and expiry of a key.
+fn validity(now: Timestamp, expires: Timestamp) -> (Timestamp, Timestamp) {
+    let start = now.saturating_sub(EARLIER).unwrap_or(now);
+    (start, expires.min(start.saturating_add(LONGEST).unwrap_or(expires)))
+}
+
 /// A moment to the second, as signatures say it.
 pub(crate) fn second(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -86,6 +94,19 @@ mod tests {
     use secrecy::ExposeSecret as _;
 
     use super::*;
+
+    #[test]
+    fn a_key_is_asked_for_a_week_at_most_by_a_clock_that_is_a_quarter_of_an_hour_behind() {
+        let now = "2026-11-24T00:00:00Z".parse().unwrap();
+        for (expires, until) in [
+            ("2026-11-24T01:00:00Z", "2026-11-24T01:00:00Z"),
+            ("2026-11-30T23:45:00Z", "2026-11-30T23:45:00Z"),
+            ("2026-12-01T00:00:00Z", "2026-11-30T23:45:00Z"),
+        ] {
+            let (start, end) = validity(now, expires.parse().unwrap());
+            assert_eq!((second(start).as_str(), second(end).as_str()), ("2026-11-23T23:45:00Z", until));
+        }
+    }
 
     #[test]
     fn a_key_is_read_whole_or_not_at_all() {

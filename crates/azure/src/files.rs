@@ -12,7 +12,8 @@
 //! from the first to the last, and never changed; a new mark is a time two seconds later.
 //!
 //! Work is done on threads of their own, since file systems wait. A dropped caller does not stop it: a write that
-//! has begun ends, under its lock and its condition.
+//! has begun ends, under its lock and its condition. Writes of this process wait for each other's locks without a thread: the one under a lock
+//! may need the last of them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, MutexGuard};
 
 use evenkeel_model::model::{AccountName, ETag};
 use evenkeel_model::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject, What};
@@ -52,6 +54,8 @@ enum Fault {
     NoFolder,
     /// The file system says so.
     Io(io::Error),
+    /// It says so after the file was renamed, removed or marked: a loss of power may undo that.
+    Unflushed(io::Error),
 }
 
 impl From<io::Error> for Fault {
@@ -72,9 +76,7 @@ impl FileStore for SharedFiles {
 
     async fn write(&self, place: &FilePlace, content: Bytes, condition: &BlobCondition) -> Result<ETag, StoreError> {
         let condition = condition.clone();
-        on_a_thread("Write File", place, move |place| {
-            let target = target(place)?;
-            let lock = Lock::take(place)?;
+        under_lock("Write File", place, move |place, target, lock| {
             let there = read(&target)?.map(|content| version(&content));
             admits(&condition, there.as_ref())?;
             lock.replace(place, &target, &content)?;
@@ -85,13 +87,11 @@ impl FileStore for SharedFiles {
 
     async fn delete(&self, place: &FilePlace, if_match: &ETag) -> Result<bool, StoreError> {
         let wanted = if_match.clone();
-        on_a_thread("Delete File", place, move |place| {
-            let target = target(place)?;
-            let _lock = Lock::take(place)?;
+        under_lock("Delete File", place, move |_, target, _lock| {
             let Some(content) = read(&target)? else { return Ok(false) };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
             fs::remove_file(&target)?;
-            flush_folder(target.parent())?;
+            flush_folder(target.parent()).map_err(Fault::Unflushed)?;
             Ok(true)
         })
         .await
@@ -115,9 +115,7 @@ impl FileStore for SharedFiles {
 
     async fn write_pieces(&self, place: &FilePlace, mut pieces: Pieces<'_>) -> Result<ETag, StoreError> {
         const NAME: &str = "Write File";
-        let mut begun = on_a_thread(NAME, place, |place| {
-            let target = target(place)?;
-            let lock = Lock::take(place)?;
+        let mut begun = under_lock(NAME, place, |_, target, lock| {
             if found(&target)?.is_some() {
                 return Err(Fault::Lost(ErrorClass::Conflict, "the file exists already"));
             }
@@ -137,29 +135,24 @@ impl FileStore for SharedFiles {
 
     async fn renew(&self, place: &FilePlace, mark: &ETag) -> Result<ETag, StoreError> {
         let wanted = mark.clone();
-        on_a_thread("Renew File", place, move |place| {
-            let target = target(place)?;
-            let _lock = Lock::take(place)?;
+        under_lock("Renew File", place, move |_, target, _lock| {
             at_mark(&target, &wanted)?;
             let file = OpenOptions::new().write(true).open(&target)?;
             file.set_modified(file.metadata()?.modified()? + RENEWED)?;
-            file.sync_all()?;
-            Ok(mark_of(&file.metadata()?)?)
+            file.sync_all().and_then(|()| mark_of(&file.metadata()?)).map_err(Fault::Unflushed)
         })
         .await
     }
 
     async fn remove(&self, place: &FilePlace, mark: &ETag) -> Result<bool, StoreError> {
         let wanted = mark.clone();
-        on_a_thread("Delete File", place, move |place| {
-            let target = target(place)?;
-            let _lock = Lock::take(place)?;
+        under_lock("Delete File", place, move |place, target, _lock| {
             if found(&target)?.is_none() {
                 return Ok(false);
             }
             at_mark(&target, &wanted)?;
             fs::remove_file(&target)?;
-            flush_folder(target.parent())?;
+            flush_folder(target.parent()).map_err(Fault::Unflushed)?;
             if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
                 // Not where something else lies in it. A concurrent writer there tries again.
                 drop(fs::remove_dir(parent));
@@ -238,9 +231,18 @@ impl Begun {
         self.file.sync_all()?;
         make_folders(Path::new(&place.dir), &self.target)?;
         fs::rename(&self.lock.temporary, &self.target)?;
-        flush_folder(self.target.parent())?;
-        Ok(mark_of(&self.file.metadata()?)?)
+        flush_folder(self.target.parent()).and_then(|()| mark_of(&self.file.metadata()?)).map_err(Fault::Unflushed)
     }
+}
+
+/// Work on a file, whose path it gets, under its lock.
+async fn under_lock<T: Send + 'static>(
+    operation: &'static str,
+    place: &FilePlace,
+    work: impl FnOnce(&FilePlace, PathBuf, Lock) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, StoreError> {
+    let slot = slot_of(place).await;
+    on_a_thread(operation, place, |place| work(place, target(place)?, Lock::take(place, slot)?)).await
 }
 
 async fn on_a_thread<T: Send + 'static>(
@@ -266,7 +268,11 @@ async fn on_a_thread<T: Send + 'static>(
             let (class, message) = meaning(&error);
             Err(StoreError::new(class, operation, subject(), message).with_cause(error))
         }
-        Err(error) => Err(StoreError::new(transient, operation, subject(), "the thread ended early").with_cause(error)),
+        Ok(Err(Fault::Unflushed(error))) => {
+            let message = "the file system failed when the change was made, and may or may not keep it";
+            Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), message).with_cause(error))
+        }
+        Err(error) => Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), "the thread ended early").with_cause(error)),
     }
 }
 
@@ -327,25 +333,34 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
     }
 }
 
-/// A lock on every file with a name that leads to it. Dropping it gives it back.
+/// A lock's number, held within this process: at most one write of it waits on a thread, for another process.
+type LockSlot = (u8, MutexGuard<'static, ()>);
+
+async fn slot_of(place: &FilePlace) -> LockSlot {
+    static SLOTS: [Mutex<()>; LOCKS as usize] = [const { Mutex::const_new(()) }; LOCKS as usize];
+    // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
+    let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
+    (number, SLOTS[usize::from(number)].lock().await)
+}
+
+/// A lock on every file with a name that leads to it. Dropping it gives it back, to other processes first.
 struct Lock {
     _held: fs::File,
     temporary: PathBuf,
+    _slot: MutexGuard<'static, ()>,
 }
 
 impl Lock {
-    fn take(place: &FilePlace) -> io::Result<Self> {
+    fn take(place: &FilePlace, (number, slot): LockSlot) -> io::Result<Self> {
         let own = Path::new(&place.dir).join(OWN);
         fs::create_dir_all(&own)?;
-        // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
-        let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
         let held = OpenOptions::new().create(true).truncate(false).write(true).open(own.join(format!("{number:02}.lock")))?;
         held.lock()?;
-        Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")) })
+        Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")), _slot: slot })
     }
 
     /// Writes a file whole, in the place of the one before.
-    fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> io::Result<()> {
+    fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> Result<(), Fault> {
         let written = self.write(content).and_then(|()| {
             make_folders(Path::new(&place.dir), target)?;
             fs::rename(&self.temporary, target)
@@ -355,7 +370,7 @@ impl Lock {
             drop(fs::remove_file(&self.temporary));
         }
         written?;
-        flush_folder(target.parent())
+        flush_folder(target.parent()).map_err(Fault::Unflushed)
     }
 
     fn write(&self, content: &[u8]) -> io::Result<()> {
@@ -387,6 +402,9 @@ fn flush_folder(folder: Option<&Path>) -> io::Result<()> {
 mod tests {
     use super::*;
     use evenkeel_model::model::BlobName;
+    use futures::future::{join, join_all};
+    use futures::{poll, stream};
+    use tokio::sync::oneshot;
 
     fn place(dir: &Path, name: &str) -> FilePlace {
         FilePlace { dir: dir.to_str().unwrap().to_owned(), name: BlobName::new(name).unwrap() }
@@ -411,13 +429,69 @@ mod tests {
         assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
     }
 
-    #[test]
-    fn names_that_differ_in_case_have_one_lock() {
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_change_that_could_not_be_flushed_leaves_its_outcome_open() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "Sales/7.json");
+        let old = SharedFiles.write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent).await.unwrap();
+        // To rename and to remove files takes no right to read their folder, and to flush it does. Root has every right.
+        let sales = folder.path().join("Sales");
+        fs::set_permissions(&sales, fs::Permissions::from_mode(0o300)).unwrap();
+        let expected = fs::File::open(&sales).is_err().then_some(ErrorClass::Ambiguous);
+        let written = SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old)).await;
+        assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "new");
+        let deleted = SharedFiles.delete(&place, &version(b"new")).await;
+        assert_eq!(SharedFiles.read(&place).await.unwrap(), None);
+        assert_eq!([written.err().map(|error| error.class), deleted.err().map(|error| error.class)], [expected; 2]);
+        fs::set_permissions(&sales, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "a.json");
+        let unflushed = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Unflushed(io::Error::other("the share is away")))).await;
+        let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> { panic!("half-way") }).await;
+        let refused = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Io(io::Error::other("the share is away")))).await;
+        let classes = [unflushed, panicked, refused].map(|ended| ended.unwrap_err().class);
+        assert_eq!(classes, [ErrorClass::Ambiguous, ErrorClass::Ambiguous, ErrorClass::Transient { retry_after: None }]);
+    }
+
+    #[tokio::test]
+    async fn names_that_differ_in_case_have_one_lock() {
         let folder = tempfile::tempdir().unwrap();
         for (one, other) in [("Sales/Ann.json", "sales/ann.json"), ("A.json", "a.json"), ("X/Y.json", "x/y.json")] {
-            let lock = |name| Lock::take(&place(folder.path(), name)).unwrap().temporary;
-            assert_eq!(lock(one), lock(other), "SMB takes {one} and {other} for one file");
+            let number = async |name| slot_of(&place(folder.path(), name)).await.0;
+            assert_eq!(number(one).await, number(other).await, "SMB takes {one} and {other} for one file");
         }
+    }
+
+    #[test]
+    fn writes_that_wait_for_a_lock_leave_the_threads_to_the_one_that_has_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (large, small) = (place(folder.path(), "a"), place(folder.path(), "A"));
+        let (files, any) = (SharedFiles, BlobCondition::None);
+        let (begun, is_begun) = oneshot::channel();
+        let (all_wait, go_on) = oneshot::channel();
+        let piece = async move {
+            begun.send(()).unwrap();
+            go_on.await.unwrap();
+            Ok(Bytes::from_static(b"piece"))
+        };
+        let others = async {
+            is_begun.await.unwrap();
+            let mut writes = join_all((0..4).map(|_| files.write(&small, Bytes::new(), &any)));
+            assert!(poll!(&mut writes).is_pending());
+            all_wait.send(()).unwrap();
+            writes.await
+        };
+        let both = join(files.write_pieces(&large, stream::once(piece).boxed()), others);
+        let ended = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), both).await });
+        let (written, others) = ended.expect("an end");
+        assert!(written.is_ok() && others.iter().all(Result::is_ok), "{written:?} {others:?}");
     }
 
     #[tokio::test]

@@ -77,17 +77,20 @@ fn signed(account: &AzureAccount, grant: &SasGrant, expires: Timestamp, key: &Si
     let url = address(account, &grant.target);
     // An emulator's plain endpoint is asked over http.
     let protocol = if url.scheme() == "https" { "https" } else { "https,http" };
-    let expiry = second(expires);
     let (name, secret, delegation) = match key {
         SigningKey::Account(name, secret) => (name, secret, None),
         SigningKey::Delegated(key) => (&account.name, &key.value, Some(key)),
     };
+    // A signature ends with its key at the latest.
+    let end = delegation.and_then(|key| key.parts[3].parse::<Timestamp>().ok());
+    let expires = end.map_or(expires, |end| end.min(expires));
+    let expiry = second(expires);
     let unsigned = Unsigned { account: name, grant, expiry: &expiry, protocol, delegation };
     let signature = secret.signature(&unsigned.text()).ok_or(SasError::Key)?;
     let mut parameters = unsigned.parameters();
     parameters.push(("sig", &signature));
     let pairs: Vec<String> = parameters.into_iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    Ok(IssuedSas { url: url.into(), token: SecretString::from(pairs.join("&")) })
+    Ok(IssuedSas { url: url.into(), token: SecretString::from(pairs.join("&")), expires })
 }
 
 /// Percent-encoded, blanks too: a plus sign means itself to the services.
@@ -199,7 +202,7 @@ mod tests {
         let account = AzureAccount::with_key(AccountName::main(), "contoso", &key, &EndpointOverrides::default()).unwrap();
         let expires = "2026-11-24T01:00:00Z".parse().unwrap();
         let signer = SigningKey::Account("contoso".to_owned(), AccountKey::new(key));
-        let IssuedSas { url, token } = signed(&account, grant, expires, &signer).unwrap();
+        let IssuedSas { url, token, .. } = signed(&account, grant, expires, &signer).unwrap();
         (url, token.expose_secret().to_owned())
     }
 
@@ -256,6 +259,8 @@ mod tests {
         let parts = ["object", "tenant", "2026-11-24T00:00:00Z", "2026-11-25T00:00:00Z", "b", "2022-11-02"].map(str::to_owned);
         let key = SigningKey::Delegated(DelegationKey { parts, value: AccountKey::new("c2VjcmV0".into()) });
         let container = ContainerName::new("large").unwrap();
+        let beyond = signed(&account, &grant(SasTarget::Blob(container.clone(), None), "r"), "2026-11-27T00:00:00Z".parse().unwrap(), &key);
+        assert_eq!(second(beyond.unwrap().expires), "2026-11-25T00:00:00Z", "it ends with its key");
         for (target, permissions, token) in [
             (SasTarget::Blob(container.clone(), Some(BlobName::new("a b/c.png").unwrap())), "c", DELEGATED_BLOB),
             (SasTarget::Blob(container, None), "rl", DELEGATED_CONTAINER),

@@ -276,6 +276,7 @@ pub async fn an_append_needs_an_append_blob(world: &World) {
     create_append(world, &container, "log").await;
     let again = blobs.create_append(&container, &blob("log"), &on(BlobCondition::Absent)).await;
     assert_eq!(class(again), ErrorClass::Conflict);
+    assert_eq!(class(blobs.append(&container, &blob("log"), Bytes::new(), 0).await), ErrorClass::Permanent);
     let large = blobs.append(&container, &blob("log"), vec![0; world.capabilities.append_bytes + 1].into(), 0).await;
     assert_eq!(class(large), ErrorClass::TooLarge);
     // A put makes a block blob of it.

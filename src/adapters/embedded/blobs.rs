@@ -91,6 +91,9 @@ impl BlobStore for EmbeddedStore {
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
         const NAME: &str = "Append Block";
         let what = || What::Blob(container.clone(), name.clone());
+        if content.is_empty() {
+            return Err(self.error(NAME, what(), Fault::permanent("an append without a byte")));
+        }
         if content.len() > limits::APPEND_BYTES {
             let message = format!("{} bytes at once; an append blob takes {}", content.len(), limits::APPEND_BYTES);
             return Err(self.error(NAME, what(), Fault::too_large(message)));

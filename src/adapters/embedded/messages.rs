@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 use uuid::Uuid;
 
@@ -15,10 +15,13 @@ use crate::model::QueueName;
 use crate::ports::{ErrorClass, Message, MessageText, PeekedMessage, SentMessage, UpdatedMessage};
 
 use super::fault::Fault;
+use super::stamp;
 use super::writer::Writing;
 
 /// Most expired messages that one get clears away before it gives up looking for a living one.
 const EXPIRED_PER_GET: usize = 2_000;
+/// How far stamps may be ahead of the clock and still date messages: the conditions of jobs and retentions are judged by these dates, too.
+const STAMPS_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 
 /// The number of a queue.
 fn queue_id(connection: &Connection, queue: &QueueName) -> Result<i64, Fault> {
@@ -39,6 +42,13 @@ fn after(now: Timestamp, duration: Duration) -> i64 {
 
 fn moment(micros: i64) -> Result<Timestamp, Fault> {
     Timestamp::from_microsecond(micros).map_err(|_| Fault::corrupt(format_args!("the time {micros}")))
+}
+
+/// Time of a put, by its stamp, as rows are dated: no job is older than the rows before it, though the clock was set back since.
+fn inserted(stamp: i64, now: Timestamp) -> Result<i64, Fault> {
+    let stamped = stamp::timestamp(stamp)?.timestamp();
+    let dated = if stamped.duration_since(now) <= STAMPS_AHEAD { stamped } else { now };
+    Ok(dated.as_microsecond())
 }
 
 /// The message that an id and a receipt name. A message of this file carries its identity in the id.
@@ -82,7 +92,7 @@ pub(super) fn put(
     let sql =
         "INSERT INTO messages (id, queue_id, visible, expires, inserted, dequeues, receipt, text) VALUES (?1, ?2, ?3, ?4, ?5, 0, ?1, ?6)";
     let visible = after(writing.now, delay);
-    writing.connection.prepare_cached(sql)?.execute((stamp, queue, visible, expires, writing.now.as_microsecond(), text))?;
+    writing.connection.prepare_cached(sql)?.execute((stamp, queue, visible, expires, inserted(stamp, writing.now)?, text))?;
     count_by(writing.connection, queue, 1)?;
     Ok(SentMessage { id: id_text(identity, stamp), pop_receipt: receipt_text(stamp) })
 }

@@ -152,7 +152,7 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date_and_keeps_what_it_hold
     let store = file.open();
     let blob = store.blobs.get(&container(), &old, None).await.unwrap().unwrap();
     assert_eq!((blob.content.as_ref(), blob.properties.etag), (b"old".as_slice(), etag));
-    assert_eq!(store.blobs.append(&container(), &old, Bytes::new(), 3).await.unwrap_err().class, ErrorClass::Permanent);
+    assert_eq!(store.blobs.append(&container(), &old, Bytes::from_static(b"line"), 3).await.unwrap_err().class, ErrorClass::Permanent);
     store.blobs.create_append(&container(), &log, &BlobUpload::default()).await.unwrap();
     store.blobs.append(&container(), &log, Bytes::from_static(b"line"), 0).await.unwrap();
 }
@@ -310,6 +310,20 @@ async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again()
 }
 
 #[tokio::test]
+async fn an_append_without_a_byte_leaves_nothing_in_the_way_of_the_next() {
+    let file = File::new();
+    let store = file.open();
+    store.blobs.create_container(&container()).await.unwrap();
+    let name = BlobName::new("log").unwrap();
+    store.blobs.create_append(&container(), &name, &BlobUpload::default()).await.unwrap();
+    // As long as a row of the table takes.
+    store.blobs.append(&container(), &name, Bytes::from(vec![1; 262_144]), 0).await.unwrap();
+    let empty = store.blobs.append(&container(), &name, Bytes::new(), 262_144).await;
+    assert_eq!(empty.unwrap_err().class, ErrorClass::Permanent);
+    store.blobs.append(&container(), &name, Bytes::from_static(b"line"), 262_144).await.unwrap();
+}
+
+#[tokio::test]
 async fn blocks_of_a_file_of_the_third_layout_are_kept() {
     let file = File::new();
     let name = BlobName::new("a").unwrap();
@@ -410,6 +424,26 @@ async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
     assert!(store.queues.get(&queue(), 1, MINUTE).await.unwrap().is_empty());
     file.clock.turn(Duration::from_secs(1));
     assert_eq!(store.queues.get(&queue(), 1, MINUTE).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_is_not_dated_before_the_rows_that_it_follows_though_the_clock_was_set_back() {
+    let file = File::new();
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    store.queues.create_queue(&queue()).await.unwrap();
+    for (hours, behind) in [(9, false), (24 * 365, true)] {
+        file.clock.turn(Duration::from_hours(hours));
+        store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("r"))).await.unwrap();
+        file.clock.0.store(0, Ordering::SeqCst);
+        store.queues.put(&queue(), "delete", Duration::ZERO, Ttl::After(MINUTE)).await.unwrap();
+        let row = store.tables.get(&table(), &entity("r").key, None).await.unwrap().unwrap();
+        let message = store.queues.get(&queue(), 1, MINUTE).await.unwrap().remove(0);
+        let is_behind = message.inserted.as_microsecond() < row.timestamp.unwrap().timestamp().as_microsecond();
+        assert_eq!(is_behind, behind, "a clock that was ahead by {hours} h dates rows alone: conditions are judged by a job's time");
+        let later = file.clock.now().checked_add(MINUTE).ok();
+        assert_eq!((message.expires, Some(message.next_visible)), (later, later));
+    }
 }
 
 #[tokio::test]

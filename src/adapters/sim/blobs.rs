@@ -233,6 +233,9 @@ impl BlobStore for SimWorld {
     async fn append(&self, container: &ContainerName, name: &BlobName, content: Bytes, position: u64) -> Result<ETag, StoreError> {
         const NAME: &str = "Append Block";
         let what = What::Blob(container.clone(), name.clone());
+        if content.is_empty() {
+            return Err(refuse(&self.inner, NAME, &what)((ErrorClass::Permanent, "an append without a byte")));
+        }
         if content.len() > limits::APPEND_BYTES {
             return Err(refuse(&self.inner, NAME, &what)((ErrorClass::TooLarge, "more than 4 MiB at once")));
         }

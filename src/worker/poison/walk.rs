@@ -77,7 +77,9 @@ impl PoisonQueue {
             if page.is_empty() {
                 break;
             }
-            walk.began = walk.began.or_else(|| page.iter().filter_map(|message| message.next_visible.checked_sub(hidden).ok()).max());
+            let got = page.iter().filter_map(|message| message.next_visible.checked_sub(hidden).ok()).max();
+            // A clock that was set back is behind messages that it got, and does not tell which were put later.
+            walk.began = walk.began.or_else(|| got.filter(|got| page.iter().all(|message| message.inserted <= *got)));
             let before = walk.seen.len();
             walk.seen.extend(page.iter().map(|message| message.id.clone()));
             if walk.seen.len() == before {

@@ -219,6 +219,13 @@ impl FakeQueues {
         }
     }
 
+    /// As if the queue's clock had been set back since all of these messages were put.
+    pub(crate) fn set_back(&self, queue: &str, by: Duration) {
+        for message in self.state.lock().unwrap().queues.entry(queue.to_owned()).or_default() {
+            message.inserted += by;
+        }
+    }
+
     async fn call<T>(
         &self,
         op: Op,

@@ -410,6 +410,18 @@ async fn what_comes_back_while_all_are_requeued_is_requeued_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_put_before_the_clock_was_set_back_is_requeued() {
+    let world = World::new();
+    for number in 0..40 {
+        world.queues.seed(JOBS, &format!("no job {number}"), None);
+    }
+    world.until_idle().await.unwrap();
+    world.queues.set_back(POISON, Duration::from_hours(9));
+    let handled = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((handled.done.len(), handled.failed.len(), world.queues.messages(POISON).len()), (40, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_fails_half_way_leaves_a_report_of_what_was_done() {
     let world = World::new();
     for number in 0..40 {

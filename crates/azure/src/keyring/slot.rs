@@ -1,6 +1,6 @@
 //! One secret of a keyring, and the file that it is read from again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -70,7 +70,12 @@ impl KeySlot {
     /// content was taken over; nothing where there is no news.
     pub(super) fn look(&self, of: &str, in_any_case: bool) -> Option<bool> {
         let watched = self.watched.as_ref()?;
-        let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = match watched.try_lock() {
+            Ok(watched) => watched,
+            Err(TryLockError::Poisoned(watched)) => watched.into_inner(),
+            // An earlier look hangs in its folder: each that waits for it would take a thread.
+            Err(TryLockError::WouldBlock) => return None,
+        };
         let mark = file_mark(&watched.file);
         if mark.is_some() && mark == watched.mark && !in_any_case {
             return None;

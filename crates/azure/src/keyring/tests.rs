@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -132,6 +133,36 @@ async fn a_storm_of_refusals_reads_the_files_once_a_second() {
     assert!(keys.ring.in_place_of(std::slice::from_ref(&old)).await.is_none());
     keys.clock.pass(Duration::from_secs(1));
     assert_eq!(secret(&keys.ring.in_place_of(&[old]).await.unwrap()), "first-2");
+}
+
+#[test]
+fn a_folder_that_hangs_takes_one_thread() {
+    static HANGS: Mutex<()> = Mutex::new(());
+    static HUNG: AtomicBool = AtomicBool::new(false);
+    fn read_late(path: &Path) -> Result<SecretString, String> {
+        HUNG.store(true, Ordering::SeqCst);
+        drop(HANGS.lock());
+        read(path)
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("first");
+    fs::write(&path, "first-2").unwrap();
+    let file = Some(SecretFile { path, read: read_late });
+    let slot = KeySlot::new(&ConfiguredSecret { text: "first-1".into(), setting: "first", file }, Arc::new(make) as MakeSigner).unwrap();
+    let look = || slot.look("[accounts.main]", true);
+    let hangs = HANGS.lock().unwrap();
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(look);
+        while !HUNG.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || tell.send(look()));
+        let second = told.recv_timeout(Duration::from_secs(10));
+        drop(hangs);
+        (first.join().unwrap(), second)
+    });
+    assert_eq!((first, second), (Some(true), Ok(None)), "the second does not wait for the first");
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@
 //!
 //! An error that ends a request after one of its attempts went unanswered stays `Ambiguous` for any answer to the last
 //! attempt (403, 409, 412, 413, …), unless that said that the thing is gone, or nothing but a read was asked. Everything else
-//! (400, 403, 404, 409, 412, 413, 501, 505) is never repeated.
+//! (400, 403, 409, 412, 413, 501, 505, the service's own 404) is never repeated.
 //!
 //! The waits are those of [`Backoff`](evenkeel_model::settings::Backoff): the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max), after one
 //! immediate repetition of a refused connection. A `Retry-After` is a minimum; one beyond the longest wait ends

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use secrecy::SecretString;
 
 use crate::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
@@ -61,6 +62,8 @@ pub struct IssuedSas {
     pub url: String,
     /// The query string, without the question mark.
     pub token: SecretString,
+    /// When it ends.
+    pub expires: Timestamp,
 }
 
 /// Why a grant does not give what a caller wants.
