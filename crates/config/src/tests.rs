@@ -538,6 +538,14 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
 }
 
 #[test]
+fn a_file_in_place_of_the_folder_is_said_to_be_one() {
+    let folder = folder(&[("default.toml", "")]);
+    let error = |path: &str| load(&request(&folder.path().join(path))).unwrap_err().to_string();
+    assert!(error("default.toml").contains("default.toml is a file; expected the folder that it lies in"), "{}", error("default.toml"));
+    assert!(error("nothing").contains("nothing does not exist"), "{}", error("nothing"));
+}
+
+#[test]
 fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
     for container in ["evenkeel-staging", "evenkeel-poison", "evenkeel-lists"] {
         for kind in ["blob", "append_blob"] {
