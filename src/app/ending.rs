@@ -6,6 +6,7 @@ use super::stores::StoreOpenError;
 use crate::cli::advice::advice;
 use crate::cli::output::printable;
 use crate::cli::{Exit, Output, Tone};
+use crate::telemetry::LoggingError;
 
 /// Reports on standard error the failure, its causes, and the remedy.
 pub(super) fn report(error: &anyhow::Error, out: &mut Output) -> Exit {
@@ -33,6 +34,9 @@ fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
 }
 
 fn exit(error: &anyhow::Error) -> Exit {
+    if let Some(LoggingError::Filter { .. } | LoggingError::Own(_)) = error.downcast_ref() {
+        return Exit::Usage;
+    }
     match error.downcast_ref::<StoreOpenError>() {
         Some(
             StoreOpenError::Settings { .. }

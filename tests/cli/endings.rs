@@ -57,7 +57,19 @@ fn a_store_that_cannot_be_reached_is_4_and_says_what_to_look_at() {
 fn a_file_that_is_no_store_is_4() {
     let place = Place::new();
     std::fs::write(place.store(), "this is no database, and long enough to be looked at as one").unwrap();
-    says(&stderr(&place.run(&["get", "Employees", "a", "b"]).code(4)), &["[accounts.main]"]);
+    let said = stderr(&place.run(&["get", "Employees", "a", "b"]).code(4));
+    assert!(said.contains("[accounts.main]") && said.matches("not a database").count() == 1, "{said}");
+}
+
+#[test]
+fn a_log_level_that_is_none_is_2_and_told_once() {
+    let place = Place::new();
+    for (variable, text, problem) in [("EVENKEEL_LOG", "verbose", "is no level"), ("RUST_LOG", "mine=loud", "error parsing")] {
+        let mut command = place.command(&["config", "check"]);
+        command.env(variable, text);
+        let said = stderr(&assert_cmd::Command::from_std(command).assert().code(2));
+        assert!(said.contains(variable) && said.matches(problem).count() == 1, "{said}");
+    }
 }
 
 #[test]
