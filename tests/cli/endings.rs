@@ -81,6 +81,18 @@ fn a_table_that_is_not_there_yet_is_1_and_says_how_to_create_it() {
 }
 
 #[test]
+fn a_misspelt_table_is_2_and_the_one_meant_is_named_but_a_table_of_others_is_read() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let said = |table: &str, code: i32| stderr(&place.run(&["get", table, "a", "b"]).code(code));
+    assert_eq!(said("Employes", 2).trim(), "error: there is no table Employes; did you mean Employees?");
+    says(&said("Zzz", 2), &["there is no table Zzz; the catalog knows Employees, EmployeesByEmail, FormerEmployees"]);
+    let table = evenkeel::model::TableName::new("Zzz").unwrap();
+    place.by_hand(async |store| store.tables.create_table(&table).await.unwrap());
+    says(&said("Zzz", 1), &["there is no entity Zzz(\"a\", \"b\")"]);
+}
+
+#[test]
 fn secrets_are_never_printed() {
     let place = Place::unreachable();
     for args in [&["-vv", "get", "Employees", "a", "b"][..], &["config", "show"], &["--json", "config", "show"], &["config", "check"]] {
