@@ -11,7 +11,7 @@ use super::exit::{misused, store_error};
 use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, UsageError, args, help};
 use crate::catalog::{Catalog, TableRef};
-use crate::model::nearest::nearest;
+use crate::model::nearest::{listed, nearest};
 use crate::model::{EntityKey, Key};
 use crate::ports::{ErrorClass, Missing, Service, StoreError};
 
@@ -105,7 +105,7 @@ fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyho
     let known: Vec<String> = catalog.targets().map(|target| target.table.to_string()).collect();
     let hint = match nearest(table.table.as_str(), known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("the catalog knows {}", known.join(", ")),
+        None => format!("the catalog knows {}", listed(&known)),
     };
     UsageError::new(format!("there is no table {table}; {hint}")).into()
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::section::{Reported, Section};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
-use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::nearest::{listed, nearest};
 use evenkeel_model::model::{AccountName, QueueName, TableName, job};
 use evenkeel_model::settings::{Concurrency, QueueSettings};
 
@@ -100,7 +100,7 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
             Ok(AllowedTable::One(table)) if catalog.table(&table).is_none() && !catalog.filings.contains_key(&table) => {
                 let known: Vec<&str> = catalog.tables.keys().map(TableName::as_str).collect();
                 let hint = nearest(&text, known.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
-                Err(format!("the catalog does not know the table {text:?}; it knows {}{hint}", known.join(", ")))
+                Err(format!("the catalog does not know the table {text:?}; it knows {}{hint}", listed(&known)))
             }
             Ok(AllowedTable::Dated(dated)) if !catalog.retentions.values().any(|retention| retention.tables == dated) => {
                 Err(format!("no [retention] has the tables {text:?}"))
