@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
+use super::tree::{Node, Toml};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
 use evenkeel_model::model::nearest::{listed, nearest};
@@ -17,7 +18,7 @@ const MAX_SHARDS: u32 = 100;
 /// Reads every queue, and checks that no two queues share a name, those derived from it included.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
     let sections = root.listed("queues");
-    if root.has("queues") && sections.is_empty() {
+    if matches!(root.node("queues"), Some(Node { kind: Toml::List(items), .. }) if items.is_empty()) {
         root.error("queues", "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"");
     }
     let mut taken: BTreeMap<(AccountName, QueueName), String> = BTreeMap::new();

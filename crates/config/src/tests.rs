@@ -400,6 +400,7 @@ fn what_is_not_toml_says_where() {
     assert!(mistakes("worker = 5")[0].contains("expected a table, found an integer"));
     assert!(mistakes("[[worker]]\nlease = \"60s\"")[0].contains("expected a table, found a list"));
     assert!(mistakes("[queues]\nname = \"x\"")[0].contains("expected a list of tables"));
+    assert_eq!(mistakes("[queues]\nname = \"x\"").len(), 1, "{:#?}", mistakes("[queues]\nname = \"x\""));
     assert!(mistakes("queues = []")[0].contains("at least one queue"));
     assert!(mistakes("[wroker]\nlease = \"60s\"")[0].contains("did you mean \"worker\"?"));
     assert!(mistakes("[worker]\nmax_dequeue_count = 99999999999999999999")[0].contains("64 bits"));
