@@ -487,6 +487,8 @@ fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
         let error = of(text, &variables).expect_err("it can be guessed");
         assert!(error.contains("can be guessed: expected at least 16") && error.contains("openssl rand"), "{error}");
         assert!(!error.contains("fifteen-letters"), "{error}");
+        let [(variable, value)] = variables;
+        assert_eq!(error.contains(&format!("(environment variable {variable})")), !value.is_empty(), "{error}");
     }
     let both = [("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-others!!")];
     let http = of("", &both).unwrap().settings.http;
