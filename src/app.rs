@@ -102,6 +102,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     let log = logging::init(verbosity(&cli), traces.as_ref())?;
     if let Some(loaded) = &loaded {
         log.configured(&loaded.settings.log.level)?;
+        tracing::info!(place = %request(&cli.global).folder, "configuration from");
         for warning in &loaded.warnings {
             tracing::warn!("configuration: {warning}");
         }
@@ -255,8 +256,12 @@ const fn warns(command: &Command) -> Warnings {
 
 /// Loads the configuration.
 fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result<Loaded> {
-    let loaded = config::load(&request(global))?;
+    let request = request(global);
+    let loaded = config::load(&request)?;
     if warnings == Warnings::Said {
+        if let Some(absent) = request.folder.absent() {
+            out.say(format_args!("There is no configuration folder {}: the built-in configuration is in force.", absent.display()))?;
+        }
         for warning in &loaded.warnings {
             out.say(format_args!("warning: {warning}"))?;
         }

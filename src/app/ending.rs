@@ -7,6 +7,7 @@ use crate::cli::advice::advice;
 use crate::cli::exit::store_error;
 use crate::cli::output::printable_lines;
 use crate::cli::{Exit, Output, Tone};
+use crate::telemetry::LoggingError;
 
 /// Reports on standard error the failure, its causes, and the remedy.
 ///
@@ -39,6 +40,9 @@ fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
 }
 
 fn exit(error: &anyhow::Error) -> Exit {
+    if let Some(LoggingError::Filter { .. } | LoggingError::Own(_)) = error.downcast_ref() {
+        return Exit::Usage;
+    }
     match error.downcast_ref::<StoreOpenError>() {
         Some(
             StoreOpenError::Settings { .. }

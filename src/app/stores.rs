@@ -233,12 +233,10 @@ pub(super) fn must_exist(settings: &Settings, folder: &Folder) -> anyhow::Result
         }
         let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let path = path.display();
-        if let Folder::Usual(folder) = folder
-            && !folder.is_dir()
-        {
+        if let Some(absent) = folder.absent() {
             return Err(UsageError::new(format!(
                 "there is neither a configuration folder {} nor the store {path} of the built-in defaults, and nothing was created: go to the folder that your configuration is in, or name it with --config",
-                std::path::absolute(folder).unwrap_or_else(|_| folder.clone()).display()
+                absent.display()
             ))
             .into());
         }

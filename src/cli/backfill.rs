@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
-use crate::catalog::TableRef;
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
 use crate::model::{QueueName, TableName, ViewName};
 use crate::reconcile::Engine;
@@ -63,9 +62,7 @@ pub async fn backfill(
     if args.submit {
         return whole_tables::submit(&tables, job, args.queue.as_ref(), context, out).await;
     }
-    let catalog = &context.catalog;
-    let derives = |source: &TableRef| catalog.has_views(source) || catalog.ranges_over(source).next().is_some();
-    if tables.iter().filter_map(|table| catalog.table(table)).any(derives) {
+    if tables.iter().filter_map(|table| context.catalog.table(table)).any(|table| context.catalog.derives_from(table)) {
         tokio::select! {
             biased;
             () = context.stop.cancelled() => {

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableRef, TargetRef, View};
 use crate::client::Client;
+use crate::model::nearest::listed;
 use crate::model::{AccountName, QueueName, TableName, ViewName};
 use crate::ports::{Clock, Stores};
 use crate::settings::Settings;
@@ -79,7 +80,7 @@ impl Context {
         let view = self.catalog.views.get(name);
         view.map(AsRef::as_ref).ok_or_else(|| {
             let known: Vec<&str> = self.catalog.declared().into_keys().map(ViewName::as_str).collect();
-            UsageError::new(format!("the catalog does not know the view {name}; it knows {}", known.join(", ")))
+            UsageError::new(format!("the catalog does not know the view {name}; it knows {}", listed(&known)))
         })
     }
 
@@ -95,7 +96,7 @@ impl Context {
             return Ok(table);
         }
         let known: Vec<String> = self.catalog.tables.values().map(ToString::to_string).collect();
-        Err(UsageError::new(format!("the catalog does not know the table {table}; it knows {}", known.join(", "))))
+        Err(UsageError::new(format!("the catalog does not know the table {table}; it knows {}", listed(&known))))
     }
 }
 

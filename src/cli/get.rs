@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
-use super::exit::misused;
+use super::exit::{misused, store_error};
 use super::row::{RowJson, tell_sealed};
-use super::{Context, Exit, Output, args, help};
-use crate::catalog::TableRef;
+use super::{Context, Exit, Output, UsageError, args, help};
+use crate::catalog::{Catalog, TableRef};
+use crate::model::nearest::{listed, nearest};
 use crate::model::{EntityKey, Key};
+use crate::ports::{ErrorClass, Missing, Service, StoreError};
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
@@ -47,17 +49,21 @@ pub struct GetArgs {
 /// Prints one entity.
 pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table = context.target(&args.table)?.at(&args.pk);
+    read(args, &table, context, out).await.map_err(|error| explained(error, &table, &context.catalog))
+}
+
+async fn read(args: &GetArgs, table: &TableRef, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     if let (Some(property), Some(file)) = (&args.property, &args.out) {
-        return value(&table, &key, (property, file), context).await;
+        return value(table, &key, (property, file), context).await;
     }
     let row = if args.resolve {
-        context.client().get_in(&table, &key).await.map_err(misused)?
+        context.client().get_in(table, &key).await.map_err(misused)?
     } else {
         let account = context.stores.account(&table.account)?;
         account.tables.get(&table.table, &key, None).await.with_context(|| format!("reading {table}{key}"))?
     };
-    let Some(row) = row else { bail!(absent(&table, &key)) };
+    let Some(row) = row else { bail!(absent(table, &key)) };
     out.value(&RowJson::of(&row))?;
     if args.resolve {
         tell_sealed(std::slice::from_ref(&row), out)?;
@@ -86,6 +92,22 @@ async fn value(table: &TableRef, key: &EntityKey, (property, file): (&str, &Path
         Some(_) => Ok(Exit::Done),
         None => bail!("there is no entity {table}{key} with a string or binary property {property}"),
     }
+}
+
+/// A failure to read. A table that is not there, of a name that neither the catalog has nor the program's own tables, was misspelt.
+fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyhow::Error {
+    let gone =
+        |error: &StoreError| error.class == ErrorClass::NotFound(Missing::Container) && error.subject.what.service() == Service::Table;
+    let known = catalog.target(&table.table).is_some() || table.table.as_str().starts_with("Evenkeel");
+    if known || !error.chain().filter_map(store_error).any(gone) {
+        return error;
+    }
+    let known: Vec<String> = catalog.targets().map(|target| target.table.to_string()).collect();
+    let hint = match nearest(table.table.as_str(), known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("the catalog knows {}", listed(&known)),
+    };
+    UsageError::new(format!("there is no table {table}; {hint}")).into()
 }
 
 fn absent(table: &TableRef, key: &EntityKey) -> anyhow::Error {

@@ -55,14 +55,14 @@ impl Progress {
                 Self { bar: ProgressBar::hidden(), lines: Some(lines) }
             }
             Showing::Bar => {
-                let (bar, of) = match total {
-                    Some(total) => (ProgressBar::new(total), " of about {human_len}"),
-                    None => (ProgressBar::new_spinner(), ""),
-                };
-                let template = format!("{{spinner}} {{msg}}: {{human_pos}}{of} {things}, {{rate}}, {{elapsed}}");
+                let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+                let template = format!("{{spinner}} {{msg}}: {{human_pos}}{{of}} {things}, {{rate}}, {{elapsed}}");
                 if let Ok(style) = ProgressStyle::with_template(&template) {
+                    // Text that cannot be written is not shown.
+                    let style = style.with_key("of", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                        let _ = text.write_str(&of_about(state.len(), state.pos()));
+                    });
                     bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
-                        // Text that cannot be written is not shown.
                         let _ = write!(text, "{:.0}/s", state.per_sec());
                     }));
                 }
@@ -105,9 +105,14 @@ impl ProgressLines {
         }
         let passed = now.saturating_sub(self.began);
         self.due = now + (passed / 10).clamp(LEAST, MOST);
-        let of = self.total.map(|total| format!(" of about {}", HumanCount(total))).unwrap_or_default();
+        let of = of_about(self.total, done);
         Some(format!("{}: {}{of} {}, {} s", self.label, HumanCount(done), self.things, passed.as_secs()))
     }
+}
+
+/// The total, unless it is unknown or, being of an earlier count, was passed.
+fn of_about(total: Option<u64>, done: u64) -> String {
+    total.filter(|total| done <= *total).map(|total| format!(" of about {}", HumanCount(total))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -129,6 +134,7 @@ mod tests {
         let text = paper.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Employees: 100 of about 2,000 primaries, 1 s");
+        assert!(!lines[lines.len() - 1].contains(" of about "), "a total that was passed is left out: {text}");
         assert!((15..40).contains(&lines.len()), "{text}");
     }
 

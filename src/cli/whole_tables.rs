@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::output::counted;
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Showing, UsageError};
-use crate::catalog::{DatedRef, Source, View};
+use crate::catalog::{Catalog, DatedRef, Source, TableRef, View};
 use crate::client::Prepared;
 use crate::model::job::Stamp;
 use crate::model::{QueueName, TableName, ViewName};
@@ -20,7 +20,8 @@ use crate::reconcile::{Delivery, audited_primaries};
 /// and the many's, of a view of tables by date all that there are. Views that were retired count as well: their items are to go.
 pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
     if let Some(table) = table {
-        return Ok(vec![context.known_table(table)?.table]);
+        let table = context.known_table(table)?;
+        return if context.catalog.derives_from(&table) { Ok(vec![table.table]) } else { Err(no_source(&table, &context.catalog).into()) };
     }
     let catalog = &context.catalog;
     if let Some(view) = view {
@@ -38,6 +39,25 @@ pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, conte
         tables.extend(left_of(source, context).await?);
     }
     Ok(tables.into_iter().collect())
+}
+
+/// The refusal of a table that nothing is derived from: it names the view or archive that writes it, with its source.
+fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
+    let declared = catalog.declared();
+    let view = declared.iter().find_map(|(name, (_, source))| {
+        let writes = catalog.view_in(name, &table.table)?.form().target()?.has(table);
+        writes.then(|| format!("it is written by view {name}, from {source}"))
+    });
+    let archive = || {
+        let archive = catalog.archives.values().find(|archive| archive.target.table() == Some(table))?;
+        Some(format!("it is written by archive {}, from {}", archive.name, archive.source))
+    };
+    let hint = view.or_else(archive).unwrap_or_else(|| {
+        let sources: BTreeSet<String> = declared.values().map(|(_, source)| source.to_string()).collect();
+        let sources: Vec<String> = sources.into_iter().collect();
+        if sources.is_empty() { "the catalog has no views".to_owned() } else { format!("sources are {}", sources.join(", ")) }
+    });
+    UsageError::new(format!("no view has the table {table} as its source; {hint}"))
 }
 
 /// The tables of a source that a retired view had, as far as there are any.

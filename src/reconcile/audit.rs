@@ -101,7 +101,7 @@ impl Engine {
     /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
     pub async fn audit(&self, audit: &Audit, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
         let source = self.table(&audit.table)?;
-        if !self.catalog.has_views(source) && self.catalog.ranges_over(source).next().is_none() {
+        if !self.catalog.derives_from(source) {
             return Ok(None);
         }
         let walk = Walk { engine: self, source, delivery };

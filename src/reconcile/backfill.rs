@@ -47,7 +47,7 @@ impl Engine {
     /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
     pub async fn backfill(&self, backfill: &Backfill, delivery: &Delivery) -> Result<Option<BackfillPass>, Failure> {
         let source = source(self, &backfill.scope)?;
-        if !self.catalog.has_views(source) && self.catalog.ranges_over(source).next().is_none() {
+        if !self.catalog.derives_from(source) {
             return Ok(None);
         }
         match part(&Walk { engine: self, source, delivery }, backfill.cursor.clone()).await {

@@ -44,10 +44,8 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
 /// marks every item about to be created or dropped.
 fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     let mut footprint = situation.footprint.clone();
-    if matches!(footprint.settled, Settled::At { .. } | Settled::Waiting { .. }) {
-        // Rows get new ETags, and rows derived from them follow: that is so once this pass has closed, and not if it stops half-way.
-        footprint.settled = Settled::Never;
-    }
+    // Rows get new ETags, and rows derived from them follow, or come to be: that is so once this pass has closed, and not if it stops half-way.
+    footprint.settled = Settled::Never;
     for write in &plan.writes {
         let entry =
             footprint.items.entry(write.address.clone()).or_insert(Entry { generation: write.generation, etag: None, changing: true });

@@ -69,14 +69,13 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// The text in a variable is not a filter.
-    #[error("{variable} is {text:?}, which is not a log filter such as \"debug\" or \"info,evenkeel::worker=trace\"")]
+    #[error("{variable} is {text:?}, which is not a log filter such as \"debug\" or \"info,evenkeel::worker=trace\": {cause}")]
     Filter {
         /// The variable.
         variable: &'static str,
         /// Its text.
         text: String,
-        /// The problem.
-        #[source]
+        /// The problem: as a source it would say the same twice.
         cause: ParseError,
     },
     /// A text that was to become the level is no filter.

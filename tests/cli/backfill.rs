@@ -1,6 +1,6 @@
 //! backfill: data that is older than its views.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::place::{Place, json_lines, says, stderr, stdout};
 
@@ -70,6 +70,13 @@ fn what_is_not_known_is_said() {
     place.run(&["migrate", "up"]).success();
     says(&stderr(&place.run(&["backfill", "--table", "Nobody"]).code(2)), &["does not know the table Nobody", "Employees"]);
     says(&stderr(&place.run(&["backfill", "--view", "nothing"]).code(2)), &["does not know the view nothing", "by_email"]);
-    let former = json_lines(&place.run(&["--json", "backfill", "--table", "FormerEmployees"]).success());
-    assert_eq!(former, [json!({"table": "FormerEmployees", "primaries": 0, "items": 0, "failed": 0})] as [Value; 1]);
+    for command in ["backfill", "audit"] {
+        for (table, writer) in [("EmployeesByEmail", "view by_email"), ("FormerEmployees", "archive former")] {
+            let said = stderr(&place.run(&[command, "--table", table]).code(2));
+            says(&said, &[&format!("no view has the table {table} as its source; it is written by {writer}, from Employees")]);
+        }
+    }
+    place.add("[tables.Notes]\n");
+    let said = stderr(&place.run(&["audit", "--submit", "--table", "notes"]).code(2));
+    says(&said, &["no view has the table Notes as its source; sources are Employees"]);
 }

@@ -57,7 +57,19 @@ fn a_store_that_cannot_be_reached_is_4_and_says_what_to_look_at() {
 fn a_file_that_is_no_store_is_4() {
     let place = Place::new();
     std::fs::write(place.store(), "this is no database, and long enough to be looked at as one").unwrap();
-    says(&stderr(&place.run(&["get", "Employees", "a", "b"]).code(4)), &["[accounts.main]"]);
+    let said = stderr(&place.run(&["get", "Employees", "a", "b"]).code(4));
+    assert!(said.contains("[accounts.main]") && said.matches("not a database").count() == 1, "{said}");
+}
+
+#[test]
+fn a_log_level_that_is_none_is_2_and_told_once() {
+    let place = Place::new();
+    for (variable, text, problem) in [("EVENKEEL_LOG", "verbose", "is no level"), ("RUST_LOG", "mine=loud", "error parsing")] {
+        let mut command = place.command(&["config", "check"]);
+        command.env(variable, text);
+        let said = stderr(&assert_cmd::Command::from_std(command).assert().code(2));
+        assert!(said.contains(variable) && said.matches(problem).count() == 1, "{said}");
+    }
 }
 
 #[test]
@@ -66,6 +78,18 @@ fn a_table_that_is_not_there_yet_is_1_and_says_how_to_create_it() {
     // A store that is not there is no store without the table: it is not created to be read.
     place.by_hand(async |_| ());
     says(&stderr(&place.run(&["get", "Employees", "a", "b"]).code(1)), &["hint: ", "evenkeel migrate up"]);
+}
+
+#[test]
+fn a_misspelt_table_is_2_and_the_one_meant_is_named_but_a_table_of_others_is_read() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let said = |table: &str, code: i32| stderr(&place.run(&["get", table, "a", "b"]).code(code));
+    assert_eq!(said("Employes", 2).trim(), "error: there is no table Employes; did you mean Employees?");
+    says(&said("Zzz", 2), &["there is no table Zzz; the catalog knows Employees, EmployeesByEmail, FormerEmployees"]);
+    let table = evenkeel::model::TableName::new("Zzz").unwrap();
+    place.by_hand(async |store| store.tables.create_table(&table).await.unwrap());
+    says(&said("Zzz", 1), &["there is no entity Zzz(\"a\", \"b\")"]);
 }
 
 #[test]

@@ -70,6 +70,8 @@ fn an_id_that_no_message_has_is_an_error() {
     let place = poisoned();
     says(&stderr(&place.run(&["poison", "requeue", "nobody"]).code(1)), &["no poisoned message has the id nobody"]);
     place.run(&["poison", "show", "nobody"]).code(1);
+    assert_eq!(stderr(&place.run(&["poison", "list", "nobody"]).code(1)).trim(), "no poisoned message has the id nobody");
+    assert_eq!(stderr(&place.run(&["poison", "list", "--reason", "expired"]).success()).trim(), "No poisoned message fits.");
     says(&stderr(&place.run(&["poison", "list", "--reason", "because"]).code(2)), &["is not a reason"]);
     place.run(&["poison", "list", "--queue", "nowhere"]).code(2);
 }

@@ -35,6 +35,23 @@ fn commands_other_than_run_demo_and_migrate_up_say_in_a_wrong_folder_that_it_is_
 }
 
 #[test]
+fn what_creates_a_store_says_which_configuration_it_goes_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().current_dir(folder.path()).args(args).stdin(Stdio::null());
+        stderr(&assert_cmd::Command::from_std(command).assert().success())
+    };
+    says(&said(&["migrate", "up"]), &["There is no configuration folder ", "config: the built-in configuration is in force."]);
+    let run = ["run", "--until-idle=0.1", "--no-http"];
+    says(&said(&run), &["\"configuration from\"", "the built-in configuration: there is no folder "]);
+    let place = Place::new();
+    let log = stderr(&place.run(&run).success());
+    says(&log, &["\"configuration from\"", &format!("the folder {}", place.folder().display())]);
+    assert!(!stderr(&place.run(&["migrate", "up"]).success()).contains("configuration folder"));
+}
+
+#[test]
 fn what_needs_a_store_that_was_never_made_says_what_makes_it_and_makes_none() {
     let place = Place::new();
     for args in NEEDING {

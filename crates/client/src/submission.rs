@@ -8,6 +8,7 @@ use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
 use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject, ListedBatch};
 use evenkeel_model::model::large::STAGING;
+use evenkeel_model::model::nearest::listed;
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
@@ -241,10 +242,6 @@ fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String>
         let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
         format!("the catalog does not know the archive {name}; it knows {}", listed(&known))
     })
-}
-
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// The queue that was asked for, or the first that carries the job.

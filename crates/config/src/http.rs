@@ -92,7 +92,11 @@ fn add(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> 
     let problem = HttpToken::refusal(text).or_else(|| same.map(|other| format!("the token of {:?} as well: each has its own", other.name)));
     let is_token = problem.is_none();
     match problem {
-        Some(problem) => section.error(token.secret.setting, problem),
+        Some(problem) => {
+            let variable = section.text(token.secret.setting).filter(|_| token.secret.setting.ends_with("_env"));
+            let of = variable.map(|name| format!(" (environment variable {name})")).unwrap_or_default();
+            section.error(token.secret.setting, format!("{problem}{of}"));
+        }
         None => tokens.push(token),
     }
     is_token

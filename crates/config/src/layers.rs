@@ -39,7 +39,8 @@ impl<'a> Layers<'a> {
         };
         let found = folder.is_dir();
         if named && !found {
-            layers.mistake(format!("the configuration folder {} does not exist", folder.display()));
+            let problem = if folder.is_file() { "is a file; expected the folder that it lies in" } else { "does not exist" };
+            layers.mistake(format!("the configuration folder {} {problem}", folder.display()));
         }
         let defaults = layers.toml(defaults::DEFAULT, Layer::Default, "built-in default.toml");
         layers.values.push(if found { defaults.without(&defaults::CATALOG_SECTIONS) } else { defaults });

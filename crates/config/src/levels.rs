@@ -54,7 +54,7 @@ fn problem(directive: &str) -> Result<(), String> {
     let any_module = module.is_empty() && target.starts_with('[');
     if !exists && !any_module {
         let module: String = module.chars().take(SHOWN_CHARACTERS).collect();
-        return Err(format!("{module:?} is neither a level nor a module; those of this program begin with evenkeel"));
+        return Err(format!("{module:?} is no module; those of this program begin with evenkeel"));
     }
     match level {
         Some(level) if !is_level(level) => Err(format!("{level:?} is no level")),

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::{Reported, Section};
+use super::tree::{Node, Toml};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
-use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::nearest::{listed, nearest};
 use evenkeel_model::model::{AccountName, QueueName, TableName, job};
 use evenkeel_model::settings::{Concurrency, QueueSettings};
 
@@ -17,7 +18,7 @@ const MAX_SHARDS: u32 = 100;
 /// Reads every queue, and checks that no two queues share a name, those derived from it included.
 pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSettings> {
     let sections = root.listed("queues");
-    if root.has("queues") && sections.is_empty() {
+    if matches!(root.node("queues"), Some(Node { kind: Toml::List(items), .. }) if items.is_empty()) {
         root.error("queues", "expected at least one queue, such as [[queues]] with name = \"evenkeel-jobs\"");
     }
     let mut taken: BTreeMap<(AccountName, QueueName), String> = BTreeMap::new();
@@ -100,7 +101,7 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
             Ok(AllowedTable::One(table)) if catalog.table(&table).is_none() && !catalog.filings.contains_key(&table) => {
                 let known: Vec<&str> = catalog.tables.keys().map(TableName::as_str).collect();
                 let hint = nearest(&text, known.iter().copied()).map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
-                Err(format!("the catalog does not know the table {text:?}; it knows {}{hint}", known.join(", ")))
+                Err(format!("the catalog does not know the table {text:?}; it knows {}{hint}", listed(&known)))
             }
             Ok(AllowedTable::Dated(dated)) if !catalog.retentions.values().any(|retention| retention.tables == dated) => {
                 Err(format!("no [retention] has the tables {text:?}"))

@@ -1,7 +1,8 @@
 //! A request to load a configuration.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use evenkeel_model::model::AccountName;
 use evenkeel_model::settings::AzureAuth;
@@ -22,6 +23,30 @@ impl Default for Folder {
     fn default() -> Self {
         Self::Usual(PathBuf::from("config"))
     }
+}
+
+impl Folder {
+    /// The usual one, where it does not exist: the built-in configuration is in force.
+    pub fn absent(&self) -> Option<PathBuf> {
+        match self {
+            Self::Usual(folder) if !folder.is_dir() => Some(absolute(folder)),
+            Self::Named(_) | Self::Usual(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Named(folder) | Self::Usual(folder)) = self;
+        match self.absent() {
+            Some(folder) => write!(f, "the built-in configuration: there is no folder {}", folder.display()),
+            None => write!(f, "the folder {}", absolute(folder).display()),
+        }
+    }
+}
+
+fn absolute(folder: &Path) -> PathBuf {
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
 /// Which configuration to load. The environment is part of it, so that loading twice gives the same.

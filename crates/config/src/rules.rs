@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::section::Section;
 use evenkeel_model::catalog::{Catalog, Rule, TableRef};
 use evenkeel_model::model::condition::TimedCondition;
-use evenkeel_model::model::nearest::nearest;
+use evenkeel_model::model::nearest::{listed, nearest};
 use evenkeel_model::model::sweep::{PACES, PER_SECOND, Sweep, SweepAction};
 use evenkeel_model::model::{TableName, ViewName};
 
@@ -63,7 +63,7 @@ fn table(text: &str, catalog: &Catalog) -> Result<(SweepAction, TableRef), Strin
 fn unknown<'k>(what: &str, text: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     match nearest(text, known.clone()) {
         Some(near) => format!("unknown {what} {text:?}; did you mean {near:?}?"),
-        None => format!("unknown {what} {text:?}; known are {}", known.collect::<Vec<_>>().join(", ")),
+        None => format!("unknown {what} {text:?}; known are {}", listed(&known.collect::<Vec<_>>())),
     }
 }
 

@@ -400,6 +400,7 @@ fn what_is_not_toml_says_where() {
     assert!(mistakes("worker = 5")[0].contains("expected a table, found an integer"));
     assert!(mistakes("[[worker]]\nlease = \"60s\"")[0].contains("expected a table, found a list"));
     assert!(mistakes("[queues]\nname = \"x\"")[0].contains("expected a list of tables"));
+    assert_eq!(mistakes("[queues]\nname = \"x\"").len(), 1, "{:#?}", mistakes("[queues]\nname = \"x\""));
     assert!(mistakes("queues = []")[0].contains("at least one queue"));
     assert!(mistakes("[wroker]\nlease = \"60s\"")[0].contains("did you mean \"worker\"?"));
     assert!(mistakes("[worker]\nmax_dequeue_count = 99999999999999999999")[0].contains("64 bits"));
@@ -486,6 +487,8 @@ fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
         let error = of(text, &variables).expect_err("it can be guessed");
         assert!(error.contains("can be guessed: expected at least 16") && error.contains("openssl rand"), "{error}");
         assert!(!error.contains("fifteen-letters"), "{error}");
+        let [(variable, value)] = variables;
+        assert_eq!(error.contains(&format!("(environment variable {variable})")), !value.is_empty(), "{error}");
     }
     let both = [("EVENKEEL_TOKEN", "sixteen-letters!"), ("EVENKEEL_READ_TOKEN", "sixteen-others!!")];
     let http = of("", &both).unwrap().settings.http;
@@ -535,6 +538,14 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
     // The usual folder is looked for, not asked for: its content counts.
     let usual = Request { folder: Folder::Usual(folder.path().to_owned()), ..Request::default() };
     assert!(load(&usual).is_ok());
+}
+
+#[test]
+fn a_file_in_place_of_the_folder_is_said_to_be_one() {
+    let folder = folder(&[("default.toml", "")]);
+    let error = |path: &str| load(&request(&folder.path().join(path))).unwrap_err().to_string();
+    assert!(error("default.toml").contains("default.toml is a file; expected the folder that it lies in"), "{}", error("default.toml"));
+    assert!(error("nothing").contains("nothing does not exist"), "{}", error("nothing"));
 }
 
 #[test]

@@ -81,14 +81,22 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// SQLite cannot open or read it.
-    #[error("cannot open the embedded store {}", .path.display())]
-    Sqlite {
+    /// The file cannot be made.
+    #[error("cannot create the embedded store {}", .path.display())]
+    File {
         /// The file.
         path: PathBuf,
         /// Why.
         #[source]
-        source: rusqlite::Error,
+        source: std::io::Error,
+    },
+    /// SQLite cannot open or read it.
+    #[error("cannot open the embedded store {}: {problem}", .path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// Why: the library's error would say it twice as a source.
+        problem: String,
     },
     /// It is another program's.
     #[error("{} is an SQLite file of another program, not an embedded store", .path.display())]
@@ -127,8 +135,8 @@ pub enum OpenError {
 
 /// Opens a connection that writes, creating folder, file and layout where there are none.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
-    make_private(path).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    make_private(path)?;
+    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(sqlite)?;
     prepare_layout(path, &mut connection)?;
     // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
@@ -141,7 +149,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 
 /// Makes the folder (mode 0700) and the file (0600) where they are not there: entities and messages are no other user's of the machine.
 /// Beside it SQLite makes the log and its index with the file's own mode. An existing file keeps its mode.
-fn make_private(path: &Path) -> std::io::Result<()> {
+fn make_private(path: &Path) -> Result<(), OpenError> {
     let mut folders = std::fs::DirBuilder::new();
     folders.recursive(true);
     let mut file = std::fs::OpenOptions::new();
@@ -153,16 +161,18 @@ fn make_private(path: &Path) -> std::io::Result<()> {
         file.mode(0o600);
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        folders.create(folder)?;
+        folders.create(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
     }
-    // It is there already, or cannot be made, which SQLite says better.
-    drop(file.open(path));
-    Ok(())
+    match file.open(path) {
+        Err(source) if !path.exists() => Err(OpenError::File { path: path.to_owned(), source }),
+        // It is there already. It is not opened here: to close it would end the locks that another connection of this process has.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Opens a connection that only reads.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
     let connection = connect(path, OpenFlags::empty()).map_err(sqlite)?;
     connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
     Ok(connection)
@@ -181,7 +191,7 @@ fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
 }
 
 fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
     // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
     connection.execute_batch("PRAGMA page_size = 8192;").map_err(sqlite)?;
     // In one snapshot: another process that makes the layout between two of its looks would make the file look like another program's.
@@ -217,7 +227,7 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
 
 /// The layout's version, 0 for a file without one.
 fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sqlite);
     let (application, found) = (number("application_id")?, number("user_version")?);
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sqlite)?;

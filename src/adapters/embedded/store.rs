@@ -59,7 +59,7 @@ impl EmbeddedStore {
         let connection = schema::open_writer(&path)?;
         let identity: i64 = connection
             .query_row("SELECT identity FROM store", [], |row| row.get(0))
-            .map_err(|source| OpenError::Sqlite { path: path.clone(), source })?;
+            .map_err(|error| OpenError::Sqlite { path: path.clone(), problem: error.to_string() })?;
         let store = Arc::new(Self {
             account,
             file: path.display().to_string(),

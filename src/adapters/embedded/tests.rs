@@ -174,10 +174,13 @@ fn files_of_others_and_of_newer_versions_are_refused_by_name() {
 
     let text = file.folder.path().join("notes.txt");
     std::fs::write(&text, "no database\n".repeat(1_000)).unwrap();
-    assert!(matches!(open(&text).unwrap_err(), OpenError::Sqlite { .. }));
+    let error = open(&text).unwrap_err();
+    assert!(error.to_string().ends_with("notes.txt: file is not a database") && std::error::Error::source(&error).is_none(), "{error}");
     assert_eq!(std::fs::read_to_string(&text).unwrap().lines().count(), 1_000);
 
     assert!(matches!(open(&text.join("store.db")).unwrap_err(), OpenError::Folder { .. }));
+    // A name that no file can have: the system's own reason is told, as it is where a folder has no rights.
+    assert!(matches!(open(&file.folder.path().join("x".repeat(300))).unwrap_err(), OpenError::File { .. }));
 }
 
 #[test]

@@ -28,8 +28,10 @@ async fn list(selection: &Selector, context: &Context, out: &mut Output) -> anyh
         Format::Text => {
             let rows: Vec<_> = found.iter().map(|(_, entry)| show::row(entry, out.verbose())).collect();
             out.columns(show::HEADING, &rows)?;
-            if rows.is_empty() && hidden == 0 && !interrupted {
-                out.say("No poisoned messages.")?;
+            // Of ids that no message has there is a complaint each.
+            if rows.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
+                let narrowed = selection.reason.is_some() || selection.queue.is_some();
+                out.say(if narrowed { "No poisoned message fits." } else { "No poisoned messages." })?;
             }
         }
     }

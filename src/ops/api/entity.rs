@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::{Api, Problem};
 use crate::catalog::TableRef;
 use crate::model::job::Primary;
+use crate::model::nearest::listed;
 use crate::model::units::parse_duration;
 use crate::model::{ETag, EntityKey, Site, TableName, odata};
 use crate::ops::guard::Visitor;
@@ -160,7 +161,7 @@ pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(Tab
     // Only tables of the catalog: evenkeel does not read others.
     let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
         let known: Vec<String> = api.board.catalog().tables.values().map(ToString::to_string).collect();
-        Problem::unknown(format!("the catalog does not know the table {name}; it knows {}", known.join(", ")))
+        Problem::unknown(format!("the catalog does not know the table {name}; it knows {}", listed(&known)))
     })?;
     let primary = Primary { table: known.table.clone(), key };
     Ok((known, primary))

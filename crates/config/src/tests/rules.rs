@@ -34,6 +34,8 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         let found = mistakes(&format!("{ARCHIVE}{VIEW}[rules.r]\n{rule}\n"));
         assert!(found.iter().any(|found| found.contains(expected)), "{expected}: {found:#?}");
     }
+    let alone = mistakes(&format!("{VIEW}[rules.r]\narchive = \"past\"\nwhen = \"A == 1\"\n"));
+    assert!(alone.iter().any(|found| found.ends_with("unknown archive \"past\"; known are none")), "{alone:#?}");
     let views = format!("{VIEW}when = \"At < now - 90d\"\n");
     assert!(mistakes(&views).iter().any(|found| found.contains("stands in jobs and rules only")), "{:#?}", mistakes(&views));
 }

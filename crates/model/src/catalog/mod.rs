@@ -277,6 +277,11 @@ impl Catalog {
         self.views.values().filter(move |view| view.range().is_some_and(|range| range.target.has(&target)))
     }
 
+    /// Whether anything is derived from this table, or once was: a view has it as its source, or keeps properties on a range of it.
+    pub fn derives_from(&self, source: &TableRef) -> bool {
+        self.has_views(source) || self.ranges_over(source).next().is_some()
+    }
+
     /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
     pub fn fingerprint(&self, source: &TableRef) -> String {
         let mut hash = Sha256::new();

@@ -1,4 +1,6 @@
-//! "Did you mean": the known word that a misspelt one is nearest to.
+//! "Did you mean": the known word that a misspelt one is nearest to, or all that are known.
+
+use std::borrow::Borrow;
 
 use strsim::osa_distance;
 
@@ -20,6 +22,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .filter(|(edits, candidate)| *edits <= (candidate.len().max(chars) / 3).max(1) && *edits < candidate.len())
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
+}
+
+/// Known words for a message, with commas between them.
+pub fn listed<S: Borrow<str>>(words: &[S]) -> String {
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
 #[cfg(test)]
