@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
 use evenkeel::ports::TableOperation;
+use evenkeel::reconcile::footprint::{FOOTPRINTS, Settled};
 use serde_json::json;
 
-use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, employee, job, sync, table};
 
 const ACCOUNT: &str = r#"
 [accounts.main]
@@ -120,4 +121,38 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
         lab.work(&sync).await.unwrap();
         assert_eq!(names(&lab).await, BTreeSet::from(["Bea".to_owned()]), "stopped at operation {at}");
     }
+}
+
+/// A client deletes the entity anew, and a reader asks whether that is followed: a copy of the pass that stopped may be there.
+#[tokio::test]
+async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back() {
+    let copies = async |lab: &Lab| lab.rows("ByEmail").await.len();
+    let (mut at, mut left) = (1, 0);
+    loop {
+        let lab = Lab::of(SMALL);
+        for there in [true, false, true] {
+            if there {
+                lab.write(employee("1", "ada@contoso.com", "King")).await;
+            } else {
+                lab.remove("Sales", "1").await;
+            }
+            if !there || lab.rows(FOOTPRINTS).await.is_empty() {
+                lab.work(&sync("Sales", "1")).await.unwrap();
+            }
+        }
+        lab.faults.arm(at, Disturbance::Crash);
+        let ended = lab.deliver(&sync("Sales", "1"), 1).await;
+        lab.faults.calm();
+        lab.remove("Sales", "1").await;
+        if copies(&lab).await > 0 {
+            left += 1;
+            let footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
+            assert_ne!(Settled::read(&footprint), Ok(Settled::Absent), "stopped at operation {at}");
+        }
+        if ended.is_some() {
+            break;
+        }
+        at += 1;
+    }
+    assert!(left > 1, "copies were left {left} times");
 }
