@@ -154,7 +154,9 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
     assert_eq!(settled(7, &format!("?etag={etag}")).json(), json!({"in_step": true, "requests": 1}));
     assert_eq!(settled(7, "?etag=W/%22other%22").json(), json!({"in_step": true, "requests": 2}), "or a later version");
     assert_eq!(settled(77, "").json()["in_step"], false, "nobody has looked at it");
-    for (more, words) in [("?wait=1h", "at most 20 s"), ("?wait=soon", "wait: "), ("?etag=", "etag: ")] {
+    for (more, words) in
+        [("?wait=1h", "at most 20 s"), ("?wait=soon", "wait: "), ("?etag=", "etag: "), ("?etag=foo", "with all its quotes")]
+    {
         let refused = settled(7, more);
         assert_eq!(refused.status, 400, "{}", refused.body);
         says(&refused.body, &[words]);
