@@ -256,6 +256,8 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
     api.awaits("/api/v1/status", |status| status["headline"]["text"] == "Stuck: 4 poisoned");
 
     assert_eq!(api.post("/api/v1/poison/discard", &json!({})).status, 400, "nothing is meant");
+    let unread = api.ask("POST", "/api/v1/poison/discard", &format!("{TOKEN}Content-Type: application/json\r\n"), "{");
+    assert!(unread.status == 400 && unread.json()["error"].is_string(), "{}", unread.body);
     assert_eq!(api.post("/api/v1/poison/discard", &json!({"al": true})).status, 422, "a mistyped selection discards nothing");
     let discarded = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();
     assert_eq!((discarded["done"].as_array().unwrap().len(), &discarded["failed"]), (1, &json!([])));
