@@ -98,7 +98,8 @@ pub async fn erase(args: &ErasureArgs, context: &Context, engine: &Arc<Engine>, 
             of.staged += found.staged;
         }
     }
-    tracing::warn!(target: AUDIT, entity = %primary, "audit: entity erased");
+    let ended = if report.removed.is_empty() { "nothing was left of the entity to erase" } else { "entity erased" };
+    tracing::warn!(target: AUDIT, entity = %primary, "audit: {ended}");
     tell(&report, out)?;
     Ok(if report.hidden > 0 { Exit::Failed } else { Exit::Done })
 }

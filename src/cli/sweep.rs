@@ -164,6 +164,9 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
         let sample = sample.iter().map(RowJson::of).collect();
         return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample })?);
     }
+    if *seen == 0 {
+        return Ok(out.line(format_args!("{of}: no entity fits, nothing would be {done}"))?);
+    }
     out.line(format_args!("{of}: {} of {} looked at would be {done}", HumanCount(*matching), counted(*seen, "entity")))?;
     let (heading, rows) = rows_table(sample);
     Ok(out.table(&heading, &rows)?)

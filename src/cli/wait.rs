@@ -15,7 +15,7 @@ use crate::model::{ETag, EntityKey, Key, TableName};
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel wait Employees Sales 000223", "until every copy and list has the entity as it is now, or has none of it where it is gone"),
-    (r#"evenkeel wait Employees Sales 000223 --etag 'W/"datetime..."' --timeout 2s"#, "the version that one has just written, or a later one"),
+    (r#"evenkeel wait Employees Sales 000223 --etag "W/\"datetime'...'\"" --timeout 2s"#, "the version that one has just written, or a later one"),
     ("evenkeel wait Employees Sales 000223 --timeout 0s", "looks once"),
 ]))]
 pub struct WaitArgs {
@@ -29,7 +29,7 @@ pub struct WaitArgs {
     #[arg(value_name = "RK", value_parser = args::key, allow_hyphen_values = true)]
     pub rk: Key,
     /// The version, as the store answered its write; where absent, the present one
-    #[arg(long, value_name = "ETAG", value_parser = |text: &str| ETag::new(text))]
+    #[arg(long, value_name = "ETAG", value_parser = ETag::copied)]
     pub etag: Option<ETag>,
     /// How long to wait at most
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::to_bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
@@ -12,6 +13,7 @@ use axum::{Json, Router};
 use metrics::gauge;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
+use serde_json::json;
 
 use super::guard::{self, Guard};
 use super::{NotReady, Readiness, headers, pages, process};
@@ -52,6 +54,7 @@ impl Routes {
             .merge(pages::open())
             .merge(guarded)
             .layer(middleware::from_fn(in_time))
+            .layer(middleware::from_fn(error_as_json))
             .layer(middleware::from_fn(headers::add))
             .layer(DefaultBodyLimit::max(BODY_BYTES))
     }
@@ -95,4 +98,23 @@ async fn in_time(request: Request, next: Next) -> Response {
         Ok(response) => response,
         Err(_) => (StatusCode::GATEWAY_TIMEOUT, "the answer took too long\n").into_response(),
     }
+}
+
+/// An error of the API in its form, also where the guard, the router or a body that cannot be read is answered in plain text.
+async fn error_as_json(request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with("/api/");
+    let answer = next.run(request).await;
+    let is_error = answer.status().is_client_error() || answer.status().is_server_error();
+    let is_json = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if !is_api || !is_error || is_json {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    head.headers.remove(header::CONTENT_TYPE);
+    head.headers.remove(header::CONTENT_LENGTH);
+    let text = to_bytes(body, BODY_BYTES).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let error = if text.is_empty() { head.status.canonical_reason().unwrap_or_default() } else { text.trim_end() };
+    let body = Json(json!({"error": error}));
+    (head, body).into_response()
 }

@@ -159,7 +159,11 @@ async fn on_loopback_changes_need_the_token_too() {
         format!("POST /api/v1/jobs HTTP/1.1\r\nHost: e\r\nConnection: close\r\n{authorization}Content-Length: {}\r\n\r\n{job}", job.len())
     };
     let running = started(settings("127.0.0.1:0", Some("s3cret")), more()).await;
-    assert_eq!(status(&running.ask(&submit("", "{}")).await), "401");
+    let refused = running.ask(&submit("", "{}")).await;
+    assert_eq!(status(&refused), "401");
+    let told: serde_json::Value = serde_json::from_str(body(&refused)).unwrap();
+    assert!(told["error"].as_str().unwrap().starts_with("this needs Authorization: Bearer TOKEN"), "{refused}");
+    assert!(body(&running.get("/api/v1/jobs", "").await).contains("{\"error\":\"Method Not Allowed\"}"));
     assert_eq!(body(&running.ask(&submit("Authorization: Bearer s3cret\r\n", "{}")).await), "{}");
     let too_large = submit("Authorization: Bearer s3cret\r\n", &"x".repeat(70_000));
     assert_eq!(status(&running.ask(&too_large).await), "413");

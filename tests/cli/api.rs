@@ -154,7 +154,9 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
     assert_eq!(settled(7, &format!("?etag={etag}")).json(), json!({"in_step": true, "requests": 1}));
     assert_eq!(settled(7, "?etag=W/%22other%22").json(), json!({"in_step": true, "requests": 2}), "or a later version");
     assert_eq!(settled(77, "").json()["in_step"], false, "nobody has looked at it");
-    for (more, words) in [("?wait=1h", "at most 20 s"), ("?wait=soon", "wait: "), ("?etag=", "etag: ")] {
+    for (more, words) in
+        [("?wait=1h", "at most 20 s"), ("?wait=soon", "wait: "), ("?etag=", "etag: "), ("?etag=foo", "with all its quotes")]
+    {
         let refused = settled(7, more);
         assert_eq!(refused.status, 400, "{}", refused.body);
         says(&refused.body, &[words]);
@@ -254,6 +256,8 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
     api.awaits("/api/v1/status", |status| status["headline"]["text"] == "Stuck: 4 poisoned");
 
     assert_eq!(api.post("/api/v1/poison/discard", &json!({})).status, 400, "nothing is meant");
+    let unread = api.ask("POST", "/api/v1/poison/discard", &format!("{TOKEN}Content-Type: application/json\r\n"), "{");
+    assert!(unread.status == 400 && unread.json()["error"].is_string(), "{}", unread.body);
     assert_eq!(api.post("/api/v1/poison/discard", &json!({"al": true})).status, 422, "a mistyped selection discards nothing");
     let discarded = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();
     assert_eq!((discarded["done"].as_array().unwrap().len(), &discarded["failed"]), (1, &json!([])));

@@ -16,6 +16,7 @@ fn mistakes_of_the_command_line_are_2() {
         &["run", "--rechecks"],
         &["run", "--until-idle=soon"],
         &["plan", "Nowhere", "a", "b"],
+        &["wait", "Employees", "a", "b", "--etag", "W/datetime2026-11-27"],
         &["get", "nowhere:Employees", "a", "b"],
     ] {
         place.run(args).code(2);

@@ -162,6 +162,29 @@ fn a_thousand_jobs_go_through_in_one_stream() {
 }
 
 #[test]
+fn a_job_of_many_that_is_poisoned_is_logged_with_its_key() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let entities = ["7", "8"].map(|rk| json!({"PartitionKey": "Sales", "RowKey": rk, "Email": "jun@contoso.com"}));
+    place.run(&["submit", &json!({"op": "put", "table": "Employees", "entities": entities}).to_string()]).success();
+    let log = stderr(&place.run(&["run", "--until-idle=0.2", "--no-http"]).success());
+    let line = log.lines().find(|line| line.contains("job of a batch poisoned")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert!(["(\"Sales\", \"7\")", "(\"Sales\", \"8\")"].contains(&line["key"].as_str().unwrap()), "{line}");
+}
+
+#[test]
+fn an_erase_that_finds_nothing_says_so_in_its_audit_line() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let said = stderr(&place.run(&["erase", "Employees", "Sales", "7", "--yes"]).success());
+    says(&said, &["audit: nothing was left of the entity to erase"]);
+    place.run(&["submit", HIRE]).success();
+    place.work();
+    says(&stderr(&place.run(&["erase", "Employees", "Sales", "7", "--yes"]).success()), &["audit: entity erased"]);
+}
+
+#[test]
 fn messages_of_other_programs_are_read_in_base64_and_plain() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

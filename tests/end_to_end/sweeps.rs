@@ -45,6 +45,8 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(dry["sample"].as_array().unwrap().len(), 10);
     let shown = site.command(&["archive-where", "former_employees", "--where", GONE, "--pk", "Marketing", "--dry-run"]);
     assert!(shown.out.contains("5 of 10 entities looked at would be archived") && shown.out.contains("0008"), "{}", shown.out);
+    let none = site.command(&["delete-where", "Employees", "--where", "Lfet == \"T\"", "--dry-run"]);
+    assert_eq!(none.out.trim(), "Employees: no entity fits, nothing would be deleted", "not as if the table were empty");
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));
 
     // A partition into the archive, the rest for good.

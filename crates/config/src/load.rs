@@ -92,7 +92,9 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let events = events::read(&root, &catalog, &queues);
     root.finish();
     let (mut errors, mut warnings) = cx.into_findings();
+    let origins = effective(tree);
     warnings.extend(unread);
+    warnings.extend(super::unread::variables(&request.environment, &origins));
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
     sort(&mut errors);
@@ -103,7 +105,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
             Ok(Loaded {
                 settings: Settings { accounts, worker, sinks, queues, http, migrate, log, traces, pace, sas, encryption, events },
                 catalog,
-                origins: effective(tree),
+                origins,
                 warnings,
             })
         }

@@ -541,6 +541,31 @@ fn a_named_folder_without_default_toml_is_a_mistake() {
 }
 
 #[test]
+fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_read() {
+    let meant = |name: &str| {
+        let loaded = load(&with_environment(without_folder(), &[(name, "a-value-of-16-letters")])).unwrap();
+        let prefix = format!("environment variable {name}: is not read; did you mean ");
+        let mut warnings = loaded.warnings.iter().map(ToString::to_string);
+        warnings.find_map(|warning| Some(warning.strip_prefix(&prefix)?.trim_end_matches('?').to_owned()))
+    };
+    for (name, read) in [
+        ("EVENKEEL_WORKER__LEASE", "EVENKEEL__WORKER__LEASE"),
+        ("EVENKEEL_WORKER_RECHECK_AFTER", "EVENKEEL__WORKER__RECHECK_AFTER"),
+        ("EVENKEEL_QUEUES__0__NAME", "EVENKEEL__QUEUES__0__NAME"),
+        ("EVENKEEL_HTTP__TOKENS__ME__ROLE", "EVENKEEL__HTTP__TOKENS__ME__ROLE"),
+        ("EVENKEEL_CONFG", "EVENKEEL_CONFIG"),
+        ("EVENKEEL_TOKENS", "EVENKEEL_TOKEN"),
+    ] {
+        assert_eq!(meant(name).as_deref(), Some(read), "{name}");
+    }
+    for name in
+        ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_TOKEN", "EVENKEEL_PORT", "EVENKEEL_SERVICE_HOST", "EVENKEEL_PORT_9464_TCP_ADDR"]
+    {
+        assert_eq!(meant(name), None, "{name}");
+    }
+}
+
+#[test]
 fn a_file_in_place_of_the_folder_is_said_to_be_one() {
     let folder = folder(&[("default.toml", "")]);
     let error = |path: &str| load(&request(&folder.path().join(path))).unwrap_err().to_string();

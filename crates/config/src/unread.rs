@@ -1,16 +1,18 @@
-//! Files of the configuration folder that no layer is made of, though they look as if they were meant to be.
+//! Files of the configuration folder that no layer is made of, though they look as if they were meant to be, and variables of the
+//! environment.
 //!
 //! ```text
 //!   default.toml, NAME.toml of the profile, catalog/*.toml     are read
 //!   bookings.toml, catalogue/a.toml, catalog/sub/a.toml, a.tml  are not: where they declare data, that is worth a warning
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::defaults::CATALOG_SECTIONS;
 use super::finding::Finding;
 use super::source::LayerMap;
+use super::tree::Effective;
 use evenkeel_model::model::nearest::nearest;
 
 /// Deepest folder that is looked into.
@@ -19,6 +21,33 @@ const MAX_DEPTH: usize = 4;
 const MAX_ENTRIES: usize = 1_000;
 /// Largest file that is looked into, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Variables that the program reads under any configuration.
+const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFILE"];
+
+/// A warning for each variable that nothing reads and that is spelled nearly as one that is read. Others with that beginning are
+/// left alone: of a service `evenkeel` Kubernetes makes `EVENKEEL_PORT` and more.
+pub(super) fn variables(environment: &BTreeMap<String, String>, values: &[Effective]) -> Vec<Finding> {
+    let named = values.iter().filter(|value| value.key.ends_with("_env")).map(|value| value.value.trim_matches('"'));
+    let read: BTreeSet<&str> = VARIABLES.into_iter().chain(named).collect();
+    let letters = |text: &str| text.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+    let meant = |name: &str| {
+        let rest = name.strip_prefix("EVENKEEL_").filter(|rest| !rest.starts_with('_') && !read.contains(name))?;
+        if let Some(value) = values.iter().find(|value| letters(&value.key) == letters(rest)) {
+            return Some(format!("EVENKEEL__{}", value.key.to_uppercase().replace(['.', '['], "__").replace(']', "")));
+        }
+        if rest.contains("__") {
+            return Some(format!("EVENKEEL__{rest}"));
+        }
+        nearest(rest, read.iter().filter_map(|read| read.strip_prefix("EVENKEEL_"))).map(|near| format!("EVENKEEL_{near}"))
+    };
+    let set = environment.iter().filter(|(_, value)| !value.is_empty());
+    set.filter_map(|(name, _)| {
+        let message = format!("is not read; did you mean {}?", meant(name)?);
+        Some(Finding { file: Some(format!("environment variable {name}")), line: None, key: String::new(), message })
+    })
+    .collect()
+}
 
 /// A warning for each file of the folder that was not read and declares tables, views, archives or retention.
 pub(super) fn warnings(folder: &Path, read: &BTreeSet<PathBuf>) -> Vec<Finding> {

@@ -144,7 +144,7 @@ pub(super) async fn settled(
     Query(AwaitedQuery { etag, wait }): Query<AwaitedQuery>,
 ) -> Result<Json<InStepReport>, Problem> {
     let (_, primary) = primary(&api, &table, &pk, &rk)?;
-    let etag = etag.map(ETag::new).transpose().map_err(|error| Problem::unusable(format!("etag: {error}")))?;
+    let etag = etag.as_deref().map(ETag::copied).transpose().map_err(|error| Problem::unusable(format!("etag: {error}")))?;
     let wait = wait.as_deref().map(parse_duration).transpose().map_err(|error| Problem::unusable(format!("wait: {error}")))?;
     let wait = wait.unwrap_or_default();
     if wait > LONGEST_WAIT {

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use serde_json::Map;
+use tracing::field::{DisplayValue, display};
 
 use crate::model::job::Batch;
 use crate::planted::{Bug, planted};
@@ -159,14 +160,14 @@ impl BatchDecision {
     pub(crate) fn report(&self, batch: &Batch, ends: &[JobEnd], settlement: &Settlement) {
         for (at, verdict) in &self.poisoned {
             let PoisonVerdict { reason, step, error, .. } = verdict;
-            tracing::warn!(key = ?batch.key(*at), reason = reason.name(), step, error, "job of a batch poisoned");
+            tracing::warn!(key = key(batch, *at), reason = reason.name(), step, error, "job of a batch poisoned");
         }
         let failed: Vec<_> = ends.iter().filter(|end| end.end.outcome().is_none() && !matches!(end.end, End::Interrupted(_))).collect();
         let again = failed.len().saturating_sub(self.poisoned.len());
         let first = failed.into_iter().find(|failed| self.left.iter().any(|left| left.at == failed.at));
         if let (Some(first), Settlement::Advance(_)) = (first, settlement) {
             let (step, error) = describe(&first.end);
-            tracing::warn!(jobs = again, key = ?batch.key(first.at), step, error, "jobs of a batch failed, tried again later");
+            tracing::warn!(jobs = again, key = key(batch, first.at), step, error, "jobs of a batch failed, tried again later");
         }
     }
 
@@ -184,6 +185,11 @@ impl BatchDecision {
         let outcome = if self.unbegun == 0 { Outcome::Advanced { fields: Map::new(), summary } } else { Outcome::Done(summary) };
         End::Ran(std::sync::Arc::new(Ran::Finished(outcome)))
     }
+}
+
+/// The key of a job, for the log.
+fn key(batch: &Batch, at: usize) -> Option<DisplayValue<String>> {
+    batch.key(at).map(|[pk, rk]| display(format!("({pk:?}, {rk:?})")))
 }
 
 const fn weight(attempt: Attempt) -> u8 {

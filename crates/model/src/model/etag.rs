@@ -14,16 +14,34 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct ETag(String);
 
-/// An ETag that is empty, `*`, or contains a control character.
+/// Why a text is no ETag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an ETag: it must be the service's own text, without control characters, and not \"*\"")]
-pub struct ETagError(String);
+pub enum ETagError {
+    /// It is empty, `*`, or contains a control character.
+    #[error("{0:?} is not an ETag: it must be the service's own text, without control characters, and not \"*\"")]
+    Text(String),
+    /// It lacks quotes that every ETag of an entity has.
+    #[error(
+        "{0:?} is not the ETag of an entity, which is W/\"datetime'...'\" with all its quotes; in a shell: \"W/\\\"datetime'...'\\\"\""
+    )]
+    Unquoted(String),
+}
 
 impl ETag {
     /// Checks a text that the service sent.
     pub fn new(text: impl Into<String>) -> Result<Self, ETagError> {
         let text = text.into();
-        if text.is_empty() || text == "*" || text.chars().any(char::is_control) { Err(ETagError(text)) } else { Ok(Self(text)) }
+        if text.is_empty() || text == "*" || text.chars().any(char::is_control) { Err(ETagError::Text(text)) } else { Ok(Self(text)) }
+    }
+
+    /// Checks the text of an entity's ETag that a person has copied: a shell takes quotes away.
+    pub fn copied(text: &str) -> Result<Self, ETagError> {
+        let opaque = text.strip_prefix("W/").unwrap_or(text).strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let is_moment = |moment: &str| moment.len() > 2 && moment.starts_with('\'') && moment.ends_with('\'');
+        match opaque {
+            Some(opaque) if opaque.strip_prefix("datetime").is_none_or(is_moment) => Self::new(text),
+            Some(_) | None => Err(ETagError::Unquoted(text.to_owned())),
+        }
     }
 
     /// A token: the ETag of a part of a document. From 64 random bits.
@@ -79,6 +97,16 @@ impl fmt::Debug for ETag {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_etag_that_a_shell_has_taken_quotes_from_is_refused() {
+        for text in [r#"W/"datetime'2026-11-27T00%3A29%3A15.0Z'""#, "\"0x8D\"", "W/\"other\""] {
+            assert_eq!(ETag::copied(text).unwrap().as_str(), text);
+        }
+        for text in ["foo", "", "\"", "W/datetime2026-11-27", "W/\"datetime2026-11-27\"", "W/datetime'2026-11-27'", "W/\"datetime'\""] {
+            assert!(ETag::copied(text).unwrap_err().to_string().contains("with all its quotes"), "{text}");
+        }
+    }
 
     #[test]
     fn a_token_tells_its_digest_and_is_new_at_every_write() {
