@@ -4,10 +4,24 @@ use super::doubt::Doubt;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::footprint::Footprint;
+use super::observation::Observation;
 use super::scope::Scope;
+use super::steps::Plan;
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, IfMatch, TableOperation};
+
+/// Closes a pass with this footprint. Where properties go on waiting for their entity, it is there already. Whether it was closed.
+pub(super) async fn close(
+    scope: &Scope<'_>,
+    doubt: &mut Doubt,
+    footprint: &Footprint,
+    (seen, plan): (&Observation, &Plan),
+    over: Option<&ETag>,
+) -> Result<bool, Failure> {
+    let waits_on = plan.announce.is_none() && !plan.waiting.is_empty() && *footprint == seen.footprint;
+    Ok(waits_on || write(scope, doubt, footprint, over, "closing").await?.is_some())
+}
 
 /// Writes the footprint at its ETag, or inserts it. Nothing where the condition failed, or may have.
 pub(super) async fn write(

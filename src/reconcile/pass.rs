@@ -160,10 +160,7 @@ impl<'e> Pass<'e> {
             self.doubt.rechecks.queue(scope, &close.again).await?;
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
-        // What waits for its entity goes on waiting.
-        let closed = plan.announce.is_none() && !plan.waiting.is_empty() && close.footprint == seen.footprint;
-        if overtaken || (!closed && footprints::write(scope, &mut self.doubt, &close.footprint, etag.as_ref(), "closing").await?.is_none())
-        {
+        if overtaken || !footprints::close(scope, &mut self.doubt, &close.footprint, (seen, plan), etag.as_ref()).await? {
             self.met.touched.extend(plan.touched().cloned());
             return Ok(false);
         }
