@@ -132,7 +132,9 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
     place.run(&["migrate", "up"]).success();
     let put = |rk: &str, length: usize, scores: &[String]| {
         let mut entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "x".repeat(length), "Notes": "x".repeat(length)});
-        scores.iter().for_each(|score| entity[score.as_str()] = json!(1));
+        for score in scores {
+            entity[score.as_str()] = json!(1);
+        }
         json!({"op": "put", "table": "Employees", "entity": entity}).to_string()
     };
     // A few hundred bytes compressed: what is sealed cannot be.

@@ -212,7 +212,8 @@ pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_bef
     let by_name = ViewName::new("by_name").unwrap();
     let next = async |after: Option<String>, top| {
         let lookup = site.client.lookup(&by_name, &["Name^=K"]).unwrap().top(top);
-        let found = after.into_iter().fold(lookup, |lookup, token| lookup.after(token)).run().await.unwrap();
+        let lookup = if let Some(token) = after { lookup.after(token) } else { lookup };
+        let found = lookup.run().await.unwrap();
         (keys(&found.rows), found.continuation)
     };
     let (kings, inside) = next(None, 1).await;
