@@ -8,7 +8,7 @@
 //! | the only one that is not accounted for | `begun` 1 with its first renewal: no request of its own |
 //! | a further one | `begun` + 1, by a request of its own, before the run |
 //! | ended in order, not the job's fault | `free` + 1; of a transient failure, `failing` too |
-//! | ended in a panic or a timeout | `begun` as while it ran |
+//! | ended in a panic or a timeout | `begun` as while it ran, `ended` + 1 |
 //! | saved its progress | all before it is written off; of a batch, how many of its jobs run at once |
 //!
 //! A run that takes the process down within the first half of its first lease leaves no trace, so that such a message is
@@ -33,7 +33,7 @@ pub(crate) struct Deliveries {
 impl Deliveries {
     /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
-        let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), free: 0, begun: 0, at_once: None, failing: None });
+        let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), ..Note::default() });
         Self { count, note }
     }
 
@@ -57,9 +57,9 @@ impl Deliveries {
         self.unaccounted() > 1
     }
 
-    /// Whether its runs may be what takes the process down: half of the attempts came to no end.
+    /// Whether its runs may be what takes the process down: half as many as there may be attempts came to no end that was noted.
     pub(crate) fn are_suspect(&self, max_dequeue_count: u32) -> bool {
-        self.is_disturbed() && self.attempts() > max_dequeue_count / 2
+        self.is_disturbed() && self.attempts().saturating_sub(self.note.ended) > max_dequeue_count / 2
     }
 
     /// Whether the attempts are used up, so that there is no further run.
@@ -80,9 +80,14 @@ impl Deliveries {
         }
     }
 
-    /// The note while its run is under way, and after one that ended in no order.
+    /// The note while its run is under way.
     pub(crate) fn begun(&self) -> Note {
         Note { begun: self.attempts(), ..self.note.clone() }
+    }
+
+    /// The note after a panic or a timeout.
+    pub(crate) fn ended(&self) -> Note {
+        Note { ended: self.note.ended.saturating_add(1), ..self.begun() }
     }
 
     /// The note after a delivery that ended in order and is not the job's fault.
@@ -100,7 +105,7 @@ impl Deliveries {
 
     /// The note after a delivery that has saved its progress: the job starts anew from there.
     pub(crate) fn advanced(&self, at_once: Option<u32>, failing: Option<Failing>) -> Note {
-        Note { id: self.note.id.clone(), free: self.count, begun: 0, at_once, failing }
+        Note { id: self.note.id.clone(), free: self.count, begun: 0, ended: 0, at_once, failing }
     }
 
     /// How many jobs of a batch run at once, where that was noted.
@@ -114,7 +119,7 @@ mod tests {
     use super::*;
 
     fn note(free: u32, begun: u32) -> Note {
-        Note { id: "m1".to_owned(), free, begun, at_once: None, failing: None }
+        Note { id: "m1".to_owned(), free, begun, ..Note::default() }
     }
 
     fn attempts(count: u32, free: u32, begun: u32) -> u32 {
@@ -147,6 +152,19 @@ mod tests {
                 (count, ran) = (count + 1, ran + 1);
             }
             assert_eq!(ran, runs);
+        }
+    }
+
+    #[test]
+    fn a_message_is_suspect_for_runs_that_were_cut_off_and_not_for_those_that_panicked_or_ran_out_of_time() {
+        let (mut cut_off, mut timed_out) = (None, None);
+        for count in 1..=5 {
+            let deliveries = Deliveries::new("m1", count, cut_off);
+            assert_eq!(deliveries.are_suspect(5), count > 2);
+            cut_off = Some(deliveries.begun());
+            let deliveries = Deliveries::new("m1", count, timed_out);
+            assert_eq!((deliveries.attempts(), deliveries.are_suspect(5)), (count, false));
+            timed_out = Some(deliveries.ended());
         }
     }
 

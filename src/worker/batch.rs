@@ -118,7 +118,7 @@ async fn next_window(
     if deliveries.are_exhausted(2 * most + usize::BITS - BATCH_KEYS.leading_zeros() + 1) {
         return Err(End::Exhausted(deliveries.attempts().saturating_sub(1)));
     }
-    alone(context, lease, deliveries).await?;
+    alone(context, source, lease, deliveries).await?;
     note(context, lease, deliveries).await?;
     let delivery = source.delivery(received.message, None);
     let read = async {
@@ -212,7 +212,7 @@ async fn run(
     }
     // That of a list is noted before the list is read.
     if jobs.seal.is_none() {
-        alone(context, lease, &examined.deliveries).await?;
+        alone(context, source, lease, &examined.deliveries).await?;
         note(context, lease, &examined.deliveries).await?;
     }
     let until = context.now() + context.settings.job_timeout / 2;

@@ -202,7 +202,7 @@ mod tests {
     fn a_job_comes_with_its_op_id_and_written_off_deliveries() {
         let examined = examined(JOB, Carries::Jobs, Some(&["sync"]));
         assert!(matches!(examined.work, Ok(Assigned::One(Work::Job(_)))));
-        let note = Note { id: "m1".to_owned(), free: 3, begun: 0, at_once: None, failing: None };
+        let note = Note { id: "m1".to_owned(), free: 3, ..Note::default() };
         assert_eq!((examined.op, examined.id.as_deref()), ("sync", Some("mine")));
         assert_eq!(examined.deliveries, Deliveries::new("m1", 1, Some(note)));
     }

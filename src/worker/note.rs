@@ -77,7 +77,7 @@ mod tests {
     use crate::worker::testing::{full, gzip, random_text};
 
     fn note(free: u32) -> Note {
-        Note { id: "m1".to_owned(), free, begun: 0, at_once: None, failing: None }
+        Note { id: "m1".to_owned(), free, ..Note::default() }
     }
 
     fn read(text: &str) -> Option<u32> {

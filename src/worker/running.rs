@@ -46,7 +46,7 @@ pub(crate) struct Assignment<'a> {
 /// Runs the work under its lease, or shares a run.
 pub(crate) async fn run(context: &RunContext, source: &Intake, lease: &mut Lease, assignment: &Assignment<'_>) -> End {
     // Before the turn of its key, which others may hold while they wait here.
-    if let Err(end) = alone(context, lease, assignment.deliveries).await {
+    if let Err(end) = alone(context, source, lease, assignment.deliveries).await {
         return end;
     }
     let confirmation = lease.confirmation();
@@ -118,9 +118,9 @@ async fn lead(context: &RunContext, source: &Intake, assignment: &Assignment<'_>
 }
 
 /// Waits until no other message runs that may take the process down, where this one may.
-pub(super) async fn alone(context: &RunContext, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
+pub(super) async fn alone(context: &RunContext, source: &Intake, lease: &mut Lease, deliveries: &Deliveries) -> Result<(), End> {
     if deliveries.are_suspect(context.limits().max_dequeue_count) {
-        let turn = held(lease.hold(context.suspects.turn(&context.stop.receiving)).await)??;
+        let turn = held(lease.hold(context.suspects.turn(source.crowd(), &context.stop.receiving)).await)??;
         lease.keep_turn(turn);
     }
     Ok(())

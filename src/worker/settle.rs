@@ -117,7 +117,7 @@ async fn release(
         return SettleOutcome::Lost;
     };
     let note = match attempt {
-        Attempt::Counts => examined.deliveries.begun(),
+        Attempt::Counts => examined.deliveries.ended(),
         Attempt::WrittenOff => examined.deliveries.written_off(),
         Attempt::Failed(failing) => examined.deliveries.failed(failing),
     };

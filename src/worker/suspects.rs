@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{End, Interruption};
 
-/// As many wait as one Get brings, each in a slot of its queue; further ones come again.
+/// As many wait as one Get brings, each in a slot of its queue, and no more than half of these; further ones come again.
 const WAITING: usize = 32;
 
 /// The turn of suspects in this process.
@@ -24,9 +24,11 @@ impl Suspects {
         Self { turn: Arc::new(Semaphore::new(1)), places: Semaphore::new(WAITING) }
     }
 
-    /// Waits until no other suspect runs.
-    pub(crate) async fn turn(&self, stop: &CancellationToken) -> Result<OwnedSemaphorePermit, End> {
-        let Ok(_place) = self.places.try_acquire() else { return Err(End::Interrupted(Interruption::Crowded)) };
+    /// Waits until no other suspect runs, where fewer than `most` wait.
+    pub(crate) async fn turn(&self, most: usize, stop: &CancellationToken) -> Result<OwnedSemaphorePermit, End> {
+        let waiting = WAITING - self.places.available_permits();
+        let place = self.places.try_acquire().ok().filter(|_| waiting < most);
+        let Some(_place) = place else { return Err(End::Interrupted(Interruption::Crowded)) };
         match stop.run_until_cancelled(Arc::clone(&self.turn).acquire_owned()).await {
             Some(Ok(turn)) => Ok(turn),
             // It is never closed.

@@ -222,7 +222,7 @@ mod tests {
         Inputs { deliveries: 1, attempts: 1, failing: ONCE, failing_for: Duration::ZERO, ttl: None, stores: Health::Answer, unit: 0.5 };
 
     fn deliveries(count: u32, begun: u32, at_once: Option<u32>) -> Deliveries {
-        Deliveries::new("m1", count, Some(Note { id: "m1".to_owned(), free: 0, begun, at_once, failing: None }))
+        Deliveries::new("m1", count, Some(Note { id: "m1".to_owned(), begun, at_once, ..Note::default() }))
     }
 
     fn batch(jobs: usize) -> Batch {

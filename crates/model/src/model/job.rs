@@ -87,7 +87,7 @@ pub struct JobEnvelope {
 }
 
 /// evenkeel's own note in a message: the outcome of its deliveries, which the service only counts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Note {
     /// The message that the note belongs to; a note of another message (a requeued copy) is ignored.
     pub id: String,
@@ -96,6 +96,9 @@ pub struct Note {
     /// Runs that began in deliveries that are not written off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun: u32,
+    /// Of these, those that panicked or ran out of time: they left the process as it was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ended: u32,
     /// Jobs of a batch that run at once, since an earlier run of more came to no end; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,

@@ -19,8 +19,6 @@ const CROWDED: f64 = 0.06;
 const RUSHES: f64 = 0.5;
 /// In this share of them the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// Share of the company's seeds with a view that comes with a later release, and whose rows never change their keys.
-const TWINNED: f64 = 0.25;
 /// Share of the patterns' seeds with a last release that only adds ranges.
 const RANGED: f64 = 0.3;
 
@@ -136,11 +134,6 @@ impl ReleasesShape {
         } else if rushes && draw.happens(GROWS) {
             releases[count - 1] = releases[count - 2].grown(&draw);
         }
-        let chance = self::chance(seed, 60);
-        let draw = Draw(&chance);
-        if draw.happens(TWINNED) {
-            add_twins(&mut releases, 1 + draw.below(count - 1));
-        }
         Self { releases, count, rushes }
     }
 
@@ -182,15 +175,6 @@ impl ReleasesShape {
     /// Each of the catalogs.
     pub(crate) fn catalogs(&self) -> Vec<Arc<Catalog>> {
         self.each().map(|release| Arc::new(spread(release.setting().catalog(), release.placement()))).collect()
-    }
-}
-
-/// Second copies of the company's employees, from this release on.
-fn add_twins(releases: &mut [Release; MOST], from: usize) {
-    for (nth, release) in releases.iter_mut().enumerate() {
-        if let Release::Company(shape) = release {
-            shape.twins = nth >= from && !shape.apart;
-        }
     }
 }
 
