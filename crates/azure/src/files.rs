@@ -15,17 +15,19 @@
 //! has begun ends, under its lock and its condition. Writes of this process wait for each other's locks without a thread: the one under a lock
 //! may need the last of them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use evenkeel_model::model::{AccountName, ETag};
 use evenkeel_model::ports::{BlobCondition, ErrorClass, File, FilePlace, FileStore, FoundFile, Pieces, StoreError, Subject, What};
@@ -334,20 +336,27 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
 }
 
 /// A lock's number, held within this process: at most one write of it waits on a thread, for another process.
-type LockSlot = (u8, MutexGuard<'static, ()>);
+type LockSlot = (u8, OwnedMutexGuard<()>);
+
+/// The slots of each shared folder: one that hangs holds up no other.
+type Slots = BTreeMap<(String, u8), Arc<Mutex<()>>>;
 
 async fn slot_of(place: &FilePlace) -> LockSlot {
-    static SLOTS: [Mutex<()>; LOCKS as usize] = [const { Mutex::const_new(()) }; LOCKS as usize];
+    static SLOTS: std::sync::Mutex<Slots> = std::sync::Mutex::new(Slots::new());
     // Where the file system does not tell upper from lower case, two spellings are one file. Names are ASCII: others are escaped.
     let number = Sha256::digest(place.name.as_str().to_ascii_lowercase())[0] % LOCKS;
-    (number, SLOTS[usize::from(number)].lock().await)
+    let slot = {
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry((place.dir.clone(), number)).or_default())
+    };
+    (number, slot.lock_owned().await)
 }
 
 /// A lock on every file with a name that leads to it. Dropping it gives it back, to other processes first.
 struct Lock {
     _held: fs::File,
     temporary: PathBuf,
-    _slot: MutexGuard<'static, ()>,
+    _slot: OwnedMutexGuard<()>,
 }
 
 impl Lock {
