@@ -3,7 +3,7 @@
 use super::doubt::Doubt;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
-use super::footprint::Footprint;
+use super::footprint::{Footprint, Settled};
 use super::observation::Observation;
 use super::scope::Scope;
 use super::steps::Plan;
@@ -11,7 +11,8 @@ use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, IfMatch, TableOperation};
 
-/// Closes a pass with this footprint. Where properties go on waiting for their entity, it is there already. Whether it was closed.
+/// Closes a pass with this footprint. Where properties go on waiting for their entity at the same state, and no write of it is on its way,
+/// it is there already. Whether it was closed.
 pub(super) async fn close(
     scope: &Scope<'_>,
     doubt: &mut Doubt,
@@ -19,7 +20,8 @@ pub(super) async fn close(
     (seen, plan): (&Observation, &Plan),
     over: Option<&ETag>,
 ) -> Result<bool, Failure> {
-    let waits_on = plan.announce.is_none() && !plan.waiting.is_empty() && *footprint == seen.footprint;
+    let same = plan.announce.is_none() && *footprint == seen.footprint && !doubt.rechecks_the_settled();
+    let waits_on = same && matches!(footprint.settled, Settled::Waiting { .. });
     Ok(waits_on || write(scope, doubt, footprint, over, "closing").await?.is_some())
 }
 
