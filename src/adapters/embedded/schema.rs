@@ -1,5 +1,6 @@
 //! The layout of the file, its version, and how a connection to it is set up.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -164,7 +165,7 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
         folders.create(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
     }
     match file.open(path) {
-        Err(source) if !path.exists() => Err(OpenError::File { path: path.to_owned(), source }),
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => Err(OpenError::File { path: path.to_owned(), source }),
         // It is there already. It is not opened here: to close it would end the locks that another connection of this process has.
         Ok(_) | Err(_) => Ok(()),
     }
