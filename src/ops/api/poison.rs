@@ -289,7 +289,8 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         }
         if let Some(error) = cut_short {
             tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue was not looked at");
-            report.cut_short = Some(error);
+            let before = report.cut_short.take().map(|before| format!("{before}; ")).unwrap_or_default();
+            report.cut_short = Some(format!("{before}{}: {error}", settings.name));
         }
         keep::count(&api.board, &api.stores, settings).await;
     }
