@@ -38,17 +38,23 @@ const OF_THE_RELEASES: &[Bug] = &[
     Bug::RetiredItemsStay,
     Bug::WorkersRetire,
     Bug::LeftInOtherAccounts,
-    Bug::UnknownViewTakenForWritten,
 ];
 
 /// Bugs that need an order of steps so rare that seeds meet it late: the exhaustive search finds them.
 const LEFT_TO_THE_SEARCH: &[Bug] = &[Bug::PrimaryReadFirst, Bug::NoTombstone];
 
 /// Bugs that the faults of today do not meet within [`MOST`] seeds, and what it would need. A bug leaves this list when it does.
-const UNMET: &[(Bug, &str)] = &[(
-    Bug::TombstoneServesShort,
-    "a request that outlives the recheck that each tombstone has of its own: none does; a unit test beside it catches it",
-)];
+const UNMET: &[(Bug, &str)] = &[
+    (
+        Bug::TombstoneServesShort,
+        "a request that outlives the recheck that each tombstone has of its own: none does; a unit test beside it catches it",
+    ),
+    (
+        Bug::UnknownViewTakenForWritten,
+        "an entity whose last change is closed by a worker with the older catalog, and a view of the newer one whose keys stay as they are: \
+         a unit test of `rollout` catches it",
+    ),
+];
 
 /// The world whose seeds are to catch a bug.
 fn world_of(bug: Bug) -> World {
