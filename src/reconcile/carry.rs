@@ -228,6 +228,7 @@ impl CarryRun<'_> {
     async fn send(&self, operations: Vec<TableOperation>) -> Result<Vec<(EntityKey, Result<(), Failure>)>, Failure> {
         let tables = &self.engine.account(&self.target)?.tables;
         let keys: Vec<EntityKey> = operations.iter().map(|operation| operation.key().clone()).collect();
+        let mut unanswered = false;
         if operations.len() > 1 {
             match tables.transact(&self.target.table, &self.carry.reach.pk, &operations).await {
                 Ok(_) => return Ok(keys.into_iter().map(|key| (key, Ok(()))).collect()),
@@ -235,18 +236,28 @@ impl CarryRun<'_> {
                     return Err(storage(format!("writing entities of {}", self.carry.reach), error));
                 }
                 // One of them is at fault, or the outcome is unknown: write each on its own, from its present state.
-                Err(_) => {}
+                Err(error) => unanswered = error.class == ErrorClass::Ambiguous,
             }
         }
         let one_by_one = keys.into_iter().map(|key| async move {
-            let ended = self.one(&key).await;
+            let ended = self.one(&key, unanswered).await;
             (key, ended)
         });
         Ok(stream::iter(one_by_one.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
     }
 
-    /// Writes one entity, from its present state.
-    async fn one(&self, key: &EntityKey) -> Result<(), Failure> {
+    /// Writes one entity, from its present state. Where that fails for good after a write without an answer, that one may still arrive, when
+    /// the sync that follows is over: the entity is looked at again.
+    async fn one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
+        let ended = self.written(key, &mut unanswered).await;
+        if unanswered && ended.as_ref().is_err_and(|failure| failure.class == FailureClass::Permanent) {
+            let primary = Primary { table: self.target.table.clone(), key: key.clone() };
+            look_again(&Reconciler::new(self.engine, &self.target, primary, Some(self.delivery)).pass.scope).await?;
+        }
+        ended
+    }
+
+    async fn written(&self, key: &EntityKey, unanswered: &mut bool) -> Result<(), Failure> {
         let step = || format!("writing {}{key}", self.target);
         let tables = &self.engine.account(&self.target)?.tables;
         for _ in 0..ROUNDS {
@@ -256,7 +267,7 @@ impl CarryRun<'_> {
             let write = self.decide(&row, &claims)?.write;
             match tables.apply(&self.target.table, &write).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.may_have_lost() => {}
+                Err(error) if error.may_have_lost() => *unanswered |= error.class == ErrorClass::Ambiguous,
                 Err(error) => return Err(storage(step(), error)),
             }
         }
