@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::asked::{Expectation, ListedKeys};
+use super::asked::{EntityJob, Expectation, ListedKeys};
 use super::listed;
 use evenkeel::model::{EntityKey, job};
 use evenkeel::ports::Ttl;
@@ -135,9 +135,15 @@ impl LedgerEntry {
         }
     }
 
+    /// Whether redelivered syncs share its runs, each told of the highest of their numbers: any delivery to a worker may be a run's own.
+    pub(super) fn shares_runs(&self) -> bool {
+        matches!(&self.expectation, Expectation::Recheck | Expectation::Job(EntityJob { op: "sync", .. }))
+    }
+
     /// How many deliveries may have left no trace of their runs.
     pub(super) fn disturbed(&self) -> u32 {
-        u32::try_from(self.deliveries.iter().filter(|delivery| delivery.began && delivery.disturbed).count()).unwrap_or(u32::MAX)
+        let ran = |delivery: &DeliveryRecord| delivery.began || self.shares_runs();
+        u32::try_from(self.deliveries.iter().filter(|delivery| ran(delivery) && delivery.disturbed).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn updated(&mut self, text: &str, id: &str) {

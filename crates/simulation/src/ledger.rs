@@ -263,9 +263,7 @@ impl Ledger {
         if let Some(ended) = entry.running.iter().position(|running| *running == ActiveRun { caller, delivery }) {
             entry.running.swap_remove(ended);
         }
-        // A run that redelivered syncs share is told of the highest of their numbers: any delivery to this worker may be its own.
-        let shared = matches!(&entry.expectation, Expectation::Recheck | Expectation::Job(EntityJob { op: "sync", .. }));
-        let explained = if shared {
+        let explained = if entry.shares_runs() {
             entry.deliveries.iter().any(|delivery| delivery.caller == caller && delivery.explained)
         } else {
             entry.delivery(delivery).is_none_or(|delivery| delivery.explained)
