@@ -192,8 +192,7 @@ impl CarryRun<'_> {
             }
         }
         self.follow(&rows, &mut failed, summary).await?;
-        let table = &self.target.table;
-        let left_out = failed.iter().map(|key| Primary { table: table.clone(), key: key.clone() }).collect();
+        let left_out = failed.iter().map(|key| self.primary(key)).collect();
         // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
         self.engine.queue_syncs(&left_out, Looks::Doubtful, self.delivery).await?;
         cursor.failed += failed.len() as u64;
@@ -251,8 +250,7 @@ impl CarryRun<'_> {
     async fn one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
         let ended = self.written(key, &mut unanswered).await;
         if unanswered && ended.as_ref().is_err_and(|failure| failure.class == FailureClass::Permanent) {
-            let primary = Primary { table: self.target.table.clone(), key: key.clone() };
-            look_again(&Reconciler::new(self.engine, &self.target, primary, Some(self.delivery)).pass.scope).await?;
+            look_again(&self.pass_over(key).pass.scope).await?;
         }
         ended
     }
@@ -282,8 +280,7 @@ impl CarryRun<'_> {
         }
         let keys = rows.iter().map(|row| row.entity.key.clone()).filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
-            let primary = Primary { table: self.target.table.clone(), key: key.clone() };
-            let mut reconciler = Reconciler::new(self.engine, &self.target, primary, Some(self.delivery));
+            let mut reconciler = self.pass_over(&key);
             reconciler.pass.scope.said = ClaimReading::Known;
             async move { (key, Box::pin(self.follow_one(reconciler)).await) }
         });
@@ -308,13 +305,22 @@ impl CarryRun<'_> {
         Ok(summary)
     }
 
+    /// An entity of the range.
+    fn primary(&self, key: &EntityKey) -> Primary {
+        Primary { table: self.target.table.clone(), key: key.clone() }
+    }
+
+    /// A pass over an entity of the range.
+    fn pass_over(&self, key: &EntityKey) -> Reconciler<'_> {
+        Reconciler::new(self.engine, &self.target, self.primary(key), Some(self.delivery))
+    }
+
     /// Leaves an entity to a job of its own, which says why it cannot be.
     fn leave_out(&self, key: EntityKey, failure: Failure, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
-        let primary = Primary { table: self.target.table.clone(), key: key.clone() };
-        tracing::warn!(%primary, error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
+        tracing::warn!(primary = %self.primary(&key), error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
         failed.insert(key);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::footprint::{self, Footprint};
 use super::look::Look;
 use super::nesting::Nesting;
 use super::observation::Observation;
-use super::scope::{Scope, Wanted};
+use super::scope::{Reasons, Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
 use crate::catalog::{TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
@@ -30,11 +30,6 @@ enum TakenKey {
     #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
 }
-
-/// Every key that is not to be had, and every view that cannot derive beside them.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct TakenKeys(String);
 
 /// Keys that a run has met.
 #[derive(Default)]
@@ -195,7 +190,6 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
         None => TakenKey::Foreign { address: address.clone() },
     });
     let taken: Vec<String> = taken.map(|taken| taken.to_string()).collect();
-    let failure =
-        if taken.is_empty() { lost_race(step, ROUNDS) } else { permanent(step, TakenKeys([taken, wanted.reasons()].concat().join("; "))) };
+    let failure = if taken.is_empty() { lost_race(step, ROUNDS) } else { permanent(step, Reasons([taken, wanted.reasons()].concat())) };
     failure.of_views(views)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::footprint::{Entry, Settled};
 use super::look::Look;
-use super::situation::{OutdatedCatalog, Presence, Situation, own_items};
+use super::situation::{OutdatedCatalog, Situation, own_items};
 use crate::model::{AccountName, ETag, ItemAddress, Site};
 use crate::patterns::Item;
 use crate::planted::{Bug, planted};
@@ -47,13 +47,7 @@ impl<'s> Known<'s> {
     /// Whether a pass has closed at this very state. It has written every row, under other views perhaps, and fenced off holders
     /// of an older state: items left as they should be need no more writing.
     pub(super) fn closed_at_this_state(&self) -> bool {
-        let Situation { footprint, state, disturbed, .. } = self.situation;
-        match (state, &footprint.settled) {
-            (Presence::Present(Some(etag)), Settled::At { etag: settled, .. } | Settled::Waiting { etag: settled, .. }) => {
-                settled == etag && !self.changing && !disturbed
-            }
-            _ => false,
-        }
+        self.situation.is_closed() && !self.changing && !self.situation.disturbed
     }
 
     /// Whether that pass has left properties to wait for their entities.

@@ -86,14 +86,6 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
     footprint
 }
 
-/// Whether an earlier pass, of whichever catalog, has closed at the state of this situation.
-fn is_closed_at(situation: &Situation<'_>, settled: &Settled) -> bool {
-    match (&situation.state, settled) {
-        (Presence::Present(Some(etag)), Settled::At { etag: closed, .. } | Settled::Waiting { etag: closed, .. }) => closed == etag,
-        _ => false,
-    }
-}
-
 /// How a pass ends: the footprint to write last, and the keys that leave it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Close {
@@ -129,7 +121,7 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         }
     }
     let Footprint { items, contenders, .. } = &mut footprint;
-    if !is_closed_at(situation, &situation.footprint.settled) && !planted(Bug::UnknownViewTakenForWritten) {
+    if !situation.is_closed() && !planted(Bug::UnknownViewTakenForWritten) {
         // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
         let unknown = items.iter_mut().filter(|(address, entry)| !address.is_value() && is_unknown(situation.catalog, address, entry));
         unknown.for_each(|(_, entry)| entry.generation = 0);

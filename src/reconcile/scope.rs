@@ -56,16 +56,16 @@ pub(super) struct Wanted {
     pub(super) referred: BTreeSet<Site>,
 }
 
-/// Why views cannot derive their items, each with its causes.
+/// Why items are out of step, each reason with its causes.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Underived(String);
+#[error("{}", .0.join("; "))]
+pub(super) struct Reasons(pub(super) Vec<String>);
 
 impl Wanted {
     /// The failure of a job with views that cannot derive their items.
     pub(super) fn failure(&self, primary: &Primary) -> Failure {
         let step = format!("deriving the items of {primary}; all others are in step");
-        permanent(step, Underived(self.reasons().join("; "))).of_views(self.underived.keys().cloned())
+        permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
     }
 
     /// Why views cannot derive their items.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::doubt::Doubt;
-use super::footprint::{Entry, Footprint};
+use super::footprint::{Entry, Footprint, Settled};
 use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
@@ -88,6 +88,14 @@ impl<'a> Situation<'a> {
             disturbed: doubt.is_disturbed(seen),
             now: engine.clock.now(),
             taint_for: engine.taint_for(),
+        }
+    }
+
+    /// Whether a pass has closed at this very state, by whichever catalog.
+    pub(super) fn is_closed(&self) -> bool {
+        match (&self.state, &self.footprint.settled) {
+            (Presence::Present(Some(etag)), Settled::At { etag: settled, .. } | Settled::Waiting { etag: settled, .. }) => settled == etag,
+            _ => false,
         }
     }
 

@@ -134,10 +134,17 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// SQLite's error about this file.
+    pub(super) fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> Self + Copy {
+        move |error| Self::Sqlite { path: path.to_owned(), problem: error.to_string() }
+    }
+}
+
 /// Opens a connection that writes, creating folder, file and layout where there are none.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     make_private(path)?;
-    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
+    let sqlite = OpenError::sqlite(path);
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE).map_err(sqlite)?;
     prepare_layout(path, &mut connection)?;
     // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
@@ -173,7 +180,7 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
 
 /// Opens a connection that only reads.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
-    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
+    let sqlite = OpenError::sqlite(path);
     let connection = connect(path, OpenFlags::empty()).map_err(sqlite)?;
     connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
     Ok(connection)
@@ -192,7 +199,7 @@ fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
 }
 
 fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
-    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
+    let sqlite = OpenError::sqlite(path);
     // Larger pages than the default: a whole entity of ordinary size fits beside its neighbours. Only a new file takes it.
     connection.execute_batch("PRAGMA page_size = 8192;").map_err(sqlite)?;
     // In one snapshot: another process that makes the layout between two of its looks would make the file look like another program's.
@@ -228,7 +235,7 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
 
 /// The layout's version, 0 for a file without one.
 fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
-    let sqlite = |error: rusqlite::Error| OpenError::Sqlite { path: path.to_owned(), problem: error.to_string() };
+    let sqlite = OpenError::sqlite(path);
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sqlite);
     let (application, found) = (number("application_id")?, number("user_version")?);
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sqlite)?;

@@ -57,9 +57,7 @@ impl EmbeddedStore {
         // else (":memory:"), makes no difference.
         let path = std::path::absolute(path).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
         let connection = schema::open_writer(&path)?;
-        let identity: i64 = connection
-            .query_row("SELECT identity FROM store", [], |row| row.get(0))
-            .map_err(|error| OpenError::Sqlite { path: path.clone(), problem: error.to_string() })?;
+        let identity: i64 = connection.query_row("SELECT identity FROM store", [], |row| row.get(0)).map_err(OpenError::sqlite(&path))?;
         let store = Arc::new(Self {
             account,
             file: path.display().to_string(),
