@@ -143,9 +143,6 @@ pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Res
             }
             Err(ItemFailure::Lost { unanswered_insert }) => {
                 lost = true;
-                if !planted(Bug::NoLookAfterLostRace) {
-                    run.touched.insert(operation.address().clone());
-                }
                 if unanswered_insert && !planted(Bug::UnansweredInsertForgotten) {
                     run.doubt.item_unanswered();
                 }

@@ -7,7 +7,7 @@ use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE, Shap
 use serde_json::{Value, json};
 
 use crate::oracle;
-use crate::world::{Disturbance, Lab, SMALL, employee, job, sync};
+use crate::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync};
 
 /// A client's change of an employee, with its sync, after which the employee satisfies no condition any more.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +91,43 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
             }
         }
     }
+}
+
+/// Another run is done amid the first one, before each of its operations. Both are right as soon as both have ended: what the first one
+/// wrote after the other had looked, the other has taken from the footprint.
+#[tokio::test]
+async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
+    let put = |email: &str, last_name: &str| {
+        let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": last_name});
+        job(&json!({"op": "put", "table": "Employees", "entity": entity}))
+    };
+    let delete = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}));
+    let mut runs = 0_u32;
+    for first in [sync("Sales", "1"), put("first@contoso.com", "Second")] {
+        for second in [put("first@contoso.com", "Other"), put("other@contoso.com", "Other"), delete.clone()] {
+            for shape in [SMALL, Shape { former_index: true, ..SHAPE }] {
+                let written = async || {
+                    let lab = Lab::of(shape);
+                    lab.write(employee("1", "first@contoso.com", "First")).await;
+                    lab
+                };
+                for at in 1..=written().await.operations_of(&first).await {
+                    let story = format!("{second:?} before operation {at} of {first:?}");
+                    let lab = written().await;
+                    let (other, amid) = (lab.of_another_worker(), second.clone());
+                    lab.faults.arm(at, Disturbance::Meddle);
+                    lab.faults.meddle(Box::pin(async move { drop(other.work(&amid).await.unwrap()) }));
+                    let ended = lab.deliver(&first, 1).await;
+                    assert!(matches!(ended, Some(Ok(_))), "{story}: {ended:?}");
+                    lab.faults.calm();
+                    lab.do_queued().await;
+                    oracle::check(&lab, &story).await;
+                    runs += 1;
+                }
+            }
+        }
+    }
+    assert!(runs > 100, "only {runs} runs");
 }
 
 async fn settled(shape: Shape) -> Lab {
