@@ -1,12 +1,13 @@
 //! The engine: the catalog, the stores, a clock, and the operations on them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
-use super::execute::{Delivery, Failure};
+use super::execute::{Delivery, Failure, FailureClass};
 use super::failure::permanent;
 use super::log_lane::LogLanes;
 use super::memory::MemoryBudget;
@@ -32,6 +33,13 @@ pub(super) const PART: Duration = Duration::from_secs(10);
 
 /// How long views may be chained (a view's target that is another view's source).
 pub(super) const LONGEST_CHAIN: u8 = 8;
+
+/// The record of the catalog that an engine works by.
+#[async_trait]
+pub trait Recorded: Send + Sync {
+    /// Whether the engine's catalog is still the recorded one, as soon as that is known.
+    async fn holds(&self) -> bool;
+}
 
 /// Components of an engine.
 pub struct EngineParts {
@@ -69,7 +77,14 @@ pub struct Engine {
     pub(super) secret: Arc<SealSecret>,
     /// Keys of hashes, once they were needed.
     pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
+    /// Asked before a pass that has changed items is closed. Where there is none, nobody replaces the catalog.
+    recorded: OnceLock<Arc<dyn Recorded>>,
 }
+
+/// The catalog of an engine is not the recorded one any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("another catalog may have views of the changed items: they stay announced for a pass that knows it")]
+struct Replaced;
 
 /// A job names something that the catalog does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +119,7 @@ impl Engine {
             rechecks: RecheckQueues::default(),
             secret: Arc::default(),
             hash_keys: Mutex::default(),
+            recorded: OnceLock::new(),
             part: PART,
             memory: Arc::default(),
         }
@@ -125,6 +141,21 @@ impl Engine {
     #[must_use]
     pub fn sealing_by(self, secret: Arc<SealSecret>) -> Self {
         Self { secret, ..self }
+    }
+
+    /// Lets the engine close no pass by a catalog that is replaced. The first record stays.
+    pub fn stop_when_replaced(&self, recorded: Arc<dyn Recorded>) {
+        self.recorded.get_or_init(|| recorded);
+    }
+
+    /// Refuses to close a pass over a primary by a catalog that is replaced.
+    pub(super) async fn refuse_replaced(&self, primary: &Primary) -> Result<(), Failure> {
+        match self.recorded.get() {
+            Some(recorded) if !recorded.holds().await => {
+                Err(Failure::new(FailureClass::OutdatedCatalog, format!("closing the footprint of {primary}"), Replaced))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The primary that a job is about, its table spelled as declared; `None` where the catalog does not

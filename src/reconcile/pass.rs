@@ -160,6 +160,10 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
+        if plan.changed().next().is_some() {
+            // Items of it may be primaries of views that only a newer catalog has, whose pass knows them by their announcement.
+            scope.engine.refuse_replaced(&scope.primary).await?;
+        }
         let overtaken = scope.engine.sync_on(scope, plan).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
-use super::lease::{CatalogLease, Standing};
+use super::lease::{CatalogLease, Leased, Standing};
 use super::prepare::OnRecord;
 use crate::catalog::Catalog;
 use crate::model::job::{Effect, JobSubject, ListedBatch, Primary};
@@ -31,7 +31,7 @@ pub struct InForce {
 /// The engine in force.
 pub struct Current {
     in_force: ArcSwap<InForce>,
-    lease: CatalogLease,
+    lease: Arc<CatalogLease>,
     /// Generations that items were found to be of and that are later than the catalog's.
     met: Mutex<BTreeMap<ViewName, u32>>,
 }
@@ -60,7 +60,8 @@ impl Current {
 
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
     pub fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
-        let lease = CatalogLease::new(in_force.generation, first, sent, clock);
+        let lease = Arc::new(CatalogLease::new(in_force.generation, first, sent, clock));
+        in_force.engine.stop_when_replaced(Arc::new(Leased { lease: Arc::clone(&lease), generation: in_force.generation }));
         Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
     }
 
@@ -75,13 +76,14 @@ impl Current {
     }
 
     /// The lease of its catalog.
-    pub const fn lease(&self) -> &CatalogLease {
+    pub fn lease(&self) -> &CatalogLease {
         &self.lease
     }
 
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
     pub fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
+        next.engine.stop_when_replaced(Arc::new(Leased { lease: Arc::clone(&self.lease), generation }));
         self.in_force.store(Arc::new(next));
         self.lease.confirm(generation, sent);
     }
@@ -137,16 +139,12 @@ fn not_recorded(recorded: u32) -> Failure {
 /// know.
 async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result<Outcome, Failure>) -> Result<Outcome, Failure> {
     let Work::Job(job) = work else { return engine.execute(work, delivery).await };
-    match job.effect() {
-        Effect::Writes | Effect::Deletes => {}
-        Effect::Derives => return engine.execute(work, delivery).await,
-        Effect::Drops => return ended,
+    if job.effect() == Effect::Drops {
+        return ended;
     }
-    if ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog) {
-        return engine.execute(work, delivery).await;
-    }
-    if job.key().is_none() {
-        // It went over many, which nobody names any more: once more, as after a delivery that did not end in order.
+    let stopped = ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog);
+    if stopped || job.effect() == Effect::Derives || job.key().is_none() {
+        // Half done, or over many, which nobody names any more: once more, as after a delivery that did not end in order.
         return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
     }
     for primary in engine.primaries_of(job) {

@@ -13,10 +13,12 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use crate::migrations::TRUST;
 use crate::ports::Clock;
+use crate::reconcile::Recorded;
 
 /// How the catalog that a run was done by stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +154,19 @@ impl CatalogLease {
         let LastRead { generation, since, .. } = *self.found();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());
         (self.first != Some(generation) && !left.is_zero()).then_some(left)
+    }
+}
+
+/// The lease, as the engine of one generation asks for it.
+pub(super) struct Leased {
+    pub(super) lease: Arc<CatalogLease>,
+    pub(super) generation: u32,
+}
+
+#[async_trait]
+impl Recorded for Leased {
+    async fn holds(&self) -> bool {
+        self.lease.standing(self.generation).await == Standing::Holds
     }
 }
 
