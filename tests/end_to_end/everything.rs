@@ -277,15 +277,10 @@ fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<Edm
 }
 
 /// Asserts that what is found is what is wanted; says where it is not.
-fn assert_same<V: PartialEq + std::fmt::Debug>(
-    what: &str,
-    found: &BTreeMap<(String, String), V>,
-    wanted: &BTreeMap<(String, String), V>,
-) {
+fn assert_same<V: PartialEq + std::fmt::Debug>(what: &str, found: &BTreeMap<(String, String), V>, wanted: &BTreeMap<(String, String), V>) {
     let keys: BTreeSet<_> = found.keys().chain(wanted.keys()).collect();
     let differ = keys.into_iter().filter(|key| found.get(*key) != wanted.get(*key));
-    let differ: Vec<String> =
-        differ.map(|key| format!("{key:?}: found {:?}, wanted {:?}", found.get(key), wanted.get(key))).collect();
+    let differ: Vec<String> = differ.map(|key| format!("{key:?}: found {:?}, wanted {:?}", found.get(key), wanted.get(key))).collect();
     assert!(differ.is_empty(), "{what}:\n{}", differ.join("\n"));
 }
 
@@ -370,7 +365,10 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     let there: BTreeSet<String> = blobs(site, "bodies").into_iter().map(|name| format!("bodies/{name}")).collect();
     let dangling: Vec<_> = pointed.difference(&there).collect();
     let orphaned: Vec<_> = there.difference(&pointed).filter(|name| !met(&name["bodies/".len()..])).collect();
-    assert!(dangling.is_empty() && orphaned.is_empty(), "every pointer has its blob: {dangling:?}; and every blob its pointer: {orphaned:?}");
+    assert!(
+        dangling.is_empty() && orphaned.is_empty(),
+        "every pointer has its blob: {dangling:?}; and every blob its pointer: {orphaned:?}"
+    );
 
     let number = |number: i64| Some(EdmValue::Int64(number));
     let groups = groups.into_iter().map(|(group, salaries)| {

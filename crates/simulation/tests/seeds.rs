@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and tells the story of one that fails.
 
-use evenkeel_simulation::{RunRequest, SimulationReport, Tally, Together, World, run};
+use evenkeel_simulation::{Allowed, RunRequest, SimulationReport, Tally, Together, World, run};
 
 /// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
 /// stories to them.
@@ -17,8 +17,13 @@ const FOUND_IN_PATTERNS: [u64; 16] =
     [26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744, 3_088_185, 3_093_062];
 /// The same, of the third world.
 const FOUND_IN_ARCHIVES: [u64; 11] = [187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303];
+/// The same, of the first world without faults.
+const FOUND_WITHOUT_FAULTS: [u64; 1] = [17_560];
 /// How many seeds an ordinary test runs.
 const SEEDS: u64 = 300;
+
+/// How many seeds of each of two worlds it runs without faults.
+const WITHOUT_FAULTS: u64 = 40;
 
 /// How many seeds of the second world it runs.
 const PATTERNS: u64 = 60;
@@ -31,6 +36,10 @@ const RELEASES: u64 = 60;
 
 fn seed(seed: u64) -> SimulationReport {
     run(&RunRequest { seed, ..RunRequest::default() })
+}
+
+fn without_faults(world: World, seed: u64) -> SimulationReport {
+    run(&RunRequest { world, seed, allowed: Allowed { faults: 0, ..Allowed::default() }, ..RunRequest::default() })
 }
 
 fn patterns(seed: u64) -> SimulationReport {
@@ -67,6 +76,15 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
     assert!(writes > 0 && late > 0 && reads > 0, "jobs of one partition never met in one request: {:?}", tally.together);
     let median = tally.median();
     assert!(median.jobs >= 20 && median.operations >= 200 && median.faults >= 1, "the median seed says too little: {median:?}");
+}
+
+/// Where nothing fails, nothing is left to a recheck: contention alone leaves nothing stale for half an hour.
+#[test]
+fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
+    for world in [World::Company, World::Patterns] {
+        (0..WITHOUT_FAULTS).for_each(|n| all_is_well(&without_faults(world, n)));
+    }
+    FOUND_WITHOUT_FAULTS.into_iter().for_each(|n| all_is_well(&without_faults(World::Company, n)));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
 //! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
 //! simulate --planted NoTaint         with this bug in the program: the first seeds that catch it
+//! simulate --faultless               where nothing fails: nothing may be left to a recheck
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
 //! simulate --seed 4711 --cut 12.345:77   a script: a seed, and from 12.345 s on the chance of another one
 //! simulate --seed 4711 --cut 12.345:0 --tails 200   200 scripts: what else may follow what the seed does in 12.345 s
@@ -105,6 +106,9 @@ struct Args {
     /// Threads; every core where absent.
     #[arg(long)]
     threads: Option<NonZero<usize>>,
+    /// No fault is injected: what workers do to each other is left.
+    #[arg(long)]
+    faultless: bool,
     /// Of the releases: one of the accounts is away for long in every seed, and not in a quarter of them.
     #[arg(long)]
     away: bool,
@@ -126,13 +130,17 @@ fn bug(name: &str) -> Result<Bug, String> {
         .ok_or_else(|| format!("no bug of this name: {:?}", Bug::ALL.iter().map(|(bug, _)| bug)))
 }
 
+fn allowed(args: &Args) -> Allowed {
+    Allowed { faults: if args.faultless { 0 } else { u64::MAX }, ..Allowed::default() }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
         Some(seed) => {
             let (cuts, away) = (args.cut.clone(), args.away);
-            let request = RunRequest { world: args.world, seed, cuts, away, tells: args.trace, ..RunRequest::default() };
+            let request = RunRequest { world: args.world, seed, cuts, away, tells: args.trace, allowed: allowed(&args) };
             match args.tails {
                 Some(tails) => neighbours(&request, tails, args.failures),
                 None if args.shrink => shortest(&request),
@@ -354,7 +362,7 @@ fn many(args: &Args) -> bool {
                         }
                         eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
                     }
-                    let request = RunRequest { world: args.world, seed, away: args.away, ..RunRequest::default() };
+                    let request = RunRequest { world: args.world, seed, away: args.away, allowed: allowed(args), ..RunRequest::default() };
                     let report = run(&request);
                     if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
                         unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
