@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::{Followers, Retention, TableRef};
 use crate::model::{AccountName, TableName};
 
-/// How long after its period has ended a table that follows none is left over for sure: until then a worker with a slow clock may
-/// be about to create the one that it is to follow.
+/// How long after its period has ended a table that follows none is left over for sure, however short its retention: until then a worker
+/// with a slow clock may be about to create the one that it is to follow.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 /// The tables that there are, by account.
@@ -40,7 +40,8 @@ pub(super) fn plan(retention: &Retention, followers: &Followers, there: &There, 
     for follower in followers.all() {
         for (begins, ends) in tables(there, &follower.account).filter_map(|name| follower.tables.period(name)) {
             let followed = source.at(begins);
-            if !exists(&followed) && ends.saturating_add(SURELY_OVER).is_ok_and(|over| over <= now) {
+            let is_over = retention.is_over(&followed.table, now) && ends.saturating_add(SURELY_OVER).is_ok_and(|over| over <= now);
+            if is_over && !exists(&followed) {
                 plan.drop.insert(followed.table);
             }
         }
@@ -113,5 +114,13 @@ mod tests {
         let (create, drop) = planned(&followers, &there);
         assert_eq!(create, ["ByUser20261121", "ByUser20261122"]);
         assert_eq!(drop, ["Logins20261110", "Logins20261111"]);
+    }
+
+    #[test]
+    fn what_follows_a_table_that_was_dropped_by_hand_stays_as_long_as_a_drop_of_it_is_refused() {
+        let followers = Followers { targets: [dated("ByUser%Y%m%d")].into(), former: BTreeSet::new(), footprints: None };
+        assert!(!retention().is_over(&TableName::new("Logins20261119").unwrap(), "2026-11-20T06:00:00Z".parse().unwrap()));
+        let (_, drop) = planned(&followers, &["ByUser20261118", "ByUser20261119"]);
+        assert_eq!(drop, ["Logins20261118"]);
     }
 }
