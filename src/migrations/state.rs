@@ -145,10 +145,10 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
 
 /// The catalog's number.
 pub(super) struct RecordedNumber {
-    pub(super) generation: u32,
+    generation: u32,
     pub(super) first: bool,
     forms: u32,
-    etag: ETag,
+    pub(super) etag: ETag,
 }
 
 /// The catalog's number and the ETag of its row; `None` where none is recorded.

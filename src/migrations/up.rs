@@ -11,7 +11,7 @@ use super::planned::{Consent, Planned, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
 use crate::model::job::FORMS;
-use crate::model::{AccountName, CatalogOwner, TableName, ViewName, cause, limits};
+use crate::model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
 
@@ -148,10 +148,10 @@ impl Migrator {
         state::catalog_record(self.stores.account(&AccountName::main())?.tables.as_ref()).await
     }
 
-    /// The number of the catalog that was recorded last; 0 where none was. One request.
-    pub async fn recorded_generation(&self) -> Result<u32, MigrationError> {
+    /// The version of the row with the recorded catalog's number; `None` where none is recorded. One request.
+    pub async fn recorded_version(&self) -> Result<Option<ETag>, MigrationError> {
         let main = &self.account(&AccountName::main())?.tables;
-        Ok(state::recorded_number(main.as_ref()).await?.map_or(0, |number| number.generation))
+        Ok(state::recorded_number(main.as_ref()).await?.map(|number| number.etag))
     }
 
     /// How long ago the catalog's number was recorded, by the clock of the table service alone; `None` where none is. Three requests.

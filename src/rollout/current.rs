@@ -26,6 +26,8 @@ use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, ListWin
 pub struct InForce {
     pub engine: Arc<Engine>,
     pub generation: u32,
+    /// The record's version: one that was lost and made anew may come to the same generation.
+    pub version: Option<ETag>,
 }
 
 /// The engine in force.
@@ -54,7 +56,7 @@ impl Current {
         let OnRecord { record, sent } = prepared;
         let mut catalog = Catalog::clone(catalog);
         catalog.generations = record.generations(&catalog);
-        let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation };
+        let in_force = InForce { engine: engine(Arc::new(catalog)), generation: record.generation, version: record.etag.clone() };
         Self::new(in_force, record.first, *sent, Arc::clone(clock))
     }
 

@@ -73,11 +73,11 @@ impl Watch<'_> {
     pub async fn look(&self) -> Result<(), MigrationError> {
         let _alone = self.changing.lock().await;
         let sent = self.means.clock.monotonic();
-        let InForce { generation: own, engine } = self.current.in_force();
+        let InForce { generation: own, engine, version } = self.current.in_force();
         self.tell_met().await?;
-        let recorded = self.migrator.recorded_generation().await?;
-        // A record that is gone says nothing against the catalog in force; a new record is noticed.
-        if recorded == own || recorded == 0 {
+        let recorded = self.migrator.recorded_version().await?;
+        // A record that is gone says nothing against the catalog in force; a new record is noticed, under the same number too.
+        if recorded == version || recorded.is_none() {
             self.current.lease().confirm(own, sent);
             return Ok(());
         }
@@ -110,7 +110,8 @@ impl Watch<'_> {
             }
         }
         let engine = (self.means.engine)(Arc::new(catalog));
-        self.current.exchange(InForce { engine: Arc::clone(&engine), generation: record.generation }, sent);
+        let next = InForce { engine: Arc::clone(&engine), generation: record.generation, version: record.etag.clone() };
+        self.current.exchange(next, sent);
         (self.means.told)(engine);
     }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
+use crate::cli::context::tests::settings;
 use crate::migrations::TRUST;
 use crate::migrations::tests::{catalog, migrator, up, world};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
@@ -20,6 +21,7 @@ use crate::model::job::{self, Stamp};
 use crate::model::{AccountName, EntityKey, QueueName, TableName};
 use crate::ports::{Query, Stores, TableOperation};
 use crate::reconcile::EngineParts;
+use crate::rollout::{Means, Watch};
 
 /// Runs something else before the n-th operation.
 #[derive(Default)]
@@ -74,14 +76,37 @@ impl House {
         let record = migrator.catalog_record().await.unwrap();
         let mut catalog = Catalog::clone(&declared);
         catalog.generations = record.generations(&catalog);
-        let engine = Engine::new(EngineParts {
-            stores: Stores::new([(AccountName::main(), self.world.account())].into()),
-            catalog: Arc::new(catalog),
+        InForce { engine: self.engine(Arc::new(catalog)), generation: record.generation, version: record.etag }
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::new([(AccountName::main(), self.world.account())].into())
+    }
+
+    fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
+        Arc::new(Engine::new(EngineParts {
+            stores: self.stores(),
+            catalog,
             clock: Arc::clone(&self.clock),
             chance: Arc::new(SeededChance::new(1)),
             recheck_after: Duration::from_mins(26),
-        });
-        InForce { engine: Arc::new(engine), generation: record.generation }
+        }))
+    }
+
+    /// Lets the worker look at the record.
+    async fn look(&self, current: &Current) {
+        let (stores, settings, chance) = (self.stores(), settings(Vec::new()), SeededChance::new(1));
+        let migrator = migrator(&self.world, &catalog(&[]));
+        let means = Means {
+            stores: &stores,
+            settings: &settings,
+            clock: &self.clock,
+            chance: &chance,
+            engine: Box::new(|catalog: Arc<Catalog>| self.engine(catalog)),
+            told: Box::new(|_: Arc<Engine>| {}),
+        };
+        let watch = Watch { means, migrator: &migrator, current, changing: tokio::sync::Mutex::default() };
+        watch.look().await.unwrap();
     }
 
     /// Records the catalog with one view more.
@@ -143,16 +168,11 @@ impl House {
 
     /// Executes a job beside a watch on the record.
     async fn watched(&self, current: &Current, job: &Work) -> Result<Outcome, Failure> {
-        let migrator = migrator(&self.world, &catalog(&[("name", "{Name}")]));
         let delivery = self.delivery(1);
         let watching = async {
             loop {
                 current.lease().asked().await;
-                let sent = self.clock.monotonic();
-                match migrator.recorded_generation().await.unwrap() {
-                    1 => current.lease().confirm(1, sent),
-                    recorded => current.lease().revoke(recorded),
-                }
+                self.look(current).await;
             }
         };
         tokio::select! {
@@ -333,6 +353,22 @@ async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the
     let failure = house.watched(&current, &of_the_new).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::OutdatedCatalog, "the newer catalog does");
     next.engine.execute(&of_the_new, &house.delivery(2)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_lost_and_made_anew_under_the_same_number_is_not_taken_for_the_one_in_force() {
+    let (house, current) = House::new().await;
+    let migrations = TableName::new("EvenkeelMigrations").unwrap();
+    let lost = async || assert!(house.world.account().tables.delete_table(&migrations).await.unwrap());
+    lost().await;
+    house.look(&current).await;
+    assert_eq!(current.lease().newer(), None, "nothing is recorded");
+    for (views, newer) in [([("mail", "{Mail}")], Some(1)), ([("name", "{Name}")], None)] {
+        assert_eq!((house.recorded(&views).await.generation, current.in_force().generation), (1, 1));
+        house.look(&current).await;
+        assert_eq!(current.lease().newer(), newer, "{views:?} are recorded");
+        lost().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
