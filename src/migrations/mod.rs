@@ -6,7 +6,7 @@
 //!    and recorded there, in the table `EvenkeelMigrations`.
 //! 2. **Declared tables and queues**, with their poison and recheck queues.
 //! 3. **The catalog's record**, in the account `main`: the definition of every view with its generation
-//!    (1, 2, … as it changes), and one number for the whole catalog that rises with every change.
+//!    (1, 2, … as it changes), the archives and tables that jobs may name, and one number for the whole catalog that rises with every change.
 //!
 //! ```text
 //!   needs(settings, catalog) ─┐

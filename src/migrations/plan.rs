@@ -71,6 +71,11 @@ pub(super) fn plan(
     }
     let views = view_changes(&state.record, catalog, owner)?;
     changes.extend(followers(&views, state, catalog));
+    let names = &catalog.names() - &state.record.names;
+    // Beside views they are recorded without saying so.
+    if views.is_empty() && !names.is_empty() {
+        changes.push(Planned::RecordNames { names });
+    }
     changes.extend(views.into_iter().map(Planned::RecordView));
     let recorded = state.record.forms;
     if state.record.etag.is_some() && recorded != FORMS {
@@ -241,7 +246,7 @@ mod tests {
                 },
             )
         });
-        CatalogRecord { generation: 5, etag: None, first: false, forms: FORMS, views: views.collect(), met: BTreeMap::new() }
+        CatalogRecord { generation: 5, forms: FORMS, views: views.collect(), ..CatalogRecord::default() }
     }
 
     fn changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {

@@ -62,6 +62,11 @@ pub enum Planned {
     },
     /// Record a view.
     RecordView(ViewChange),
+    /// Record names that jobs may have from now on: workers with a catalog that lacks them leave such jobs to others.
+    RecordNames {
+        /// The archives and tables.
+        names: BTreeSet<String>,
+    },
     /// Record which forms of messages may be sent: workers that do not read them receive nothing more.
     RecordForms {
         /// The forms.
@@ -154,7 +159,8 @@ impl Planned {
             | Self::CreateTable { .. }
             | Self::CreateQueue { .. }
             | Self::CreateContainer { .. }
-            | Self::DefineTable { .. } => Consent::Additions,
+            | Self::DefineTable { .. }
+            | Self::RecordNames { .. } => Consent::Additions,
             Self::RecordView(change) => change.action.needs(),
             Self::RecordForms { forms, recorded } if *forms > *recorded => Consent::Recovery,
             Self::RecordForms { .. } => Consent::Replacement,
@@ -178,6 +184,10 @@ impl fmt::Display for Planned {
                 write!(f, "{doing} {table} (sink {sink}): {}", columns.join(", "))
             }
             Self::RecordView(change) => fmt::Display::fmt(change, f),
+            Self::RecordNames { names } => {
+                let names: Vec<String> = names.iter().map(|name| name.replace(':', " ")).collect();
+                write!(f, "record that jobs may name {}", names.join(", "))
+            }
             Self::RecordForms { forms, recorded } if forms > recorded => {
                 write!(f, "record that messages of form {forms} may be sent, {recorded} so far: older workers receive nothing more")
             }

@@ -24,6 +24,8 @@ pub struct CatalogRecord {
     pub views: BTreeMap<ViewName, RecordedView>,
     /// Generations of items that workers met and that are later than the recorded ones: the record was lost, or restored from a copy.
     pub met: BTreeMap<ViewName, u32>,
+    /// The names of every catalog that was ever recorded ([`Catalog::names`]).
+    pub names: BTreeSet<String>,
 }
 
 /// A view as it was recorded.
@@ -68,9 +70,9 @@ impl CatalogRecord {
         self.views.get(view).is_some_and(|view| !view.retired && view.definition_hash == definition)
     }
 
-    /// The part of the record that a catalog needs: the generations of its own views, which are gone, and which messages may be sent.
+    /// The part of the record that a catalog needs: the generations of its own views, which are gone, which messages may be sent, and names.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
-        let mut generations = Generations { forms: self.forms, ..Generations::default() };
+        let mut generations = Generations { forms: self.forms, names: self.names.clone(), ..Generations::default() };
         for (name, view) in &self.views {
             if let Source::Dated(source) = &view.source
                 && !view.followers.is_empty()

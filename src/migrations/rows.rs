@@ -6,6 +6,7 @@
 //! | `catalog` | `generation` | the number of the whole catalog: Generation, First, Forms, RecordedAt (account `main`) |
 //! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
+//! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
@@ -34,6 +35,8 @@ const GENERATION: &str = "generation";
 const VIEW: &str = "view~";
 /// Before the name in the row key of a generation that was met.
 const MET: &str = "met~";
+/// Before the kind and the name in the row key of a name that jobs may have.
+const NAME: &str = "name~";
 
 /// The table that keeps the record.
 pub(super) fn table() -> Result<TableName, MigrationError> {
@@ -97,6 +100,12 @@ pub(super) fn met(view: &ViewName, generation: u32, now: Timestamp) -> Result<En
     Ok(entity.with("Generation", number(generation)).with("RecordedAt", moment(now)))
 }
 
+/// The row of a name that jobs may have. A `%` in a key is misread by some clients.
+pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError> {
+    let key = key(CATALOG, format!("{NAME}{}", name.replace('%', "~")))?;
+    Ok(Entity::new(key).with("RecordedAt", moment(now)))
+}
+
 /// The properties merged into a view's row.
 pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
@@ -132,6 +141,8 @@ pub(super) enum Recorded {
     View(ViewName, RecordedView),
     /// A generation of a view of which items were met.
     Met(ViewName, u32),
+    /// A name that jobs may have.
+    Name(String),
     /// Something that a newer version keeps there.
     Other,
 }
@@ -193,6 +204,9 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
             if let Some(name) = rk.strip_prefix(MET) {
                 return Ok(Recorded::Met(named(name)?, count()?));
+            }
+            if let Some(name) = rk.strip_prefix(NAME) {
+                return Ok(Recorded::Name(name.replace('~', "%")));
             }
             let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
             let name = named(name)?;

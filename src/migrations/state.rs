@@ -61,9 +61,8 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
         if tables.contains(&record) {
             state.recording.insert(name.clone());
             for found in read_record(&name, account.tables.as_ref(), Query::default()).await? {
-                match found {
-                    Recorded::Applied(applied) => state.applied.push(applied),
-                    Recorded::Generation(..) | Recorded::View(..) | Recorded::Met(..) | Recorded::Other => {}
+                if let Recorded::Applied(applied) = found {
+                    state.applied.push(applied);
                 }
             }
             if name == AccountName::main() {
@@ -137,6 +136,7 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
         match found {
             Recorded::View(name, view) => drop(record.views.insert(name, view)),
             Recorded::Met(name, generation) => drop(record.met.insert(name, generation)),
+            Recorded::Name(name) => record.names.extend([name]),
             Recorded::Applied(_) | Recorded::Generation(..) | Recorded::Other => {}
         }
     }
@@ -160,10 +160,8 @@ pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<Reco
         Err(error) => return Err(MigrationError::store("reading the recorded catalog's number")(error)),
     };
     let Some(row) = row else { return Ok(None) };
-    match rows::read(&account, &row)? {
-        Recorded::Generation(generation, first, forms) => Ok(Some(RecordedNumber { generation, first, forms, etag: row.etag })),
-        Recorded::Applied(_) | Recorded::View(..) | Recorded::Met(..) | Recorded::Other => Ok(None),
-    }
+    let Recorded::Generation(generation, first, forms) = rows::read(&account, &row)? else { return Ok(None) };
+    Ok(Some(RecordedNumber { generation, first, forms, etag: row.etag }))
 }
 
 async fn read_record(account: &AccountName, tables: &dyn TableStore, query: Query) -> Result<Vec<Recorded>, MigrationError> {

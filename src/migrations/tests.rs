@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{Consent, Migrator, Planned, ViewAction, rows};
 use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
-use crate::catalog::{Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
+use crate::catalog::{Archive, ArchiveTarget, Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
 use crate::cli::context::tests::settings;
 use crate::model::dated::DatedTables;
 use crate::model::job::FORMS;
@@ -152,6 +152,28 @@ async fn what_retires_or_replaces_a_view_needs_consent_and_nothing_is_done_witho
     grown.up(Consent::Additions, |_| done += 1).await.unwrap();
     assert_eq!(done, 2, "a table and its view");
     assert!(grown.is_recorded(&grown.catalog_record().await.unwrap()).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_takes_them_back() {
+    let world = world(Arc::new(NoFaults));
+    let older = catalog(&[("name", "{Name}")]);
+    up(&migrator(&world, &older)).await;
+    let mut grown = dated_catalog(&["Logins%Y%m%d"], &[]);
+    (grown.tables, grown.views) = (older.tables.clone(), older.views.clone());
+    let (name, former) = (ViewName::new("former").unwrap(), table("FormerEmployees"));
+    let archive = Archive { name: name.clone(), source: table("Employees"), target: ArchiveTarget::Table(former.clone()) };
+    grown.tables.insert(former.table.clone(), former);
+    grown.archives.insert(name, Arc::new(archive));
+    let grown = Arc::new(grown);
+    let told: Vec<String> = up(&migrator(&world, &grown)).await.iter().map(ToString::to_string).collect();
+    let names = "record that jobs may name archive former, table FormerEmployees, table Logins%Y%m%d";
+    assert_eq!(told, ["create table FormerEmployees (account main)", names]);
+    let older = migrator(&world, &older);
+    assert_eq!(up(&older).await, []);
+    let record = older.catalog_record().await.unwrap();
+    assert_eq!((record.generation, record.names.is_superset(&grown.names())), (2, true), "others look at it anew: {:?}", record.names);
+    assert!(older.is_recorded(&record).unwrap(), "and go on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,7 +381,7 @@ fn dated(pattern: &str) -> DatedRef {
 }
 
 /// Retentions of these tables, each with its views: name, source and target.
-fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
+pub(crate) fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
     let mut catalog = Catalog::default();
     for tables in retentions {
         let DatedRef { account, tables } = dated(tables);

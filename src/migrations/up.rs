@@ -11,7 +11,7 @@ use super::planned::{Consent, Planned, ViewChange};
 use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
 use crate::catalog::Catalog;
 use crate::model::job::FORMS;
-use crate::model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
+use crate::model::{AccountName, CatalogOwner, ETag, Entity, TableName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
 
@@ -113,10 +113,11 @@ impl Migrator {
             if pending.is_empty() {
                 return Ok(());
             }
-            let (mut views, mut forms) = (Vec::new(), None);
+            let (mut views, mut names, mut forms) = (Vec::new(), None, None);
             for change in pending {
                 match change {
                     Planned::RecordView(view) => views.push(view),
+                    Planned::RecordNames { .. } => names = Some(change),
                     Planned::RecordForms { .. } => forms = Some(change),
                     change => {
                         self.carry_out(&change).await?;
@@ -125,7 +126,7 @@ impl Migrator {
                 }
             }
             if self.record(&state, &views, forms.is_some()).await? {
-                views.into_iter().map(Planned::RecordView).chain(forms).for_each(|change| done(&change));
+                names.into_iter().chain(views.into_iter().map(Planned::RecordView)).chain(forms).for_each(|change| done(&change));
                 return Ok(());
             }
         }
@@ -229,31 +230,32 @@ impl Migrator {
                 let Some(need) = need else { return Ok(()) };
                 self.stores.sink(sink)?.define(table, &need.fields).await.map_err(doing)?;
             }
-            Planned::RecordView(_) | Planned::RecordForms { .. } => {}
+            Planned::RecordView(_) | Planned::RecordNames { .. } | Planned::RecordForms { .. } => {}
         }
         Ok(())
     }
 
-    /// Records views: each transaction raises the catalog's number at the ETag that was read, or inserts it.
+    /// Records views and names: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster.
     async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
         // Where nothing is recorded yet no older worker is there.
         let forms = if forms_change || etag.is_none() { FORMS } else { state.record.forms };
-        let chunks = views.chunks(limits::TRANSACTION_OPERATIONS - 1);
-        let none: Option<&[ViewChange]> = (forms_change && views.is_empty()).then_some(&[]);
+        let (names, now) = (&self.catalog.names() - &state.record.names, self.clock.now());
+        let names = names.iter().map(|name| rows::name(name, now));
+        let rows: Vec<Entity> = views.iter().map(|change| rows::view(change, now)).chain(names).collect::<Result<_, _>>()?;
+        let chunks = rows.chunks(limits::TRANSACTION_OPERATIONS - 1);
+        let none: Option<&[Entity]> = (forms_change && rows.is_empty()).then_some(&[]);
         for chunk in chunks.chain(none) {
             generation += 1;
-            let row = rows::generation(generation, state.is_fresh() && generation == 1, forms, self.clock.now())?;
+            let row = rows::generation(generation, state.is_fresh() && generation == 1, forms, now)?;
             let number = match etag {
                 Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
                 None => TableOperation::Insert(row),
             };
             let mut operations = vec![number];
-            for change in chunk {
-                operations.push(TableOperation::InsertOrMerge(rows::view(change, self.clock.now())?));
-            }
+            operations.extend(chunk.iter().cloned().map(TableOperation::InsertOrMerge));
             match tables.transact(&rows::table()?, &rows::catalog_partition()?, &operations).await {
                 Ok(etags) => etag = etags.into_iter().next().flatten(),
                 Err(error) if error.is_lost_race() => return Ok(false),

@@ -161,6 +161,16 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
     ended
 }
 
+/// The failure of a job, which passes where another recorded catalog has the job's archive or table: its workers take the job, as long as it
+/// is tried.
+fn left_to_others(failure: Failure, catalog: &Catalog, job: &Job) -> Failure {
+    if failure.class != FailureClass::Permanent || !catalog.lacks(job.operation().subject()) {
+        return failure;
+    }
+    let step = format!("{}: another recorded catalog has it, and this worker leaves it to others", failure.step);
+    Failure::new(FailureClass::Transient { retry_after: None }, step, failure.cause)
+}
+
 #[async_trait]
 impl Execute for Current {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
@@ -197,10 +207,11 @@ impl Execute for Current {
                 }
                 Ok(_) | Err(_) => self.lease.standing(ran.generation).await,
             };
-            match standing {
-                Standing::Holds => return ended,
-                Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
-                Standing::Exchanged => {}
+            match (standing, work) {
+                (Standing::Holds, Work::Job(job)) => return ended.map_err(|failure| left_to_others(failure, ran.engine.catalog(), job)),
+                (Standing::Holds, Work::Recheck(_)) => return ended,
+                (Standing::Outdated(recorded), _) => return Err(not_recorded(recorded)),
+                (Standing::Exchanged, _) => {}
             }
         }
     }
@@ -216,7 +227,10 @@ impl Execute for Current {
             // A name that is unknown to an older catalog may be no mistake of the sender.
             let Err(Failure { class: FailureClass::Permanent, .. }) = &ended else { return ended };
             match self.lease.standing_now(read.generation).await {
-                Standing::Holds => return ended,
+                Standing::Holds => {
+                    let Ok(sample) = list.sample() else { return ended };
+                    return ended.map_err(|failure| left_to_others(failure, read.engine.catalog(), &sample.job));
+                }
                 Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
                 Standing::Exchanged => {}
             }

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
+use crate::catalog::{Archive, ArchiveTarget, TableRef};
 use crate::cli::context::tests::settings;
 use crate::migrations::TRUST;
-use crate::migrations::tests::{catalog, migrator, up, world};
+use crate::migrations::tests::{catalog, dated_catalog, migrator, up, world};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
 use crate::model::job::{self, Stamp};
 use crate::model::{AccountName, EntityKey, QueueName, TableName};
@@ -67,14 +68,14 @@ impl House {
 
     /// Records a catalog; its engine.
     async fn recorded(&self, views: &[(&str, &str)]) -> InForce {
-        self.recorded_as(catalog(views)).await
+        self.recorded_as(&catalog(views)).await
     }
 
-    async fn recorded_as(&self, declared: Arc<Catalog>) -> InForce {
-        let migrator = migrator(&self.world, &declared);
+    async fn recorded_as(&self, declared: &Arc<Catalog>) -> InForce {
+        let migrator = migrator(&self.world, declared);
         up(&migrator).await;
         let record = migrator.catalog_record().await.unwrap();
-        let mut catalog = Catalog::clone(&declared);
+        let mut catalog = Catalog::clone(declared);
         catalog.generations = record.generations(&catalog);
         InForce { engine: self.engine(Arc::new(catalog)), generation: record.generation, version: record.etag }
     }
@@ -120,7 +121,7 @@ impl House {
         let rows = declared.tables.values().find(|table| table.table.as_str() == "Byname").unwrap().clone();
         let copies = declared.views.values_mut().find(|view| view.name.as_str() == "copy").map(Arc::make_mut).unwrap();
         copies.source = rows;
-        let next = self.recorded_as(Arc::new(declared)).await;
+        let next = self.recorded_as(&Arc::new(declared)).await;
         current.exchange(next.clone(), self.clock.monotonic());
         next
     }
@@ -353,6 +354,42 @@ async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the
     let failure = house.watched(&current, &of_the_new).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::OutdatedCatalog, "the newer catalog does");
     next.engine.execute(&of_the_new, &house.delivery(2)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_about_an_archive_or_a_table_that_only_another_recorded_catalog_has_is_left_to_its_workers() {
+    let (house, current) = House::new().await;
+    let of = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
+    let (name, former) = (ViewName::new("former").unwrap(), of("FormerEmployees"));
+    let archive = Archive { name: name.clone(), source: of("Employees"), target: ArchiveTarget::Table(former.clone()) };
+    let mut newer = Catalog::clone(&catalog(&[("name", "{Name}")]));
+    newer.tables.insert(former.table.clone(), former);
+    newer.archives.insert(name, Arc::new(archive));
+    newer.retentions = dated_catalog(&["Logins%Y%m%d"], &[]).retentions;
+    let jobs = [
+        json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "1"}),
+        json!({"op": "put", "table": "formeremployees", "entity": {"PartitionKey": "Sales", "RowKey": "1"}}),
+        json!({"op": "sync", "table": "Logins20261120", "pk": "Sales", "rk": "1"}),
+        json!({"op": "drop_table", "table": "Logins20261120"}),
+    ];
+    let strange = [
+        json!({"op": "archive", "archive": "farmer", "pk": "Sales", "rk": "1"}),
+        json!({"op": "sync", "table": "Logins2026", "pk": "Sales", "rk": "1"}),
+    ];
+    let class = async |job: &Value| house.watched(&current, &work(job)).await.unwrap_err().class;
+    for job in jobs.iter().chain(&strange) {
+        assert_eq!(class(job).await, FailureClass::Permanent, "{job}: nobody knows it");
+    }
+    let next = house.recorded_as(&Arc::new(newer)).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for job in &jobs {
+        assert_eq!(class(job).await, FailureClass::Transient { retry_after: None }, "{job}");
+    }
+    for job in &strange {
+        assert_eq!(class(job).await, FailureClass::Permanent, "{job}: nobody knows it yet");
+    }
+    assert_eq!((current.in_force().generation, current.lease().newer()), (2, None), "it goes on with all else");
+    next.engine.execute(&work(&jobs[0]), &house.delivery(1)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

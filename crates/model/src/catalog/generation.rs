@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DatedRef, Source, TableRef};
+use crate::model::dated::DatedTables;
 use crate::model::job::FORMS;
 use crate::model::{TableName, ViewName};
 
@@ -21,11 +22,13 @@ pub struct Generations {
     pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
     /// The forms of messages that workers may send: those that every worker reads by what is recorded, all where nothing is.
     pub forms: u32,
+    /// The names of every catalog that was recorded ([`Catalog::names`](super::Catalog::names)).
+    pub names: BTreeSet<String>,
 }
 
 impl Default for Generations {
     fn default() -> Self {
-        Self { current: BTreeMap::new(), retired: BTreeMap::new(), followed: Vec::new(), forms: FORMS }
+        Self { current: BTreeMap::new(), retired: BTreeMap::new(), followed: Vec::new(), forms: FORMS, names: BTreeSet::new() }
     }
 }
 
@@ -55,6 +58,13 @@ impl Generations {
         } else {
             ViewStatus::Newer
         }
+    }
+
+    /// Whether a table is among the recorded names.
+    pub(super) fn names_table(&self, table: &TableName) -> bool {
+        let has = |tables: DatedTables| tables.period(table).is_some();
+        let mut names = self.names.iter().filter_map(|name| name.strip_prefix("table:"));
+        names.any(|name| name.eq_ignore_ascii_case(table.as_str()) || DatedTables::parse(name).is_ok_and(has))
     }
 
     /// A table that retired views had as their source, in whatever case it is spelled: what they derived from it may be there still.

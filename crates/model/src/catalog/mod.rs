@@ -170,6 +170,24 @@ impl Catalog {
         }
     }
 
+    /// The names that jobs may have beside views, as they are recorded: archives, tables, tables by date.
+    pub fn names(&self) -> BTreeSet<String> {
+        let archives = self.archives.keys().map(|name| format!("archive:{name}"));
+        let tables = self.tables.keys().map(|name| format!("table:{name}"));
+        let dated = self.retentions.values().map(|retention| format!("table:{}", retention.tables));
+        archives.chain(tables).chain(dated).collect()
+    }
+
+    /// Whether a job is about an archive or a table that this catalog lacks, and another one has or had that was recorded.
+    pub fn lacks(&self, subject: JobSubject<'_>) -> bool {
+        match subject {
+            JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => {
+                !self.archives.contains_key(name) && self.generations.names.contains(&format!("archive:{name}"))
+            }
+            named => named.tables().into_iter().any(|name| self.table(name).is_none() && self.generations.names_table(name)),
+        }
+    }
+
     /// Whether there is a view of this name.
     pub fn declares(&self, view: &ViewName) -> bool {
         self.views.contains_key(view) || self.dated_views.contains_key(view)
