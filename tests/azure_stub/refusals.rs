@@ -184,6 +184,18 @@ async fn refused_credentials_come_with_advice() {
 }
 
 #[tokio::test]
+async fn what_was_disabled_is_told_in_the_service_s_words() {
+    let refused = |body: String| async move {
+        let stub = Stub::always(Reply::status(409).like_azure().header("x-ms-error-code", "QueueDisabled").body(body));
+        let error = connect(&stub).queues.peek(&queue(), 1).await.unwrap_err();
+        assert_eq!((error.class, error.code.as_deref()), (ErrorClass::Unauthorised, Some("QueueDisabled")));
+        error.message
+    };
+    assert_eq!(&*refused(xml("QueueDisabled")).await, "Words.");
+    assert!(refused(String::new()).await.contains("disabled"), "nothing is wrong with the credentials");
+}
+
+#[tokio::test]
 async fn a_lost_lease_has_two_codes() {
     for (status, code) in [(400, "PopReceiptMismatch"), (404, "MessageNotFound")] {
         let stub = Stub::always(Reply::status(status).header("x-ms-error-code", code).body(xml(code)));

@@ -63,10 +63,11 @@ impl Caller {
     /// The error of a refused request.
     pub(super) fn refused(&self, operation: CallKind, what: What, refusal: Refusal) -> StoreError {
         let class = classify::refused(operation, &refusal);
-        // The service's message about a signature quotes it, and the text that was signed.
-        let said = refusal.message.as_deref().filter(|_| class != ErrorClass::Unauthorised).map(|text| self.scrubber.clean(text));
-        let message = said.unwrap_or_else(|| match (&self.signed_in_to, class) {
-            (Some(name), ErrorClass::Unauthorised) => {
+        // The service's message about a signature quotes it, and the text that was signed. A 409 is about what was disabled.
+        let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
+        let said = refusal.message.as_deref().filter(|_| !credentials).map(|text| self.scrubber.clean(text));
+        let message = said.unwrap_or_else(|| match &self.signed_in_to {
+            Some(name) if credentials => {
                 roles::refusal(refusal.status, roles::least(what.service()), &format!("the storage account {name}"))
             }
             _ => default_message(class, refusal.status).to_owned(),
@@ -126,6 +127,7 @@ const fn default_message(class: ErrorClass, status: u16) -> &'static str {
         ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
         ErrorClass::Permanent if matches!(status, 300..=399) => "the endpoint answered with a redirection: it is not that of the service",
         ErrorClass::Permanent => "the service refuses this request",
+        ErrorClass::Unauthorised if status == 409 => "it was disabled, until it is enabled again",
         ErrorClass::Unauthorised => {
             "the service refused the credentials, or what they ask for: check the account's name, key or SAS (its services, permissions, expiry), the firewall, and that this machine's clock is right to 15 minutes"
         }
