@@ -161,6 +161,8 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
         (Trouble::Refused(429, Some(7)), throttled),
         (Trouble::Refused(403, None), ErrorClass::Unauthorised),
         (Trouble::Refused(500, None), ErrorClass::Ambiguous),
+        (Trouble::Gateway(404), ErrorClass::Ambiguous),
+        (Trouble::Gateway(503), ErrorClass::Ambiguous),
         (Trouble::LoseAnswer, ErrorClass::Ambiguous),
         (Trouble::Document("Ada", 400), ErrorClass::Permanent),
         (Trouble::Document("Ada", 409), ErrorClass::Transient { retry_after: None }),
@@ -173,6 +175,22 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
         assert!(text.contains("index people") && text.contains("sink catalog"), "{text}");
     }
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_gateway_in_the_service_s_place_is_believed_no_absence() {
+    let stub = stub();
+    let sink = search::connect(stub.service(&name())).unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let doubt = |error: evenkeel::ports::StoreError| {
+        assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
+        assert!(error.message.contains("gateway"), "{error}");
+    };
+    stub.trouble([Trouble::Gateway(404), Trouble::Gateway(404)]);
+    doubt(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap_err());
+    doubt(sink.fields(&people()).await.unwrap_err());
+    assert!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap().is_some());
+    assert_eq!(sink.get(&people(), &DocumentKey::new("b").unwrap()).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -45,6 +45,8 @@ struct Index {
 pub enum Trouble {
     /// It is refused with this status, and perhaps asked to wait for some seconds.
     Refused(u16, Option<u64>),
+    /// A gateway in the service's place answers with this status.
+    Gateway(u16),
     /// It is executed, and the connection is reset.
     LoseAnswer,
     /// The document that has this text in it is refused with this status, the others are written.
@@ -110,8 +112,13 @@ impl SearchStub {
     }
 }
 
+/// With the names of the request that the service sends with every answer.
+fn named(status: u16) -> Answer {
+    Reply::status(status).header("request-id", "7d6eb5c1-0002-0000-0000-000000000000").header("elapsed-time", "5")
+}
+
 fn reply(status: u16, body: &Value) -> Answer {
-    Reply::status(status).header("content-type", "application/json").body(body.to_string())
+    named(status).header("content-type", "application/json").body(body.to_string())
 }
 
 fn refusal(status: u16, message: &str) -> Answer {
@@ -121,7 +128,7 @@ fn refusal(status: u16, message: &str) -> Answer {
 impl State {
     fn answer(&mut self, request: &Request) -> Reply {
         if request.header("api-key") != Some(KEY) {
-            return Reply::status(403).into();
+            return named(403).into();
         }
         let trouble = if self.trouble.is_empty() { None } else { Some(self.trouble.remove(0)) };
         if let Some(Trouble::Refused(status, wait)) = trouble {
@@ -130,6 +137,9 @@ impl State {
                 Some(seconds) => answer.header("retry-after", seconds.to_string()).into(),
                 None => answer.into(),
             };
+        }
+        if let Some(Trouble::Gateway(status)) = trouble {
+            return Reply::status(status).body("default backend - 404").into();
         }
         let Some(path) = request.target.strip_suffix("?api-version=2024-07-01") else {
             return refusal(400, "the api-version is missing").into();
@@ -155,7 +165,7 @@ impl State {
     }
 
     fn lookup(&self, index: &str, key: &str) -> Answer {
-        let Some(found) = self.indexes.get(index).and_then(|index| index.documents.get(key)) else { return Reply::status(404) };
+        let Some(found) = self.indexes.get(index).and_then(|index| index.documents.get(key)) else { return named(404) };
         let mut body = found.clone();
         body.insert("@odata.context".to_owned(), "…".into());
         reply(200, &Value::Object(body))

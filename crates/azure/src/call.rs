@@ -112,7 +112,7 @@ pub(super) enum NotOk {
 }
 
 /// The message in place of a missing or unfit one from the service.
-const fn default_message(class: ErrorClass, status: u16) -> &'static str {
+pub(super) const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "it does not exist",
         ErrorClass::Conflict => "it exists already",

@@ -79,9 +79,12 @@ impl Signer {
         }
     }
 
-    /// Whether an answer shows that the service knows the secret: one that is too busy to look has not checked it.
+    /// Whether an answer shows that the service knows the secret: one that is too busy to look has not checked it, nor has a gateway in
+    /// its place, which does not name the request.
     pub(crate) fn is_accepted(&self, answer: &HttpAnswer) -> bool {
-        !self.is_refused(answer) && !matches!(answer.status, 408 | 429 | 500..)
+        let name = if matches!(self, Self::ApiKey(_)) { "request-id" } else { "x-ms-request-id" };
+        let looked = answer.header(name).is_some() && !matches!(answer.status, 408 | 429 | 500..);
+        answer.is_success() || (looked && !self.is_refused(answer))
     }
 
     /// The texts that are hidden wherever they would be shown.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{HttpAnswer, HttpFault, printable};
+use crate::http::{HttpAnswer, printable};
 use evenkeel_model::ports::{ErrorClass, Missing};
 
 /// Longest message that is passed on, in characters.
@@ -31,12 +31,16 @@ impl SearchEffect {
     }
 }
 
-/// The class of a request that the service refused as a whole.
+/// The class of a request that was refused as a whole. A gateway, which does not name the request, proves neither an absence nor that
+/// nothing was executed.
 pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
     let retry_after = retry_after(answer);
+    let named = answer.header("request-id").is_some();
     match answer.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
-        404 => ErrorClass::NotFound(Missing::Container),
+        404 if named => ErrorClass::NotFound(Missing::Container),
+        404 | 410 => effect.unknown(),
+        408 | 503 if !named && effect == SearchEffect::Write => ErrorClass::Ambiguous,
         // 408: it gave up waiting for the request. 409, 422: the index is being changed.
         408 | 409 | 422 => ErrorClass::Transient { retry_after },
         413 => ErrorClass::TooLarge,
@@ -45,11 +49,6 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
         500..=599 => effect.unknown(),
         _ => ErrorClass::Permanent,
     }
-}
-
-/// The class of a request without a whole answer.
-pub(super) const fn faulted(effect: SearchEffect, fault: &HttpFault) -> ErrorClass {
-    fault.class(effect.unknown())
 }
 
 /// The service's answer for one document.
@@ -110,11 +109,16 @@ fn retry_after(answer: &HttpAnswer) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::HttpFault;
     use reqwest::header::{HeaderMap, HeaderValue};
 
-    fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> HttpAnswer {
+    fn gateway(status: u16, headers: &[(&'static str, &'static str)]) -> HttpAnswer {
         let headers: HeaderMap = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value))).collect();
         HttpAnswer { status, headers, body: Vec::new().into() }
+    }
+
+    fn answer(status: u16, headers: &[(&'static str, &'static str)]) -> HttpAnswer {
+        gateway(status, &[headers, &[("request-id", "7d6eb5c1"), ("elapsed-time", "5")]].concat())
     }
 
     #[test]
@@ -123,8 +127,8 @@ mod tests {
             assert_eq!(refused(SearchEffect::Write, &answer(status, &[])), ErrorClass::Ambiguous, "{status}");
             assert_eq!(refused(SearchEffect::Read, &answer(status, &[])), ErrorClass::Transient { retry_after: None }, "{status}");
         }
-        assert_eq!(faulted(SearchEffect::Write, &HttpFault::Lost(String::new())), ErrorClass::Ambiguous);
-        assert_eq!(faulted(SearchEffect::Write, &HttpFault::Refused(String::new())), ErrorClass::Refused);
+        assert_eq!(HttpFault::Lost(String::new()).class(SearchEffect::Write.unknown()), ErrorClass::Ambiguous);
+        assert_eq!(HttpFault::Refused(String::new()).class(SearchEffect::Write.unknown()), ErrorClass::Refused);
     }
 
     #[test]
@@ -144,6 +148,19 @@ mod tests {
         let busy = |wait| ErrorClass::Throttled { retry_after: Some(wait) };
         assert_eq!(refused(SearchEffect::Write, &answer(503, &[("retry-after", "7")])), busy(Duration::from_secs(7)));
         assert_eq!(refused(SearchEffect::Write, &answer(429, &[("retry-after-ms", "50")])), busy(Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn a_gateway_that_answers_for_the_service_proves_nothing() {
+        let transient = ErrorClass::Transient { retry_after: None };
+        for status in [404, 410] {
+            assert_eq!(refused(SearchEffect::Read, &gateway(status, &[])), transient, "{status}");
+        }
+        for status in [404, 408, 410, 503] {
+            assert_eq!(refused(SearchEffect::Write, &gateway(status, &[("retry-after", "7")])), ErrorClass::Ambiguous, "{status}");
+        }
+        let busy = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
+        assert_eq!(refused(SearchEffect::Read, &gateway(503, &[("retry-after", "7")])), busy);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::answer::{self, DocumentResult, SearchEffect};
 use super::service::SearchService;
+use crate::call;
 use crate::http::{Exchange, HttpAnswer};
 use crate::identity::roles;
 use crate::keyring::Keyring;
@@ -25,6 +26,7 @@ const API_VERSION: &str = "2024-07-01";
 const WRITE: &str = "Index Documents";
 const GET: &str = "Lookup Document";
 const DESCRIBE: &str = "Get Index";
+const ABSENT: ErrorClass = ErrorClass::NotFound(Missing::Container);
 
 /// The indexes of one service.
 pub(super) struct Indexes {
@@ -54,7 +56,7 @@ impl Indexes {
 
     async fn send(&self, call: &Call, method: Method, url: Url, body: Bytes) -> Result<HttpAnswer, StoreError> {
         let answer = self.exchange.send(method, url, self.headers.clone(), body).await;
-        answer.map_err(|fault| self.error(call, answer::faulted(call.effect, &fault), fault.text()))
+        answer.map_err(|fault| self.error(call, fault.class(call.effect.unknown()), fault.text()))
     }
 
     fn error(&self, call: &Call, class: ErrorClass, message: &str) -> StoreError {
@@ -72,7 +74,7 @@ impl Indexes {
                 let role = if call.operation == DESCRIBE { "Search Service Contributor" } else { roles::least(Service::Search) };
                 roles::refusal(answer.status, role, &format!("the search service {}", self.service.endpoint))
             }
-            _ => default_message(class).to_owned(),
+            _ => default_message(class, answer.status).to_owned(),
         });
         self.error(call, class, &message).with_status(answer.status, None)
     }
@@ -97,7 +99,7 @@ impl Indexes {
                 return Err(self.error(&call, ErrorClass::Ambiguous, "the service said nothing of this document"));
             };
             verdict.class().map_err(|class| {
-                let message = verdict.message.as_deref().unwrap_or_else(|| default_message(class));
+                let message = verdict.message.as_deref().unwrap_or_else(|| default_message(class, verdict.status));
                 self.error(&call, class, message).with_status(verdict.status, None)
             })
         };
@@ -132,11 +134,10 @@ impl Sink for Indexes {
         let call = Call { operation: GET, effect: SearchEffect::Read, what: What::Document(collection.clone(), key.clone()) };
         let url = self.url(&["indexes", collection.as_str(), "docs", key.as_str()]);
         let answer = self.send(&call, Method::GET, url, Bytes::new()).await?;
-        if answer.status == 404 {
+        if answer::refused(call.effect, &answer) == ABSENT {
             // The document, or its index: the service has one status for both.
             let missing = self.fields(collection).await?.is_none();
-            let class = ErrorClass::NotFound(Missing::Container);
-            return if missing { Err(self.error(&call, class, default_message(class)).with_status(404, None)) } else { Ok(None) };
+            return if missing { Err(self.error(&call, ABSENT, default_message(ABSENT, 404)).with_status(404, None)) } else { Ok(None) };
         }
         if !answer.is_success() {
             return Err(self.refused(&call, &answer));
@@ -150,7 +151,7 @@ impl Sink for Indexes {
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
         let call = Call { operation: DESCRIBE, effect: SearchEffect::Read, what: What::Collection(collection.clone()) };
         let answer = self.send(&call, Method::GET, self.url(&["indexes", collection.as_str()]), Bytes::new()).await?;
-        if answer.status == 404 {
+        if answer::refused(call.effect, &answer) == ABSENT {
             return Ok(None);
         }
         if !answer.is_success() {
@@ -172,19 +173,12 @@ impl Sink for Indexes {
 }
 
 /// The message in place of a missing or unfit one from the service.
-const fn default_message(class: ErrorClass) -> &'static str {
+const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "there is no such index: create it in the search service",
         ErrorClass::Unauthorised => {
             "the service refused the key: writing documents takes an admin key, and the firewall of the service has to let this machine in"
         }
-        ErrorClass::Throttled { .. } => "the service is busy",
-        ErrorClass::TooLarge => "it is over a size limit of the service",
-        ErrorClass::Ambiguous => "the service failed, and may or may not have done it",
-        ErrorClass::Refused => "no connection",
-        ErrorClass::Transient { .. } => "the service could not answer",
-        ErrorClass::Permanent | ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::LeaseLost => {
-            "the service refuses this request"
-        }
+        other => call::default_message(other, status),
     }
 }
