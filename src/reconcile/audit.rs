@@ -415,7 +415,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     // Read-only: the sink is asked for the document even while a write to it is announced.
     reconciler.pass.scope.delivery = None;
     let seen = observe_ahead(&mut reconciler).await?;
-    if seen.is_derived() {
+    if seen.is_derived() && seen.etag.is_none() {
         return Ok(Seen::default());
     }
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;

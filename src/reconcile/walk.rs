@@ -91,12 +91,14 @@ impl Walk<'_> {
     async fn without_primary(&self, rows: Vec<Row>) -> Result<Vec<EntityKey>, Failure> {
         let tables = &self.engine.account(self.source)?.tables;
         let keys: Vec<EntityKey> = rows.iter().filter_map(|row| footprint::owner(&self.source.table, &row.entity.key)).collect();
-        let select = [VIEW_PROPERTY.to_owned()];
+        let select = [SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let reads: Vec<_> = keys.iter().map(|key| tables.get(&self.source.table, key, Some(&select))).collect();
         let rows: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
         let mut gone = Vec::new();
         for (key, row) in keys.into_iter().zip(rows) {
-            if row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?.is_none() {
+            let row = row.map_err(|error| storage(format!("reading {}{key}", self.source), error))?;
+            // A row that another primary derives into the table may have its key by now.
+            if row.is_none_or(|row| is_derived_within(&self.source.table, &row.entity)) {
                 gone.push(key);
             }
         }

@@ -148,6 +148,7 @@ patterns! {
         a_department_among_its_people_and_they_say_what_the_other_is_through_their_lives
         a_department_and_its_people_in_two_tables_say_what_the_other_is
         two_in_each_others_ranges_that_fail_come_to_rest
+        a_row_of_a_view_hides_no_primary_that_had_its_key
         what_it_costs_to_tell_each_other;
     wide:
         a_survey_of_300_answers_is_one_entity
