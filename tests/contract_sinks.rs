@@ -421,9 +421,13 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     assert_eq!(ends(sql::open(&name(), settings.clone()).as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
     // Not by a session that is read-only itself.
     server.ask("postgres", "ALTER DATABASE answers RESET default_transaction_read_only");
-    admin("DROP TABLE people");
     let absent = ErrorClass::NotFound(evenkeel::ports::Missing::Container);
-    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, absent);
+    for lost in ["DROP TABLE evenkeel_tombstones", "ALTER TABLE people RENAME COLUMN ek_version TO theirs", "DROP TABLE people"] {
+        admin(lost);
+        let error = sink.write(&people(), &[write("a", "Ada")]).await.unwrap_err();
+        assert_eq!((error.class, error.withheld), (absent, Some(evenkeel::ports::Withheld::Unprepared)), "{lost}: {error}");
+        assert!(error.message.contains("`evenkeel migrate up`"), "{lost}: {error}");
+    }
 
     admin("CREATE TABLE people (name text)");
     let error = sink.define(&people(), &columns()).await.unwrap_err();

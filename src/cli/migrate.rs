@@ -138,7 +138,11 @@ async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Outp
         }
     }
     ended?;
-    if done.is_empty() {
+    let lacking = migrator.indexes().await;
+    for lack in &lacking {
+        out.complain(lack)?;
+    }
+    if done.is_empty() && lacking.is_empty() {
         out.say("Nothing to do: everything is up to date.")?;
     }
     for change in &done {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Migrator;
 use crate::catalog::{Documents, Form};
+use crate::model::sink::{ROW_KEY, ROW_VERSION};
 use crate::model::{AccountName, CollectionName, ColumnType, ViewName};
 
 /// An index that a view cannot write to as it is.
@@ -35,7 +36,7 @@ pub enum Lack {
         /// Their names.
         fields: Vec<String>,
     },
-    /// It has fields of other types.
+    /// It has fields of other types, or lacks evenkeel's own.
     Types {
         /// Their names, each with the type that it has and the type of the view.
         fields: BTreeMap<String, [String; 2]>,
@@ -74,7 +75,13 @@ impl Migrator {
                     let found = there.get(name).filter(|found| **found != wanted.to_string())?;
                     Some((name.clone(), [found.clone(), wanted.to_string()]))
                 };
-                let fields: BTreeMap<String, [String; 2]> = types.iter().filter_map(other).collect();
+                let mut fields: BTreeMap<String, [String; 2]> = types.iter().filter_map(other).collect();
+                // No migration adds evenkeel's own to rows that are there.
+                for (name, wanted) in [(ROW_KEY, "text"), (ROW_VERSION, "integer")] {
+                    if !there.is_empty() && !there.contains_key(name) {
+                        fields.insert(name.to_owned(), ["missing", wanted].map(str::to_owned));
+                    }
+                }
                 (!fields.is_empty()).then_some(Lack::Types { fields })
             }
             Ok(None) => Some(Lack::Index),

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
 use super::plan;
-use crate::catalog::{self, ArchiveTarget, Catalog, Documents, Form, TableArchive};
+use crate::catalog::{ArchiveTarget, Catalog, Documents, Form, TableArchive};
 use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
+use crate::model::sink::TOMBSTONES;
 use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, QueueName, TableName, ViewName};
 use crate::settings::{QueueSettings, Settings};
 use crate::shared::spilled;
@@ -70,51 +71,44 @@ impl Needs {
         }
         for archive in catalog.archives.values() {
             match &archive.target {
-                ArchiveTarget::Blob(target) => {
-                    needs.containers.entry(target.account.clone()).or_default().insert(target.container.clone());
-                }
-                ArchiveTarget::Log(target) => {
-                    needs.containers.entry(target.account.clone()).or_default().insert(target.container.clone());
-                }
+                ArchiveTarget::Blob(target) => needs.contain([&target.account], Some(&target.container)),
+                ArchiveTarget::Log(target) => needs.contain([&target.account], Some(&target.container)),
                 // A shared folder is its administrator's to make: one that is missing is not mounted.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
             }
         }
         for retention in catalog.retentions.values() {
             if let Some(TableArchive::Blob { account, container }) = &retention.archive_to {
-                needs.containers.entry(account.clone()).or_default().insert(container.clone());
+                needs.contain([account], Some(container));
             }
         }
+        // Constants, and names.
+        let [spilled, staging] = [spilled::CONTAINER, STAGING].map(|name| ContainerName::new(name).ok());
         for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
             // None needs to be there: those of each date come with their table.
             needs.tables.entry(rows.target.account.clone()).or_default();
             if catalog.has_lists_in(rows.target) {
-                needs.containers.entry(rows.target.account.clone()).or_default().extend(ContainerName::new(spilled::CONTAINER).ok());
+                needs.contain([&rows.target.account], spilled.as_ref());
             }
         }
         for view in catalog.views.values() {
             match view.form() {
-                Form::BlobLists(lists) => {
-                    needs.contain(&lists.accounts, Some(&lists.container));
-                }
+                Form::BlobLists(lists) => needs.contain(lists.accounts.iter(), Some(&lists.container)),
                 // A list that outgrows its row moves into a blob.
-                Form::Lists { rows, .. } => {
-                    let container = ContainerName::new(spilled::CONTAINER).ok();
-                    needs.contain(&rows.target.accounts, container.as_ref());
-                }
+                Form::Lists { rows, .. } => needs.contain(rows.target.accounts.iter(), spilled.as_ref()),
                 Form::Values(large) => {
-                    needs.containers.entry(large.account.clone()).or_default().insert(large.container.clone());
-                    // A constant, and a name.
-                    needs.containers.entry(view.source.account.clone()).or_default().extend(ContainerName::new(STAGING).ok());
+                    needs.contain([&large.account], Some(&large.container));
+                    needs.contain([&view.source.account], staging.as_ref());
                 }
                 // So do claims on a range.
-                Form::Claims(range) => {
-                    let container = ContainerName::new(spilled::CONTAINER).ok();
-                    needs.contain(&range.target.accounts, container.as_ref());
-                }
+                Form::Claims(range) => needs.contain(range.target.accounts.iter(), spilled.as_ref()),
                 Form::Documents(Documents { sink, collection, types, .. }) if !types.is_empty() => {
                     let definition = plan::hash(&view.definition());
                     let need = CollectionNeed { view: view.name.clone(), definition, fields: types.clone() };
+                    // Where deletes leave their versions.
+                    let fields = BTreeMap::from([("version".to_owned(), ColumnType::Integer)]);
+                    let place = CollectionName::new(TOMBSTONES).ok().map(|table| (sink.clone(), table));
+                    needs.collections.extend(place.zip(Some(CollectionNeed { fields, ..need.clone() })));
                     needs.collections.insert((sink.clone(), collection.clone()), need);
                 }
                 Form::Copies { .. } | Form::Properties { .. } | Form::Documents(_) => {}
@@ -127,8 +121,8 @@ impl Needs {
     }
 
     /// A container in each of these accounts.
-    fn contain(&mut self, accounts: &catalog::AccountSet, container: Option<&ContainerName>) {
-        for account in accounts.iter() {
+    fn contain<'a>(&mut self, accounts: impl IntoIterator<Item = &'a AccountName>, container: Option<&ContainerName>) {
+        for account in accounts {
             self.containers.entry(account.clone()).or_default().extend(container.cloned());
         }
     }

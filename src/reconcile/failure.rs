@@ -76,7 +76,7 @@ pub(super) fn is_lost_race(failure: &Failure) -> bool {
 mod tests {
     use super::*;
     use crate::model::{AccountName, CollectionName, ContainerName, QueueName, TableName};
-    use crate::ports::{Subject, What};
+    use crate::ports::{Subject, What, Withheld};
 
     #[test]
     fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
@@ -94,6 +94,14 @@ mod tests {
             assert_eq!(failure.class, FailureClass::Withheld { retry_after: Some(GONE) });
             assert!(failure.step.contains("work waits for it"), "{}", failure.step);
         }
-        assert_eq!(of(What::Collection(CollectionName::new("people").unwrap())).class, FailureClass::Permanent);
+        let index = What::Collection(CollectionName::new("people").unwrap());
+        assert_eq!(of(index.clone()).class, FailureClass::Permanent);
+        // Of a database it is `migrate up` that makes it, and a column of it.
+        for class in [ErrorClass::NotFound(Missing::Container), ErrorClass::Permanent] {
+            let subject = Subject { account: AccountName::main(), what: index.clone() };
+            let mut error = StoreError::new(class, "Write Rows", subject, "run `evenkeel migrate up`");
+            error.withheld = Some(Withheld::Unprepared);
+            assert_eq!(storage("writing", error).class, FailureClass::Withheld { retry_after: None });
+        }
     }
 }

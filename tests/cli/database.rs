@@ -98,6 +98,30 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
 }
 
 #[test]
+fn what_a_database_lacks_is_created_or_told() {
+    let place = Place::new();
+    place.add(VIEW);
+    place.run(&["migrate", "up"]).success();
+    let admin = |statement: &str| Connection::open(place.folder().join("data/reporting.db")).unwrap().execute_batch(statement).unwrap();
+    admin("DROP TABLE evenkeel_tombstones");
+    let create = ["create table evenkeel_tombstones (sink reporting): version integer"];
+    says(&stdout(&place.run(&["migrate", "status"]).success()), &create);
+    says(&stdout(&place.run(&["migrate", "up"]).success()), &create);
+    says(&stderr(&place.run(&["migrate", "up"]).success()), &["up to date"]);
+
+    admin("ALTER TABLE staff RENAME COLUMN ek_key TO theirs");
+    let told = ["other columns than view staff", "ek_key is missing, not text", "drop the table"];
+    says(&stdout(&place.run(&["migrate", "status"]).success()), &told);
+    let ended = place.run(&["migrate", "up"]).success();
+    says(&stderr(&ended), &told);
+    assert!(!stderr(&ended).contains("up to date"), "{}", stderr(&ended));
+    admin("ALTER TABLE staff RENAME COLUMN theirs TO ek_key");
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "FirstName": "Ada", "LastName": "King"});
+    submit(&place, &json!({"op": "put", "table": "Employees", "entity": entity}));
+    assert_eq!(rows(&place, "name"), [json!(["Ada King"])]);
+}
+
+#[test]
 fn a_database_that_is_away_puts_its_jobs_off_and_no_others() {
     let place = Place::new();
     place.add(VIEW);

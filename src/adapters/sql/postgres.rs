@@ -320,7 +320,8 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
 /// The class of an error, by its code ("PostgreSQL Error Codes").
 fn class(code: &SqlState) -> ErrorClass {
     match code.code() {
-        "42P01" => ErrorClass::NotFound(Missing::Container),
+        // No such table, no such column in it.
+        "42P01" | "42703" => ErrorClass::NotFound(Missing::Container),
         // Insufficient privilege, no such database.
         "42501" | "3D000" => ErrorClass::Unauthorised,
         "54000" => ErrorClass::TooLarge,
@@ -354,10 +355,10 @@ mod tests {
             ("42501", ErrorClass::Unauthorised),
             ("3D000", ErrorClass::Unauthorised),
             ("42P01", ErrorClass::NotFound(Missing::Container)),
+            ("42703", ErrorClass::NotFound(Missing::Container)),
             ("22001", ErrorClass::Permanent),
             ("22P02", ErrorClass::Permanent),
             ("23502", ErrorClass::Permanent),
-            ("42703", ErrorClass::Permanent),
         ] {
             assert_eq!(class(&SqlState::from_code(code)), expected, "{code}");
         }

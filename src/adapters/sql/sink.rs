@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::database::{Database, DatabaseError, declared};
-use super::statement::{self, KEY, SqlRow, TableSchema, VERSION};
+use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Written};
+use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Withheld, Written};
 
 const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
@@ -32,6 +32,11 @@ impl<D: Database> SqlSink<D> {
         let DatabaseError { class, code, message } = error;
         let mut error = StoreError::new(class, operation, Subject { account: self.sink.clone(), what }, message);
         error.code = code.map(String::into_boxed_str);
+        if class == ErrorClass::NotFound(Missing::Container) {
+            // Missing for every job alike, which must not poison a backlog: work waits for it.
+            error.withheld = Some(Withheld::Unprepared);
+            error.message = format!("{}; `evenkeel migrate up` creates it", error.message).into();
+        }
         error
     }
 
@@ -44,8 +49,7 @@ impl<D: Database> SqlSink<D> {
         let error = |error| self.error(operation, What::Collection(collection.clone()), error);
         let Some(columns) = self.database.columns(collection.as_str()).await.map_err(error)? else {
             self.forget(collection);
-            let absent = "there is no such table: `evenkeel migrate up` creates it";
-            return Err(error(DatabaseError::new(ErrorClass::NotFound(Missing::Container), absent)));
+            return Err(error(DatabaseError::new(ErrorClass::NotFound(Missing::Container), "there is no such table")));
         };
         let table = Arc::new(TableSchema { name: collection.to_string(), columns });
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).insert(collection.clone(), Arc::clone(&table));
@@ -80,7 +84,8 @@ impl<D: Database> Sink for SqlSink<D> {
         let (mut rows, mut places) = (Vec::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
             written.push(if let Some(column) = write.document.as_ref().and_then(|document| unknown(&table, document)) {
-                Err(error(write, ErrorClass::Permanent, format!("the table has no column {column}: run `evenkeel migrate up`")))
+                let lacks = error(write, ErrorClass::Permanent, format!("the table has no column {column}: run `evenkeel migrate up`"));
+                Err(StoreError { withheld: Some(Withheld::Unprepared), ..lacks })
             } else {
                 places.push(place);
                 let (key, document) = (write.key.to_string(), write.document.clone());
@@ -117,6 +122,7 @@ impl<D: Database> Sink for SqlSink<D> {
         self.forget(collection);
         let mut columns = declared::<D>(fields);
         let statements = match self.database.columns(collection.as_str()).await.map_err(error)? {
+            _ if collection.as_str() == TOMBSTONES => vec![statement::tombstones()],
             None => statement::create(collection.as_str(), &columns),
             Some(there) if !there.contains_key(KEY) || !there.contains_key(VERSION) => {
                 let message = format!("the table is somebody else's: it has no columns {KEY} and {VERSION}; give the view another one");
@@ -134,7 +140,58 @@ impl<D: Database> Sink for SqlSink<D> {
     }
 }
 
-/// A field of a document that a table has no column for.
+/// A column that a document needs and a table does not have.
 fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d str> {
-    document.0.keys().map(String::as_str).find(|field| !table.own().any(|(column, _)| column == *field))
+    let columns = document.0.keys().map(String::as_str);
+    [KEY, VERSION].into_iter().chain(columns).find(|column| !table.columns.contains_key(*column))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+    use serde_json::json;
+
+    use super::*;
+    use crate::adapters::sql::sqlite::Sqlite;
+
+    #[tokio::test]
+    async fn what_a_database_lacks_is_waited_for_and_says_what_makes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reporting.db");
+        let sink = SqlSink::new(&AccountName::main(), Sqlite::new(path.clone()));
+        let (staff, tombstones) = (CollectionName::new("staff").unwrap(), CollectionName::new(TOMBSTONES).unwrap());
+        let fields = BTreeMap::from([("name".to_owned(), ColumnType::Text(None))]);
+        let document = SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]));
+        let write = DocumentWrite { key: DocumentKey::new("a").unwrap(), document: Some(document), version: 1 };
+        let write_it = async || {
+            let written = sink.write(&staff, std::slice::from_ref(&write)).await;
+            written.and_then(|written| written.into_iter().next().unwrap()).map_err(|error| (error.withheld, error.to_string()))
+        };
+        let waits = async |told: [&str; 2]| {
+            let (withheld, text) = write_it().await.unwrap_err();
+            assert!(withheld == Some(Withheld::Unprepared) && told.iter().all(|told| text.contains(told)), "{withheld:?} {text}");
+        };
+        let admin = |statement: &str| Connection::open(&path).unwrap().execute_batch(statement).unwrap();
+        waits(["no such table", "`evenkeel migrate up` creates it"]).await;
+        sink.define(&staff, &fields).await.unwrap();
+        assert_eq!(write_it().await, Ok(()));
+
+        admin("DROP TABLE evenkeel_tombstones");
+        waits([TOMBSTONES, "`evenkeel migrate up` creates it"]).await;
+        assert_eq!(sink.fields(&tombstones).await.unwrap(), None);
+        sink.define(&tombstones, &fields).await.unwrap();
+        assert_eq!(write_it().await, Ok(()));
+
+        // By the columns as they were, and by those that were then looked at.
+        admin("ALTER TABLE staff DROP COLUMN name");
+        waits(["name", "`evenkeel migrate up` creates it"]).await;
+        waits(["no column name", "run `evenkeel migrate up`"]).await;
+        sink.define(&staff, &fields).await.unwrap();
+        assert_eq!(write_it().await, Ok(()));
+
+        admin("ALTER TABLE staff RENAME COLUMN ek_key TO theirs");
+        waits(["ek_key", "`evenkeel migrate up`"]).await;
+        waits(["no column ek_key", "run `evenkeel migrate up`"]).await;
+        assert!(sink.define(&staff, &fields).await.unwrap_err().message.contains("somebody else's"));
+    }
 }

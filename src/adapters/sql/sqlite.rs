@@ -17,6 +17,8 @@ use crate::ports::{ErrorClass, Fields, Missing};
 
 /// How long a writer waits for another process's transaction.
 const BUSY: Duration = Duration::from_secs(5);
+/// SQLite's words for a table or a column that is not there.
+const ABSENT: [&str; 3] = ["no such table", "no such column", "has no column named"];
 
 /// A database file.
 pub(super) struct Sqlite {
@@ -218,7 +220,7 @@ impl From<rusqlite::Error> for DatabaseError {
     fn from(error: rusqlite::Error) -> Self {
         let message = error.to_string();
         let class = match error.sqlite_error_code() {
-            Some(ErrorCode::Unknown) if message.contains("no such table") => ErrorClass::NotFound(Missing::Container),
+            Some(ErrorCode::Unknown) if ABSENT.iter().any(|words| message.contains(words)) => ErrorClass::NotFound(Missing::Container),
             Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => {
                 ErrorClass::Unauthorised
             }

@@ -14,14 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::model::SinkDocument;
+pub(super) use crate::model::sink::{ROW_KEY as KEY, ROW_VERSION as VERSION, TOMBSTONES};
 use crate::ports::Fields;
 
-/// The column of the key.
-pub(super) const KEY: &str = "ek_key";
-/// The column of the version.
-pub(super) const VERSION: &str = "ek_version";
-/// The table of tombstones.
-pub(super) const TOMBSTONES: &str = "evenkeel_tombstones";
 /// Milliseconds that two honest versions are apart, at most, while an older write may still arrive: a day. A version further ahead was not
 /// written by evenkeel, and fences nothing.
 const APART_MS: i64 = 86_400_000;
@@ -109,7 +104,8 @@ pub(super) fn add(table: &str, columns: &BTreeMap<String, String>) -> Vec<String
     columns.iter().map(add).chain([tombstones()]).collect()
 }
 
-fn tombstones() -> String {
+/// Makes the table of tombstones.
+pub(super) fn tombstones() -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {TOMBSTONES} (collection TEXT NOT NULL, key TEXT NOT NULL, version BIGINT NOT NULL, \
          PRIMARY KEY (collection, key))"

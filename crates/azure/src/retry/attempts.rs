@@ -94,7 +94,7 @@ impl<S: ?Sized> Retry<S> {
             if !(planted(Bug::ChangedCountsAsDeleted) && error.is_lost_race()) {
                 error.class = rule.ends_with(error.class, unanswered);
             }
-            if course.sent() {
+            if course.sent() && error.withheld != Some(Withheld::Unprepared) {
                 error.withheld = None;
             }
             error

@@ -10,6 +10,12 @@ use sha2::{Digest as _, Sha256};
 use super::job::Primary;
 use super::{ColumnType, DocumentKey, ETag, EdmDateTime, EdmValue, limits};
 
+/// The column of the key in a table of a database.
+pub const ROW_KEY: &str = "ek_key";
+/// The column of the version.
+pub const ROW_VERSION: &str = "ek_version";
+/// The table of the versions of deleted rows, in every database.
+pub const TOMBSTONES: &str = "evenkeel_tombstones";
 /// The largest whole number that every reader of JSON tells from its neighbours (ECMAScript's `Number.MAX_SAFE_INTEGER`).
 pub const LARGEST_INTEGER: i64 = 9_007_199_254_740_991;
 /// 100 ns in a millisecond.

@@ -24,7 +24,7 @@ pub struct StoreError {
     pub code: Option<Box<str>>,
     /// The zero-based index of the operation of an entity group transaction that failed.
     pub index: Option<usize>,
-    /// Why the request was not sent at all; absent where it was, or may have been.
+    /// Why the request was not carried out, whatever it was about; absent where it was, or may have been.
     pub withheld: Option<Withheld>,
     /// Description in words, without secrets.
     pub message: Box<str>,
@@ -80,13 +80,15 @@ pub enum ErrorClass {
     TooLarge,
 }
 
-/// Why a request was not sent: it says nothing about the thing that it was about.
+/// Why a request was not sent, or undone: it says nothing about the thing that it was about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
     /// Its partition, queue or container throttles, and is left alone for a while.
     Held,
     /// The circuit of its service is open.
     CircuitOpen,
+    /// The table of a database that it is about is not, or not in all its columns, as `evenkeel migrate up` makes it.
+    Unprepared,
 }
 
 /// The missing thing.
