@@ -298,11 +298,11 @@ impl CarryRun<'_> {
     /// without a pass of its own while its message is gone: so it is looked at again when such a write can no longer arrive.
     async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
         reconciler.settle().await?;
-        let Pass { scope, summary, doubt, .. } = reconciler.pass;
+        let Pass { scope, doubt, .. } = &reconciler.pass;
         if self.delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-            look_again(&scope).await?;
+            look_again(scope).await?;
         }
-        Ok(summary)
+        Ok(reconciler.take_summary())
     }
 
     /// An entity of the range.

@@ -27,18 +27,18 @@ impl RunJob for DeleteJob {
             refuse_derived(&seen, &self.primary)?;
             let Some(row) = &seen.row else {
                 reconciler.settle_from(&seen).await?;
-                return Ok(Outcome::Done(reconciler.pass.summary));
+                return Ok(Outcome::Done(reconciler.take_summary()));
             };
             let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
             if let Some(reason) = unmet(row, (self.if_match.as_ref(), when.as_ref()), asked.as_ref(), (delivery, apart))? {
                 reconciler.settle_from(&seen).await?;
-                return Ok(Outcome::Skipped { reason, summary: reconciler.pass.summary });
+                return Ok(Outcome::Skipped { reason, summary: reconciler.take_summary() });
             }
             match reconciler.commit(&seen, &Change::Delete(row.entity.key.clone(), row.etag.clone())).await? {
-                Commit::Closed => return Ok(Outcome::Done(reconciler.pass.summary)),
+                Commit::Closed => return Ok(Outcome::Done(reconciler.take_summary())),
                 Commit::Committed => {
                     reconciler.settle().await?;
-                    return Ok(Outcome::Done(reconciler.pass.summary));
+                    return Ok(Outcome::Done(reconciler.take_summary()));
                 }
                 Commit::Unanswered => asked = Some(row.etag.clone()),
                 Commit::Lost => {}

@@ -179,7 +179,7 @@ impl<'e> EntityPlace<'e> {
     /// Changes made to its items.
     pub(super) fn into_summary(self) -> Option<Summary> {
         match self {
-            Self::Row(reconciler) | Self::Moved(reconciler) => Some(reconciler.pass.summary),
+            Self::Row(mut reconciler) | Self::Moved(mut reconciler) => Some(reconciler.take_summary()),
             Self::Document(_) | Self::Log(_) => None,
         }
     }

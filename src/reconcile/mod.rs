@@ -105,4 +105,4 @@ pub use situation::OutdatedCatalog;
 pub use sweep::SweepPage;
 pub use waiting::Waits;
 #[cfg(test)]
-pub(crate) use waiting::aside;
+pub(crate) use waiting::{aside, note_untold};

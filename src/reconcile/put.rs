@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use super::change::{Change, Commit};
 use super::engine::Engine;
-use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
+use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::footprint::Settled;
 use super::jobs::RunJob;
@@ -76,7 +76,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
                 }
                 // A crash may have left an earlier state of this primary half derived: reconcile it in any case.
                 let settled = reconciler.settle_from(&seen).await;
-                return end.after(settled, reconciler.pass.summary);
+                return end.after(settled, &mut reconciler);
             }
         };
         refuse_foreign(&reconciler.pass.scope, change.sent())?;
@@ -86,7 +86,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
                 let settled = reconciler.settle_from(&seen).await;
                 let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
                 let end = overtaken(seen.row.as_ref(), delivery).map_or_else(never, PutEnd::Skip);
-                return end.after(settled, reconciler.pass.summary);
+                return end.after(settled, &mut reconciler);
             }
         };
         let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
@@ -101,10 +101,10 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             }
         };
         match reconciler.commit(&seen, &change).await? {
-            Commit::Closed => return Ok(Outcome::Done(reconciler.pass.summary)),
+            Commit::Closed => return Ok(Outcome::Done(reconciler.take_summary())),
             Commit::Committed => {
                 reconciler.settle().await?;
-                return Ok(Outcome::Done(reconciler.pass.summary));
+                return Ok(Outcome::Done(reconciler.take_summary()));
             }
             Commit::Lost | Commit::Unanswered => {}
         }
@@ -132,13 +132,13 @@ enum PutEnd {
 
 impl PutEnd {
     /// The end of the job, after the pass that follows in any case. The job's own failure goes before that of a view.
-    fn after(self, settled: Result<(), Failure>, summary: Summary) -> Result<Outcome, Failure> {
+    fn after(self, settled: Result<(), Failure>, reconciler: &mut Reconciler<'_>) -> Result<Outcome, Failure> {
         match (self, settled) {
             (Self::Never(own), Ok(())) => Err(own),
             (Self::Never(own), Err(failure)) if failure.class == FailureClass::Permanent => Err(own.of_views(failure.views)),
             (_, Err(failure)) => Err(failure),
-            (Self::Mine, Ok(())) => Ok(Outcome::Done(summary)),
-            (Self::Skip(reason), Ok(())) => Ok(Outcome::Skipped { reason, summary }),
+            (Self::Mine, Ok(())) => Ok(Outcome::Done(reconciler.take_summary())),
+            (Self::Skip(reason), Ok(())) => Ok(Outcome::Skipped { reason, summary: reconciler.take_summary() }),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::observation::{self, Observation};
 use super::pass::Pass;
 use super::queueing::queue_recheck;
 use super::scope::Scope;
+use super::waiting::note_untold;
 use super::{commit, receive};
 use crate::catalog::TableRef;
 use crate::model::job::Primary;
@@ -37,7 +38,12 @@ impl<'e> Reconciler<'e> {
     /// Brings every item of the primary in step with its present state.
     pub(super) async fn reconcile(mut self) -> Result<Summary, Failure> {
         self.settle().await?;
-        Ok(self.pass.summary)
+        Ok(self.take_summary())
+    }
+
+    /// The changes made so far, for the outcome of its job.
+    pub(super) fn take_summary(&mut self) -> Summary {
+        std::mem::take(&mut self.pass.summary)
     }
 
     /// As [`reconcile`](Self::reconcile), for a pass that goes on afterwards.
@@ -128,6 +134,15 @@ impl<'e> Reconciler<'e> {
                 self.settle().await.and(Err(failure))
             }
             Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Drop for Reconciler<'_> {
+    /// The items of a pass that failed, or was dropped half-way, are changed all the same.
+    fn drop(&mut self) {
+        if self.pass.scope.outer.is_none() {
+            note_untold(self.take_summary().changes);
         }
     }
 }

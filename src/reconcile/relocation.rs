@@ -307,8 +307,8 @@ impl<'e> Relocation<'e> {
 }
 
 /// What both sides did.
-pub(super) fn joined(source: Reconciler<'_>, kept: EntityPlace<'_>) -> super::Summary {
-    let mut summary = source.pass.summary;
+pub(super) fn joined(mut source: Reconciler<'_>, kept: EntityPlace<'_>) -> super::Summary {
+    let mut summary = source.take_summary();
     if let Some(kept) = kept.into_summary() {
         summary.add(kept);
     }

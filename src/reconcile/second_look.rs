@@ -27,15 +27,15 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
     // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
     reconciler.pass.scope.chained = recheck.chained.saturating_add(1);
     let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler).await } else { reconciler.settle().await };
-    let Pass { scope, summary, doubt, .. } = reconciler.pass;
+    let Pass { scope, summary, doubt, .. } = &reconciler.pass;
     let wrote_nothing = match &looked {
         Ok(()) => summary.changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
     };
     if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-        look_again(&scope).await?;
+        look_again(scope).await?;
     }
-    looked.map(|()| summary)
+    looked.map(|()| reconciler.take_summary())
 }
 
 async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {

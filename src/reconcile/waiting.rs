@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::execute::ItemChange;
 use crate::ports::Clock;
 
 tokio::task_local! {
@@ -24,6 +25,8 @@ pub struct Waits {
     shares: Arc<Shares>,
     /// It has read its primary, or is about to.
     reads: Arc<AtomicBool>,
+    /// Changes to items that no outcome tells of: passes made them, and then failed or were dropped.
+    untold: Arc<Mutex<Vec<ItemChange>>>,
 }
 
 /// Which shares a run has a part of, by their numbers: all that `memory` has, and room for more.
@@ -70,7 +73,7 @@ struct ActiveWait(Waits);
 impl Waits {
     /// None so far.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, spent: Arc::default(), shares: Arc::default(), reads: Arc::default() }
+        Self { clock, spent: Arc::default(), shares: Arc::default(), reads: Arc::default(), untold: Arc::default() }
     }
 
     /// Runs a future and records its waits here.
@@ -83,6 +86,11 @@ impl Waits {
         let spent = self.spent();
         let now = if spent.under_way > 0 { self.clock.monotonic().saturating_sub(spent.since) } else { Duration::ZERO };
         spent.before + now
+    }
+
+    /// Takes the changes to items that its outcome does not tell of.
+    pub fn untold(&self) -> Vec<ItemChange> {
+        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn begin(&self) -> ActiveWait {
@@ -110,6 +118,12 @@ impl Drop for ActiveWait {
             spent.before = so_far;
         }
     }
+}
+
+/// Notes changes to items that no outcome of this run tells of.
+pub(crate) fn note_untold(changes: Vec<ItemChange>) {
+    // Outside of a run they are counted nowhere.
+    let _ = WAITS.try_with(|waits| waits.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(changes));
 }
 
 /// Waits for others of this process, at no cost to the run.

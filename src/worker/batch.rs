@@ -127,7 +127,7 @@ async fn next_window(
             () = context.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
             read = AssertUnwindSafe(context.execute.window(list, &delivery)).catch_unwind() => match read {
                 Ok(Ok(window)) => Ok(window),
-                Ok(Err(failure)) => Err(End::Ran(Arc::new(Ran::Failed(failure)))),
+                Ok(Err(failure)) => Err(End::Ran(Arc::new(Ran::Failed(Arc::new(failure), Summary::default())))),
                 Err(payload) => Err(End::Panicked(cause::panic(&*payload))),
             },
         }
@@ -252,15 +252,10 @@ async fn run_one(
 
 /// The end of a job as it is kept until the message is settled: with as many changes as an observer is told of. Metrics have had all.
 fn shortened(end: End, most: usize) -> End {
-    let End::Ran(ran) = &end else { return end };
-    match ran.as_ref() {
-        Ran::Finished(outcome) if outcome.summary().changes.len() > most => {
-            let mut outcome = outcome.clone();
-            outcome.summary_mut().shorten(most);
-            End::Ran(Arc::new(Ran::Finished(outcome)))
-        }
-        Ran::Finished(_) | Ran::Failed(_) => end,
-    }
+    let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else { return end };
+    let mut ran = ran.clone();
+    ran.summary_mut().shorten(most);
+    End::Ran(Arc::new(ran))
 }
 
 /// Puts a poison message for each job that comes to nothing: those of which none could be put.

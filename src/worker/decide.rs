@@ -29,7 +29,7 @@ use super::poison::Reason;
 use crate::model::ViewName;
 use crate::model::job::Failing;
 use crate::planted::{Bug, planted};
-use crate::reconcile::{Failure, FailureClass, Outcome};
+use crate::reconcile::{Failure, FailureClass, Outcome, Summary};
 use crate::settings::Backoff;
 
 /// How a delivery ended.
@@ -52,35 +52,53 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// The run's answer, where it gave one.
+    pub(crate) fn ran(&self) -> Option<&Ran> {
+        if let Self::Ran(ran) = self { Some(ran.as_ref()) } else { None }
+    }
+
     /// How the run ended, where it ended well.
     pub(crate) fn outcome(&self) -> Option<&Outcome> {
-        match self {
-            Self::Ran(ran) => match ran.as_ref() {
-                Ran::Finished(outcome) => Some(outcome),
-                Ran::Failed(_) => None,
-            },
-            Self::Rejected(_) | Self::Exhausted(_) | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => None,
+        match self.ran()? {
+            Ran::Finished(outcome) => Some(outcome),
+            Ran::Failed(..) => None,
         }
     }
 
     /// The views with items out of step because the run failed.
     pub(crate) fn views(&self) -> &[ViewName] {
-        match self {
-            Self::Ran(ran) => match ran.as_ref() {
-                Ran::Failed(failure) => &failure.views,
-                Ran::Finished(_) => &[],
-            },
-            Self::Rejected(_) | Self::Exhausted(_) | Self::Panicked(_) | Self::TimedOut(_) | Self::Interrupted(_) | Self::LeaseLost => &[],
+        match self.ran() {
+            Some(Ran::Failed(failure, _)) => &failure.views,
+            Some(Ran::Finished(_)) | None => &[],
         }
     }
 }
 
 /// A run's answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Ran {
     /// It ended well.
     Finished(Outcome),
-    Failed(Failure),
+    /// It failed, after these changes to items.
+    Failed(Arc<Failure>, Summary),
+}
+
+impl Ran {
+    /// Changes made by the run.
+    pub(crate) const fn summary(&self) -> &Summary {
+        match self {
+            Self::Finished(outcome) => outcome.summary(),
+            Self::Failed(_, summary) => summary,
+        }
+    }
+
+    /// The same to write on.
+    pub(crate) const fn summary_mut(&mut self) -> &mut Summary {
+        match self {
+            Self::Finished(outcome) => outcome.summary_mut(),
+            Self::Failed(_, summary) => summary,
+        }
+    }
 }
 
 /// Why a message is not run at all.
@@ -227,7 +245,7 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
         End::Ran(ran) => match ran.as_ref() {
             Ran::Finished(Outcome::Done(_) | Outcome::Skipped { .. }) => return Settlement::Delete,
             Ran::Finished(Outcome::Advanced { fields, .. }) => Settlement::Advance(fields.clone().into()),
-            Ran::Failed(failure) => match failure.class {
+            Ran::Failed(failure, _) => match failure.class {
                 FailureClass::Transient { .. } if planted(Bug::TransientIsPoison) => return poison(Reason::Permanent, end, ""),
                 FailureClass::Transient { .. } if planted(Bug::GivenUpByCount) && situation.deliveries > limits.max_dequeue_count => {
                     return poison(Reason::Exhausted, end, "");
@@ -293,7 +311,7 @@ pub(crate) fn describe(end: &End) -> (String, String) {
             Ran::Finished(Outcome::Done(_)) => ("running", "done".to_owned()),
             Ran::Finished(Outcome::Advanced { .. }) => ("running", "a part is done".to_owned()),
             Ran::Finished(Outcome::Skipped { reason, .. }) => ("running", reason.clone()),
-            Ran::Failed(failure) => return (failure.step.clone(), failure.chain()),
+            Ran::Failed(failure, _) => return (failure.step.clone(), failure.chain()),
         },
         End::Rejected(rejection) => (rejection.step, rejection.error.clone()),
         End::Exhausted(1) => {
@@ -320,7 +338,6 @@ fn whole(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::Summary;
 
     const LIMITS: Limits = Limits {
         max_dequeue_count: 5,
@@ -334,7 +351,8 @@ mod tests {
     const OLD: Inputs = Inputs { failing: OFTEN, failing_for: Duration::from_hours(7), ..FIRST };
 
     fn failed(class: FailureClass) -> End {
-        End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
+        let failure = Failure::new(class, "reading the primary", std::io::Error::other("no"));
+        End::Ran(Arc::new(Ran::Failed(Arc::new(failure), Summary::default())))
     }
 
     fn throttled(retry_after: Option<Duration>) -> End {

@@ -212,13 +212,13 @@ pub(super) fn situation<'a>(
 }
 
 fn is_outdated(end: &End) -> bool {
-    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if failure.class == FailureClass::OutdatedCatalog))
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
 }
 
 /// Whether a store told the run to come later. A request that was withheld says that one partition is busy, which has its own pace.
 pub(super) fn is_throttled(end: &End) -> bool {
     let asked = |class| matches!(class, FailureClass::Transient { retry_after: Some(_) });
-    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure) if asked(failure.class)))
+    matches!(end, End::Ran(ran) if matches!(ran.as_ref(), Ran::Failed(failure, _) if asked(failure.class)))
 }
 
 /// How long a delivery took.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::context::RunContext;
-use super::decide::{End, describe};
+use super::decide::{End, Ran, describe};
 use super::deliver::{Times, is_awaited};
 use super::examine::{Assigned, Examined};
 use super::keys::EndedKeys;
@@ -165,7 +165,7 @@ pub(crate) fn delivered(context: &RunContext, source: &Intake, ended: EndedDeliv
             (Some(step), Some(error))
         }
     };
-    let summary = end.outcome().map(Outcome::summary);
+    let summary = end.ran().map(Ran::summary);
     let changes = summary.map_or(&[][..], |summary| &summary.changes);
     let lag = (settled == SettleOutcome::Deleted && is_awaited(source, examined)).then_some(times.age);
     Delivered {

@@ -32,7 +32,7 @@ use super::turns::{Lead, QueuePosition, Turn};
 use crate::model::cause;
 use crate::model::job::JobDigest;
 use crate::ports::Message;
-use crate::reconcile::{Waits, Work};
+use crate::reconcile::{Summary, Waits, Work};
 
 /// A message that asks for work.
 pub(crate) struct Assignment<'a> {
@@ -151,29 +151,37 @@ pub(super) async fn execute(context: &RunContext, source: &Intake, assignment: &
     };
     let limit = context.settings.job_timeout;
     let waits = Waits::new(Arc::clone(&context.clock));
-    let ran = tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = context.stop.runs.cancelled() => return End::Interrupted(Interruption::Drain),
-        ran = waits.of(AssertUnwindSafe(context.execute.execute(assignment.work, &delivery)).catch_unwind()) => ran,
-        () = time_up(limit, &waits) => return End::TimedOut(limit),
-    };
-    let ran = match ran {
-        Err(payload) => return End::Panicked(cause::panic(&*payload)),
-        Ok(Ok(outcome)) => Arc::new(Ran::Finished(outcome)),
-        Ok(Err(failure)) => Arc::new(Ran::Failed(failure)),
-    };
-    if let Ran::Finished(outcome) = ran.as_ref() {
-        let summary = outcome.summary();
-        context.items.changed(summary);
-        if let Some(observer) = &context.observer
-            && !summary.changes.is_empty()
-        {
-            observer.changed(&summary.changes);
-            summary.found_after.into_iter().for_each(|after| observer.found(after));
+        () = context.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),
+        ran = waits.of(AssertUnwindSafe(context.execute.execute(assignment.work, &delivery)).catch_unwind()) => {
+            ran.map_err(|payload| End::Panicked(cause::panic(&*payload)))
         }
+        () = time_up(limit, &waits) => Err(End::TimedOut(limit)),
+    };
+    let mut untold = Summary { changes: waits.untold(), ..Summary::default() };
+    let ran = ended.map(|ended| match ended {
+        Ok(mut outcome) => {
+            outcome.summary_mut().add(std::mem::take(&mut untold));
+            Ran::Finished(outcome)
+        }
+        Err(failure) => Ran::Failed(Arc::new(failure), std::mem::take(&mut untold)),
+    });
+    let summary = ran.as_ref().map_or(&untold, Ran::summary);
+    context.items.changed(summary);
+    if let Some(observer) = &context.observer
+        && !summary.changes.is_empty()
+    {
+        observer.changed(&summary.changes);
+        summary.found_after.into_iter().for_each(|after| observer.found(after));
     }
-    lead.finish(&ran);
-    End::Ran(ran)
+    match ran.map(Arc::new) {
+        Ok(ran) => {
+            lead.finish(&ran);
+            End::Ran(ran)
+        }
+        Err(end) => end,
+    }
 }
 
 /// Waits until a run has used up its time, not counting its waits for others.

@@ -70,6 +70,20 @@ async fn in_step(lab: &Lab, rk: &str) -> bool {
     lab.engine.plan(&primary).await.unwrap().in_step
 }
 
+#[tokio::test]
+async fn items_of_other_views_that_a_refused_job_has_written_are_told() {
+    let lab = Lab::of(SMALL);
+    comes(&lab, "1").await;
+    lab.write(employee("2", WANTED, "King")).await;
+    let (refused, untold) = lab.work_untold(&sync("Sales", "2")).await;
+    assert_eq!(refused.unwrap_err().class, FailureClass::Permanent);
+    let has = |view: &str| untold.iter().any(|change| change.view.as_str() == view);
+    assert_eq!((has("by_last_name_near"), has("by_email")), (true, false), "{untold:?}");
+    lab.write(employee("2", "another@contoso.com", "King")).await;
+    let (done, untold) = lab.work_untold(&sync("Sales", "2")).await;
+    assert!(!done.unwrap().summary().changes.is_empty() && untold.is_empty(), "an outcome tells of these: {untold:?}");
+}
+
 type Prepared = BoxFuture<'static, Job>;
 type Way = (&'static str, fn(Lab, &'static str) -> Prepared);
 

@@ -18,7 +18,8 @@ use evenkeel::model::{AccountName, BlobName, ContainerName, Entity, EntityKey, J
 use evenkeel::ports::vault::Vault;
 use evenkeel::ports::{Account, Chance, Clock, ErrorClass, FilePlace, MessageText, Query, Sink, Stores, TableOperation, What};
 use evenkeel::reconcile::{
-    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, MemoryBudget, Outcome, Recheck, SealSecret, Work, footprint,
+    Delivery, Engine, EngineParts, Execute, Failure, FailureClass, ItemChange, MemoryBudget, Outcome, Recheck, SealSecret, Waits, Work,
+    footprint,
 };
 use evenkeel::settings::{Backoff, RetryPolicy};
 use evenkeel_simulation::Placement;
@@ -579,6 +580,12 @@ impl Lab {
                 result => return result,
             }
         }
+    }
+
+    /// Does a job as `work` does, and tells which changes of items no outcome tells of.
+    pub(crate) async fn work_untold(&self, job: &Job) -> (Result<Outcome, Failure>, Vec<ItemChange>) {
+        let waits = Waits::new(self.clock.clone());
+        (waits.of(self.work(job)).await, waits.untold())
     }
 
     /// Delivers a job once. Nothing where the worker crashed.

@@ -171,19 +171,23 @@ impl BatchDecision {
         }
     }
 
-    /// The end that says most about the delivery: a failure where there is one, else the changes of all jobs.
+    /// The end that says most about the delivery: a failure where there is one, with the changes of all jobs.
     pub(crate) fn telling(&self, ends: &[JobEnd]) -> End {
-        let of = |at: usize| ends.iter().find(|end| end.at == at).map(|end| end.end.clone());
-        let failed = self.poisoned.first().map(|(at, _)| *at).or_else(|| self.left.first().map(|left| left.at));
-        if let Some(failed) = failed.and_then(of) {
-            return failed;
-        }
         let mut summary = Summary::default();
-        for outcome in ends.iter().filter_map(|end| end.end.outcome()) {
-            summary.add(outcome.summary().clone());
-        }
-        let outcome = if self.unbegun == 0 { Outcome::Advanced { fields: Map::new(), summary } } else { Outcome::Done(summary) };
-        End::Ran(std::sync::Arc::new(Ran::Finished(outcome)))
+        ends.iter().filter_map(|end| end.end.ran()).for_each(|ran| summary.add(ran.summary().clone()));
+        let of = |at: usize| ends.iter().find(|end| end.at == at).map(|end| &end.end);
+        let failed = self.poisoned.first().map(|(at, _)| *at).or_else(|| self.left.first().map(|left| left.at));
+        let ran = match failed.and_then(of) {
+            Some(End::Ran(ran)) => {
+                let mut ran = Ran::clone(ran);
+                *ran.summary_mut() = summary;
+                ran
+            }
+            Some(end) => return end.clone(),
+            None if self.unbegun == 0 => Ran::Finished(Outcome::Advanced { fields: Map::new(), summary }),
+            None => Ran::Finished(Outcome::Done(summary)),
+        };
+        End::Ran(std::sync::Arc::new(ran))
     }
 }
 
@@ -236,7 +240,8 @@ mod tests {
     }
 
     fn failed(class: FailureClass) -> End {
-        End::Ran(Arc::new(Ran::Failed(Failure::new(class, "reading the primary", std::io::Error::other("no")))))
+        let failure = Failure::new(class, "reading the primary", std::io::Error::other("no"));
+        End::Ran(Arc::new(Ran::Failed(Arc::new(failure), Summary::default())))
     }
 
     fn settled(jobs: usize, ends: impl IntoIterator<Item = End>, tries: Tries) -> Settlement {

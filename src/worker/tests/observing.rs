@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::batches::{batch, listed, rk};
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey, TableName, ViewName};
-use crate::reconcile::{Action, ItemChange, Outcome, Recheck, Summary};
+use crate::reconcile::{Action, ItemChange, Outcome, Recheck, Summary, note_untold};
 use crate::worker::testing::{JOBS, RECHECK, World, done, permanent, put, sync, transient};
 use crate::worker::{Delivered, Ending, Mode, Observer, Rechecks};
 
@@ -78,6 +78,38 @@ async fn a_message_about_many_keeps_as_many_changes_as_are_told() {
     let told = told(&world).await;
     let ended = told.ended.lock().unwrap();
     assert_eq!((ended[0].changes.len(), ended[0].changed, *told.changed.lock().unwrap()), (40, 40_000, 40_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_runs_that_did_not_end_well_are_told_as_those_of_others() {
+    let world = World::new();
+    world.script(|number, work, _| {
+        let rk = rk(work);
+        async move {
+            let change = ItemChange { view: ViewName::new("by_email").unwrap(), account: AccountName::main(), action: Action::Delete };
+            match (number, rk.as_str()) {
+                (_, "good") => return Ok(Outcome::Done(Summary { changes: vec![change], ..Summary::default() })),
+                (0, _) => note_untold(vec![change]),
+                (1, _) => {
+                    note_untold(vec![change; 2]);
+                    panic!("index 7 is out of bounds");
+                }
+                _ => note_untold(vec![change; 4]),
+            }
+            if number == 0 { transient() } else { permanent() }
+        }
+    });
+    world.queues.seed(JOBS, &put(7), None);
+    let single = told(&world).await;
+    assert_eq!(endings(&single), [Ending::Retried, Ending::Retried, Ending::Poisoned]);
+    assert_eq!(single.ended.lock().unwrap().iter().map(|delivery| delivery.changed).collect::<Vec<_>>(), [1, 0, 4]);
+    assert_eq!(*single.changed.lock().unwrap(), 7, "a run that panicked gave no answer, and has changed them all the same");
+
+    world.queues.seed(JOBS, &batch(["good", "bad"]), None);
+    let many = told(&world).await;
+    assert_eq!(endings(&many), [Ending::Poisoned]);
+    let ended = many.ended.lock().unwrap();
+    assert_eq!((ended[0].changes.len(), ended[0].changed), (5, 5), "with those of the job that is done");
 }
 
 /// The keys of each delivery, as text.
