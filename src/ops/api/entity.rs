@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{Api, Problem};
 use crate::catalog::TableRef;
+use crate::client::InStep;
 use crate::model::job::Primary;
 use crate::model::nearest::listed;
 use crate::model::units::parse_duration;
@@ -134,6 +135,8 @@ pub(super) struct AwaitedQuery {
 pub(crate) struct InStepReport {
     /// Whether every item is as the version that was asked for says, or a later one.
     in_step: bool,
+    /// Whether neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
+    missing: bool,
     /// Storage requests that it took to know.
     requests: u64,
 }
@@ -150,8 +153,8 @@ pub(super) async fn settled(
     if wait > LONGEST_WAIT {
         return Err(Problem::unusable(format!("wait: expected at most {} s; ask again for longer", LONGEST_WAIT.as_secs())));
     }
-    let waited = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
-    Ok(Json(InStepReport { in_step: waited.in_step, requests: waited.requests }))
+    let InStep { in_step, missing, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
+    Ok(Json(InStepReport { in_step, missing, requests }))
 }
 
 /// The primary that a table and a key name, its table as declared.
