@@ -131,6 +131,9 @@ impl Command {
             || matches!(self, Self::Config(args) if matches!(args.action, config::ConfigAction::Show))
             || matches!(self, Self::Keys(args) if matches!(args.action, keys::KeysAction::List))
             || matches!(self, Self::Demo(args) if matches!(args.guide, Some(None)))
+            || matches!(self, Self::DeleteWhere(sweep::DeleteWhereArgs { which, .. }) if which.dry_run)
+            || matches!(self, Self::ArchiveWhere(sweep::ArchiveWhereArgs { which, .. }) if which.dry_run)
+            || matches!(self, Self::Retention(args) if args.dry_run)
     }
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.
@@ -152,6 +155,14 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_dry_run_only_shows_what_the_command_would_change() {
+        for command in ["delete-where Sessions --all", "archive-where past_bookings --all", "retention"] {
+            let shows = |more: &str| Cli::try_parse_from(format!("evenkeel {command}{more}").split(' ')).unwrap().command.only_shows();
+            assert_eq!([shows(""), shows(" --dry-run")], [false, true], "{command}");
+        }
     }
 
     #[test]
