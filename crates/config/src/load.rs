@@ -91,10 +91,10 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     queues::check(&root, &catalog);
     let events = events::read(&root, &catalog, &queues);
     root.finish();
-    let (mut errors, mut warnings) = cx.into_findings();
     let origins = effective(tree);
-    warnings.extend(unread);
-    warnings.extend(super::unread::variables(&request.environment, &origins));
+    let variables = super::unread::variables(&request.environment, &origins, &root);
+    let (mut errors, mut warnings) = cx.into_findings();
+    warnings.extend(unread.into_iter().chain(variables));
     let accounts: Option<Vec<_>> = accounts.into_iter().map(|(_, account)| account).collect();
     let sinks: Option<Vec<_>> = sinks.into_iter().map(|(_, sink)| sink).collect();
     sort(&mut errors);

@@ -78,6 +78,11 @@ impl<'a> Section<'a> {
         self.table.get(key).map_or(self.origin, |node| node.origin.as_ref())
     }
 
+    /// Whether a reader has asked for a key.
+    pub(super) fn knows(&self, key: &str) -> bool {
+        self.known.borrow().contains(key)
+    }
+
     pub(super) fn has(&self, key: &'static str) -> bool {
         self.node(key).is_some()
     }

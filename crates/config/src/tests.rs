@@ -553,6 +553,7 @@ fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_
         ("EVENKEEL_WORKER_RECHECK_AFTER", "EVENKEEL__WORKER__RECHECK_AFTER"),
         ("EVENKEEL_QUEUES__0__NAME", "EVENKEEL__QUEUES__0__NAME"),
         ("EVENKEEL_HTTP__TOKENS__ME__ROLE", "EVENKEEL__HTTP__TOKENS__ME__ROLE"),
+        ("EVENKEEL_SINKS__PEOPLE__KEY_ENV", "EVENKEEL__SINKS__PEOPLE__KEY_ENV"),
         ("EVENKEEL_CONFG", "EVENKEEL_CONFIG"),
         ("EVENKEEL_TOKENS", "EVENKEEL_TOKEN"),
     ] {
@@ -562,6 +563,9 @@ fn a_variable_that_nothing_reads_is_warned_about_where_it_is_nearly_one_that_is_
         ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_TOKEN", "EVENKEEL_PORT", "EVENKEEL_SERVICE_HOST", "EVENKEEL_PORT_9464_TCP_ADDR"]
     {
         assert_eq!(meant(name), None, "{name}");
+    }
+    for name in ["EVENKEEL_SERVICE__HOST", "EVENKEEL_MY_BUILD__NUMBER", "EVENKEEL_WORKERS__LEASE"] {
+        assert_eq!(meant(name), None, "no section is named so: {name}");
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::defaults::CATALOG_SECTIONS;
 use super::finding::Finding;
+use super::section::Section;
 use super::source::LayerMap;
 use super::tree::Effective;
 use evenkeel_model::model::nearest::nearest;
@@ -27,7 +28,7 @@ const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFI
 
 /// A warning for each variable that nothing reads and that is spelled nearly as one that is read. Others with that beginning are
 /// left alone: of a service `evenkeel` Kubernetes makes `EVENKEEL_PORT` and more.
-pub(super) fn variables(environment: &BTreeMap<String, String>, values: &[Effective]) -> Vec<Finding> {
+pub(super) fn variables(environment: &BTreeMap<String, String>, values: &[Effective], root: &Section<'_>) -> Vec<Finding> {
     let named = values.iter().filter(|value| value.key.ends_with("_env")).map(|value| value.value.trim_matches('"'));
     let read: BTreeSet<&str> = VARIABLES.into_iter().chain(named).collect();
     let letters = |text: &str| text.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
@@ -36,7 +37,7 @@ pub(super) fn variables(environment: &BTreeMap<String, String>, values: &[Effect
         if let Some(value) = values.iter().find(|value| letters(&value.key) == letters(rest)) {
             return Some(format!("EVENKEEL__{}", value.key.to_uppercase().replace(['.', '['], "__").replace(']', "")));
         }
-        if rest.contains("__") {
+        if rest.split_once("__").is_some_and(|(section, _)| root.knows(&section.to_lowercase())) {
             return Some(format!("EVENKEEL__{rest}"));
         }
         nearest(rest, read.iter().filter_map(|read| read.strip_prefix("EVENKEEL_"))).map(|near| format!("EVENKEEL_{near}"))
