@@ -25,7 +25,7 @@ use futures::FutureExt as _;
 use futures::stream::{self, StreamExt as _};
 
 use super::context::RunContext;
-use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement, UNSEEN};
+use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement, UNSEEN, unless_it_expires};
 use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situation};
 use super::examine::{Examined, STEP, piece};
 use super::keys::EndedKeys;
@@ -160,7 +160,7 @@ async fn work_on_jobs(
         ends.extend((ends.len()..batch.len()).map(|at| JobEnd { at, end: End::Interrupted(Interruption::Drain) }));
     }
     let mut decision = BatchDecision::of(&ends, tries, &situation, &context.limits());
-    let end = decision.telling(&ends);
+    let end = decision.telling(batch, &ends);
     let LeaseOutcome::Finished(not_put) = poison(context, source, received, examined, (batch, &decision), lease).await else {
         let jobs = Some(decision.jobs(batch));
         let settled = SettleOutcome::Lost;
@@ -169,6 +169,10 @@ async fn work_on_jobs(
     };
     decision.come_again(&not_put, context.limits().retry_delay.wait(received.message.dequeue_count, situation.unit));
     let mut settlement = decision.settlement(batch);
+    // Its lines may be millions: they go to the poison queue as the one message that names them.
+    if batch.is_of_a_list() {
+        settlement = unless_it_expires(settlement, &end, &situation);
+    }
     if let (Settlement::Advance(progress), Some(seal)) = (&mut settlement, jobs.seal) {
         seal.seal(&mut progress.fields);
     }
@@ -179,7 +183,11 @@ async fn work_on_jobs(
         _ => settled,
     };
     let keys = keys(context, source, batch, (&ends, &decision.poisoned), settled);
-    Concluded { end, ended, settlement, settled, jobs: Some(decision.jobs(batch)), keys }
+    let mut jobs = decision.jobs(batch);
+    if matches!((&settlement, settled), (Settlement::Poison(_), SettleOutcome::Poisoned(_))) {
+        jobs.poisoned += std::mem::take(&mut jobs.left).max(1);
+    }
+    Concluded { end, ended, settlement, settled, jobs: Some(jobs), keys }
 }
 
 /// The keys of a batch as an observer is told of them, if there is one.

@@ -172,7 +172,7 @@ impl BatchDecision {
     }
 
     /// The end that says most about the delivery: a failure where there is one, with the changes of all jobs.
-    pub(crate) fn telling(&self, ends: &[JobEnd]) -> End {
+    pub(crate) fn telling(&self, batch: &Batch, ends: &[JobEnd]) -> End {
         let mut summary = Summary::default();
         ends.iter().filter_map(|end| end.end.ran()).for_each(|ran| summary.add(ran.summary().clone()));
         let of = |at: usize| ends.iter().find(|end| end.at == at).map(|end| &end.end);
@@ -184,7 +184,7 @@ impl BatchDecision {
                 ran
             }
             Some(end) => return end.clone(),
-            None if self.unbegun == 0 => Ran::Finished(Outcome::Advanced { fields: Map::new(), summary }),
+            None if self.unbegun == 0 || batch.is_of_a_list() => Ran::Finished(Outcome::Advanced { fields: Map::new(), summary }),
             None => Ran::Finished(Outcome::Done(summary)),
         };
         End::Ran(std::sync::Arc::new(ran))

@@ -235,11 +235,15 @@ async fn rechecks_of_one_message_end_one_by_one() {
 
 /// A world with a list in a blob: so many lines, of which a window has so many.
 pub(super) fn listed(lines: u64, at_once: u64) -> World {
+    listed_for(lines, at_once, None)
+}
+
+fn listed_for(lines: u64, at_once: u64, ttl: Option<Duration>) -> World {
     let world = World::new();
     *world.work.list.lock().unwrap() = (lines, at_once);
     let blob = json!({"blob": "evenkeel-staging/list.jsonl"});
     let message = json!({"op": "sync", "table": "Employees", "pk": "p", "keys_ref": blob, "id": "mine"});
-    world.queues.seed(JOBS, &body::encode(&message.to_string()), None);
+    world.queues.seed(JOBS, &body::encode(&message.to_string()), ttl);
     world
 }
 
@@ -330,6 +334,21 @@ async fn a_list_that_cannot_be_read_is_the_message_s_mistake_and_stays() {
     assert_eq!((entry.reason, entry.op.as_deref()), (Reason::Permanent, Some("sync")));
     assert!(entry.body.unwrap().contains("keys_ref"));
     assert_eq!(*world.work.forgotten.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_list_is_not_lost_where_its_message_is_about_to_expire() {
+    let world = listed_for(300, 100, Some(Duration::from_secs(15)));
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        done()
+    });
+    let report = world.run_for(Duration::from_mins(2)).await;
+    assert_eq!((report.done, report.released, report.poisoned), (100, 0, 1));
+    let entry = world.poisoned().await.remove(0).message;
+    assert_eq!((entry.reason, entry.error.as_str()), (Reason::Expired, "the message expires before its next try: a part is done"));
+    assert!(entry.body.unwrap().contains("keys_ref"), "it names the whole list");
+    assert_eq!(*world.work.forgotten.lock().unwrap(), 0, "whoever sends it again needs the list");
 }
 
 #[tokio::test(start_paused = true)]
