@@ -121,6 +121,8 @@ pub(super) async fn upload(
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let mut ended = Vec::new();
     for write in plan.writes.iter().filter(|write| write.content.is_supplied()) {
+        // Nobody else knows it until the primary points to it.
+        run.touched.insert(write.address.clone());
         let operation = ItemOperation::Write(write);
         let outcome = items::apply(WriteContext { scope, values, doubt: run.doubt }, operation).await;
         let failed = matches!(outcome, Err(ItemFailure::Failed(_)));

@@ -20,6 +20,7 @@ use crate::model::item::{self, Owner};
 use crate::model::job::{Looks, Primary};
 use crate::model::{ItemAddress, ViewName};
 use crate::patterns;
+use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
 
 /// A key that another primary has, and keeps.
@@ -40,6 +41,16 @@ pub(super) struct KeysMet {
     pub(super) unlisted: BTreeSet<ItemAddress>,
     /// The last round has lost no race: it has closed, freed a key, or found items without proof.
     pub(super) lost_no_race: bool,
+}
+
+impl KeysMet {
+    /// The round was lost. The next one looks at what this one wrote, too: a pass that looked before that may have taken it from the
+    /// footprint.
+    pub(super) fn look_again_at(&mut self, plan: &Plan) {
+        if !planted(Bug::NoLookAfterLostRace) {
+            self.touched.extend(plan.touched().cloned());
+        }
+    }
 }
 
 /// How it ended to add a contender to a footprint.

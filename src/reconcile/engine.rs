@@ -36,7 +36,7 @@ pub(super) const LONGEST_CHAIN: u8 = 8;
 
 /// The record of the catalog that an engine works by.
 #[async_trait]
-pub trait Recorded: Send + Sync {
+pub trait CatalogHold: Send + Sync {
     /// Whether the engine's catalog is still the recorded one, as soon as that is known.
     async fn holds(&self) -> bool;
 }
@@ -78,7 +78,7 @@ pub struct Engine {
     /// Keys of hashes, once they were needed.
     pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
     /// Asked before a pass that has changed items is closed. Where there is none, nobody replaces the catalog.
-    recorded: OnceLock<Arc<dyn Recorded>>,
+    recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
 /// The catalog of an engine is not the recorded one any more.
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Lets the engine close no pass by a catalog that is replaced. The first record stays.
-    pub fn stop_when_replaced(&self, recorded: Arc<dyn Recorded>) {
+    pub fn stop_when_replaced(&self, recorded: Arc<dyn CatalogHold>) {
         self.recorded.get_or_init(|| recorded);
     }
 

@@ -146,6 +146,10 @@ impl Engine {
 
     /// Syncs the primaries that a plan has written on, or into the source of another view. Whether that has changed the plan's own.
     pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<bool, Failure> {
+        if plan.changed().next().is_some() {
+            // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
+            self.refuse_replaced(&scope.primary).await?;
+        }
         let nesting = Nesting::new(&scope.primary, scope.outer);
         for derived in plan.changed().filter_map(|address| scope.derived_primary(address)).filter(|_| !planted(Bug::NoSyncOn)) {
             self.nested(&derived, None, scope.delivery, &nesting).await?;

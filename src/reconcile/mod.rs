@@ -91,7 +91,7 @@ mod walk;
 pub use audit::{AuditFinding, AuditPass, Mismatch};
 pub use audit_records::{AuditRecord, audit_records, audited_primaries};
 pub use backfill::BackfillPass;
-pub use engine::{Engine, EngineParts, Recorded};
+pub use engine::{CatalogHold, Engine, EngineParts};
 pub use erase::{Erasure, Removed};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
 pub use key_list::ListWindow;

@@ -33,7 +33,6 @@ use super::value::RunValues;
 use super::{footprints, plan, primary, record};
 use crate::model::job::Looks;
 use crate::model::{ETag, ItemAddress};
-use crate::planted::{Bug, planted};
 
 /// One pass.
 pub(super) struct Pass<'e> {
@@ -82,27 +81,19 @@ impl<'e> Pass<'e> {
             let (scope, values, run) = self.run();
             match commit::write(scope, values, run, change, &plan).await? {
                 Ok(committed) => (state, written, rest) = (committed.state, committed.written, Cow::Owned(committed.rest)),
-                Err(end) => {
-                    let uploaded = plan.writes.iter().filter(|write| write.content.is_supplied());
-                    self.met.touched.extend(uploaded.map(|write| write.address.clone()));
-                    return Ok(Advance::Ended(end));
-                }
+                Err(end) => return Ok(Advance::Ended(end)),
             }
         }
-        let done = async {
-            let stays = confirm::confirmed(&self.scope, &mut self.met.touched, seen, &plan, &wanted).await?;
-            let applied = if stays { self.apply(&rest, written).await? } else { None };
-            match applied {
-                Some(written) => self.close(seen, &wanted, state, &plan, etag, &written).await,
-                None => Ok(false),
-            }
+        let stays = confirm::confirmed(&self.scope, &mut self.met.touched, seen, &plan, &wanted).await?;
+        let applied = if stays { self.apply(&rest, written).await } else { Ok(None) };
+        let closed = match applied {
+            Ok(Some(written)) => self.close(seen, &wanted, state, &plan, etag, &written).await,
+            lost => lost.map(|_| false),
         };
-        let done = done.await;
-        if !matches!(done, Ok(true)) && !planted(Bug::NoLookAfterLostRace) {
-            // Those that were written, too: a pass that looked before they came to be has taken them from the footprint.
-            self.met.touched.extend(plan.touched().cloned());
+        if !matches!(closed, Ok(true)) {
+            self.met.look_again_at(&plan);
         }
-        let closed = done?;
+        let closed = closed?;
         Ok(Advance::Ended(match change {
             Some(change) if closed => commit::closed(&self.scope, change),
             Some(_) => Commit::Committed,
@@ -148,8 +139,7 @@ impl<'e> Pass<'e> {
         Ok(commit::noted(ended, &mut run)?.map(|written| done.into_iter().chain(written).collect()))
     }
 
-    /// Syncs the primaries derived into the source of another view, queues rechecks, and closes the footprint; whether nothing is
-    /// left to do.
+    /// Syncs the primaries that it has derived, queues rechecks, and closes the footprint; whether nothing is left to do.
     async fn close(
         &mut self,
         seen: &Observation,
@@ -160,10 +150,6 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
-        if plan.changed().next().is_some() {
-            // Items of it may be primaries of views that only a newer catalog has, whose pass knows them by their announcement.
-            scope.engine.refuse_replaced(&scope.primary).await?;
-        }
         let overtaken = scope.engine.sync_on(scope, plan).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 
-use super::lease::{CatalogLease, Leased, Standing};
+use super::lease::{CatalogLease, HeldCatalog, Standing};
 use super::prepare::OnRecord;
 use crate::catalog::Catalog;
 use crate::model::job::{Effect, JobSubject, ListedBatch, Primary};
@@ -63,7 +63,7 @@ impl Current {
     /// An engine with the recorded catalog, and perhaps the first of all, by a look begun at `sent`.
     pub fn new(in_force: InForce, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let lease = Arc::new(CatalogLease::new(in_force.generation, first, sent, clock));
-        in_force.engine.stop_when_replaced(Arc::new(Leased { lease: Arc::clone(&lease), generation: in_force.generation }));
+        in_force.engine.stop_when_replaced(Arc::new(HeldCatalog { lease: Arc::clone(&lease), generation: in_force.generation }));
         Self { in_force: ArcSwap::from_pointee(in_force), lease, met: Mutex::default() }
     }
 
@@ -85,7 +85,7 @@ impl Current {
     /// Puts another engine into force; a look begun at `sent` found its catalog recorded.
     pub fn exchange(&self, next: InForce, sent: Duration) {
         let generation = next.generation;
-        next.engine.stop_when_replaced(Arc::new(Leased { lease: Arc::clone(&self.lease), generation }));
+        next.engine.stop_when_replaced(Arc::new(HeldCatalog { lease: Arc::clone(&self.lease), generation }));
         self.in_force.store(Arc::new(next));
         self.lease.confirm(generation, sent);
     }

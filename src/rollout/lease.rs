@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use crate::migrations::TRUST;
 use crate::ports::Clock;
-use crate::reconcile::Recorded;
+use crate::reconcile::CatalogHold;
 
 /// How the catalog that a run was done by stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,13 +158,13 @@ impl CatalogLease {
 }
 
 /// The lease, as the engine of one generation asks for it.
-pub(super) struct Leased {
+pub(super) struct HeldCatalog {
     pub(super) lease: Arc<CatalogLease>,
     pub(super) generation: u32,
 }
 
 #[async_trait]
-impl Recorded for Leased {
+impl CatalogHold for HeldCatalog {
     async fn holds(&self) -> bool {
         self.lease.standing(self.generation).await == Standing::Holds
     }
