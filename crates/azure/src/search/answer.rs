@@ -39,14 +39,13 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
     match answer.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
         404 if named => ErrorClass::NotFound(Missing::Container),
-        404 | 410 => effect.unknown(),
         408 | 503 if !named && effect == SearchEffect::Write => ErrorClass::Ambiguous,
         // 408: it gave up waiting for the request. 409, 422: the index is being changed.
         408 | 409 | 422 => ErrorClass::Transient { retry_after },
         413 => ErrorClass::TooLarge,
         429 | 503 => ErrorClass::Throttled { retry_after },
         501 | 505 => ErrorClass::Permanent,
-        500..=599 => effect.unknown(),
+        404 | 410 | 500..=599 => effect.unknown(),
         _ => ErrorClass::Permanent,
     }
 }
