@@ -82,9 +82,13 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
 #[test]
 fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
     for world in [World::Company, World::Patterns] {
-        (0..WITHOUT_FAULTS).for_each(|n| all_is_well(&without_faults(world, n)));
+        for n in 0..WITHOUT_FAULTS {
+            all_is_well(&without_faults(world, n));
+        }
     }
-    FOUND_WITHOUT_FAULTS.into_iter().for_each(|n| all_is_well(&without_faults(World::Company, n)));
+    for n in FOUND_WITHOUT_FAULTS {
+        all_is_well(&without_faults(World::Company, n));
+    }
 }
 
 #[test]
