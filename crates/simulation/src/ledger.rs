@@ -243,13 +243,15 @@ impl Ledger {
         if u64::from(entry.panics) >= most + u64::from(entry.disturbed()) {
             return Err(format!("the message {id} on {queue} runs again after {} runs that panicked", entry.panics));
         }
+        // A sync may begin in the run of an earlier delivery, which waited for its turn, under the number of one that shares the run.
+        let shared = entry.shares_runs() && entry.deliveries.iter().any(|earlier| earlier.caller == caller && earlier.has_turn);
         let Some(delivery) = entry.delivery(delivery) else { return Ok(()) };
         delivery.began = true;
         match *delivery {
             DeliveryRecord { attempts, most, .. } if attempts > most => {
                 Err(format!("the message {id} on {queue} runs in its attempt {attempts}"))
             }
-            DeliveryRecord { attempts, has_turn: false, .. } => {
+            DeliveryRecord { attempts, has_turn: false, .. } if !shared => {
                 Err(format!("the job {id} on {queue} runs in attempt {attempts}, which is for those before it"))
             }
             _ => Ok(()),

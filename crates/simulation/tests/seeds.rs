@@ -7,16 +7,18 @@ use evenkeel_simulation::{Allowed, RunRequest, SimulationReport, Tally, Together
 
 /// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
 /// stories to them.
-const FOUND: [u64; 34] = [
+const FOUND: [u64; 35] = [
     807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243, 23_299, 24_589, 27_755, 29_662, 32_146,
     33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459, 59_006, 223_124, 506_014, 514_556, 615_834, 750_006, 937_542, 1_011_597,
-    3_044_530,
+    3_044_530, 4_100_810,
 ];
 /// The same, of the second world.
 const FOUND_IN_PATTERNS: [u64; 16] =
     [26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744, 3_088_185, 3_093_062];
 /// The same, of the third world.
 const FOUND_IN_ARCHIVES: [u64; 11] = [187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303];
+/// The same, of the fourth world.
+const FOUND_IN_RELEASES: [u64; 1] = [4_000_166];
 /// The same, of the first world without faults.
 const FOUND_WITHOUT_FAULTS: [u64; 1] = [17_560];
 /// How many seeds an ordinary test runs.
@@ -140,6 +142,9 @@ fn what_was_wrong_once_is_right_now() {
     }
     for n in FOUND_IN_ARCHIVES {
         all_is_well(&archives(n));
+    }
+    for n in FOUND_IN_RELEASES {
+        all_is_well(&releases(n));
     }
 }
 
