@@ -48,7 +48,24 @@ pub(super) async fn write(
     (change, own): (&Change, Vec<TableOperation>),
     plan: &Plan,
 ) -> Result<Result<Committed, Commit>, Failure> {
-    let Some(mut written) = upload(scope, values, &mut run, plan).await? else { return Ok(Err(Commit::Lost)) };
+    let Some(written) = upload(scope, values, &mut run, plan).await? else { return Ok(Err(Commit::Lost)) };
+    let uploaded: Vec<ItemAddress> = written.keys().cloned().collect();
+    let ended = write_behind(scope, &mut run, (change, own), plan, written).await;
+    if !matches!(ended, Ok(Ok(_))) {
+        // A pass that looked before they came to be may have taken them from the footprint.
+        run.touched.extend(uploaded);
+    }
+    ended
+}
+
+/// Writes the primary behind the values that it is to point to, which are written.
+async fn write_behind(
+    scope: &Scope<'_>,
+    run: &mut RunState<'_>,
+    (change, own): (&Change, Vec<TableOperation>),
+    plan: &Plan,
+    mut written: BTreeMap<ItemAddress, ETag>,
+) -> Result<Result<Committed, Commit>, Failure> {
     let group = match group(scope, own, plan).await? {
         Ok(group) => group,
         Err(lost) => {
@@ -67,7 +84,7 @@ pub(super) async fn write(
         },
         None => match primary::send(scope, &group.operations).await? {
             Ok(etags) => etags,
-            Err(error) => return lost(scope, &mut run, &group, error).map(Err),
+            Err(error) => return lost(scope, run, &group, error).map(Err),
         },
     };
     run.doubt.primary_written();
@@ -121,8 +138,6 @@ pub(super) async fn upload(
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let mut ended = Vec::new();
     for write in plan.writes.iter().filter(|write| write.content.is_supplied()) {
-        // Nobody else knows it until the primary points to it.
-        run.touched.insert(write.address.clone());
         let operation = ItemOperation::Write(write);
         let outcome = items::apply(WriteContext { scope, values, doubt: run.doubt }, operation).await;
         let failed = matches!(outcome, Err(ItemFailure::Failed(_)));
@@ -145,6 +160,9 @@ pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Res
             }
             Err(ItemFailure::Lost { unanswered_insert }) => {
                 lost = true;
+                if !planted(Bug::NoLookAfterLostRace) {
+                    run.touched.insert(operation.address().clone());
+                }
                 if unanswered_insert && !planted(Bug::UnansweredInsertForgotten) {
                     run.doubt.item_unanswered();
                 }
@@ -154,7 +172,11 @@ pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Res
     }
     match failed {
         Some(failure) => Err(failure),
-        None => Ok((!lost).then_some(written)),
+        None if lost => {
+            run.touched.extend(written.into_keys());
+            Ok(None)
+        }
+        None => Ok(Some(written)),
     }
 }
 

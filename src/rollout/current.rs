@@ -144,27 +144,29 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
     if job.effect() == Effect::Drops {
         return ended;
     }
-    let stopped = ended.as_ref().is_err_and(|failure| failure.class == FailureClass::OutdatedCatalog);
-    if stopped || job.effect() == Effect::Derives || job.key().is_none() {
-        // Half done, or over many, which nobody names any more: once more, as after a delivery that did not end in order.
+    if ended.is_err() || job.effect() == Effect::Derives || job.key().is_none() || job.operation().erases().is_some() {
+        // Half done or refused by a catalog that is replaced, over many, which nobody names any more, or of every archive: once more, as
+        // after a delivery that did not end in order.
         return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
     }
     for primary in engine.primaries_of(job) {
-        let sync = Work::Job(Job::sync(primary));
-        match engine.execute(&sync, delivery).await {
-            Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
-            // A permanent failure of the sync (a key conflict, say) counts only where the run itself ended well.
-            Err(failure) if ended.is_ok() => return Err(failure),
-            Ok(_) | Err(_) => {}
-        }
+        engine.execute(&Work::Job(Job::sync(primary)), delivery).await?;
     }
     ended
 }
 
+/// What work is about.
+fn subject(work: &Work) -> JobSubject<'_> {
+    match work {
+        Work::Job(job) => job.operation().subject(),
+        Work::Recheck(recheck) => JobSubject::Primary(&recheck.primary.table, &recheck.primary.key),
+    }
+}
+
 /// The failure of a job, which passes where another recorded catalog has the job's archive or table: its workers take the job, as long as it
 /// is tried.
-fn left_to_others(failure: Failure, catalog: &Catalog, job: &Job) -> Failure {
-    if failure.class != FailureClass::Permanent || !catalog.lacks(job.operation().subject()) {
+fn left_to_others(failure: Failure, catalog: &Catalog, subject: JobSubject<'_>) -> Failure {
+    if failure.class != FailureClass::Permanent || !catalog.lacks(subject) {
         return failure;
     }
     let step = format!("{}: another recorded catalog has it, and this worker leaves it to others", failure.step);
@@ -207,11 +209,10 @@ impl Execute for Current {
                 }
                 Ok(_) | Err(_) => self.lease.standing(ran.generation).await,
             };
-            match (standing, work) {
-                (Standing::Holds, Work::Job(job)) => return ended.map_err(|failure| left_to_others(failure, ran.engine.catalog(), job)),
-                (Standing::Holds, Work::Recheck(_)) => return ended,
-                (Standing::Outdated(recorded), _) => return Err(not_recorded(recorded)),
-                (Standing::Exchanged, _) => {}
+            match standing {
+                Standing::Holds => return ended.map_err(|failure| left_to_others(failure, ran.engine.catalog(), subject(work))),
+                Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
+                Standing::Exchanged => {}
             }
         }
     }
@@ -229,7 +230,7 @@ impl Execute for Current {
             match self.lease.standing_now(read.generation).await {
                 Standing::Holds => {
                     let Ok(sample) = list.sample() else { return ended };
-                    return ended.map_err(|failure| left_to_others(failure, read.engine.catalog(), &sample.job));
+                    return ended.map_err(|failure| left_to_others(failure, read.engine.catalog(), sample.job.operation().subject()));
                 }
                 Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
                 Standing::Exchanged => {}

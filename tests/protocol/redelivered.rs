@@ -102,22 +102,26 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
         job(&json!({"op": "put", "table": "Employees", "entity": entity}))
     };
     let delete = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}));
+    let archive = job(&json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "1"}));
+    let moving = job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}));
+    let all = [put("first@contoso.com", "Other"), put("other@contoso.com", "Other"), delete, archive, moving.clone()];
     let mut runs = 0_u32;
-    for first in [sync("Sales", "1"), put("first@contoso.com", "Second")] {
-        for second in [put("first@contoso.com", "Other"), put("other@contoso.com", "Other"), delete.clone()] {
+    for first in all.iter().chain([&sync("Sales", "1")]) {
+        // The second of two moves finds its new key taken.
+        for second in all.iter().filter(|second| *first != moving || **second != moving) {
             for shape in [SMALL, Shape { former_index: true, ..SHAPE }] {
                 let written = async || {
                     let lab = Lab::of(shape);
                     lab.write(employee("1", "first@contoso.com", "First")).await;
                     lab
                 };
-                for at in 1..=written().await.operations_of(&first).await {
+                for at in 1..=written().await.operations_of(first).await {
                     let story = format!("{second:?} before operation {at} of {first:?}");
                     let lab = written().await;
                     let (other, amid) = (lab.of_another_worker(), second.clone());
                     lab.faults.arm(at, Disturbance::Meddle);
                     lab.faults.meddle(Box::pin(async move { drop(other.work(&amid).await.unwrap()) }));
-                    let ended = lab.deliver(&first, 1).await;
+                    let ended = lab.deliver(first, 1).await;
                     assert!(matches!(ended, Some(Ok(_))), "{story}: {ended:?}");
                     lab.faults.calm();
                     lab.do_queued().await;

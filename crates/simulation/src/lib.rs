@@ -98,6 +98,7 @@ mod sealed;
 mod sensitivity;
 mod shrink;
 mod sim_accounts;
+mod smooth;
 mod stage;
 mod story;
 mod tally;

@@ -32,14 +32,15 @@ use super::readers::{self, SimulatedReaders, Sluggish};
 use super::scene::Scenes;
 use super::sealed;
 use super::sim_accounts::{self, FaultPolicies, SimulatedAccounts};
-use super::stage::{Allowed, Books, OPERATOR, READER, Stage, StageClock};
+use super::smooth;
+use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
 use super::tally::Together;
 use super::world::{FinalState, Setting, World};
 use evenkeel::adapters::sim::{FaultPolicy, SimWorld};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::large::STAGING;
-use evenkeel::model::{AccountName, EntityKey, ItemAddress, Site};
+use evenkeel::model::{AccountName, EntityKey};
 use evenkeel::ports::TableOperation;
 use evenkeel::reconcile::{Engine, EngineParts, Recheck};
 use evenkeel::sealing::DataKeys;
@@ -165,11 +166,6 @@ async fn play(request: &RunRequest) -> SimulationReport {
         step_groups: play.steps.iter().map(|step| step.step_group).max().unwrap_or(0),
         story: std::mem::take(&mut books.story),
     }
-}
-
-/// The name of the blob that an item is or lies in.
-fn blob_of(address: ItemAddress) -> Option<String> {
-    if let Site::Blob { name, .. } = address.site { Some(name.to_string()) } else { None }
 }
 
 /// A run.
@@ -471,18 +467,11 @@ impl Play {
     /// Contention alone leaves nothing to a recheck: where no fault was injected, and each job ended well with its first delivery, derived
     /// data is right as soon as the jobs are done. (Tables by date go later.)
     async fn nothing_waits_where_nothing_failed(&self) {
-        let went_smoothly = |books: &Books| books.faults.total() == 0 && books.ledger.redelivered == 0;
-        if !went_smoothly(&self.stage.books()) || !self.poisoned().is_empty() || !self.catalog.retentions.is_empty() {
+        if !smooth::ran(&self.stage.books()) || !self.poisoned().is_empty() || !self.catalog.retentions.is_empty() {
             return;
         }
         let mut seen = self.final_state();
-        // A value that nothing points to any more may be what another pass is about to point to: it is left to a recheck on purpose.
-        let rechecks = self.world.messages(&queue("jobs-recheck")).into_iter();
-        let rechecks = rechecks.filter_map(|message| Recheck::decode_all(&message.text).ok()).flatten();
-        let spared: BTreeSet<String> =
-            rechecks.flat_map(|recheck| recheck.items).filter(ItemAddress::is_value).filter_map(blob_of).collect();
-        let rows = format!("{:?}", seen.tables);
-        seen.blobs.retain(|(container, name), _| !spared.contains(name) || rows.contains(&format!("{container}/{name}")));
+        smooth::forget_spared(&mut seen, self.world.messages(&queue("jobs-recheck")).iter().map(|message| message.text.as_str()));
         if let Err(wrong) = self.judge_data(&seen, self.stage.at(self.stage.elapsed())).await {
             self.stage.violated(format!("left to a recheck, though nothing failed: {wrong}"));
         }

@@ -175,7 +175,8 @@ impl Catalog {
         let archives = self.archives.keys().map(|name| format!("archive:{name}"));
         let tables = self.tables.keys().map(|name| format!("table:{name}"));
         let dated = self.retentions.values().map(|retention| format!("table:{}", retention.tables));
-        archives.chain(tables).chain(dated).collect()
+        let filed = self.filings.keys().map(|name| format!("table:{name}"));
+        archives.chain(tables).chain(dated).chain(filed).collect()
     }
 
     /// Whether a job is about an archive or a table that this catalog lacks, and another one has or had that was recorded.
@@ -184,7 +185,10 @@ impl Catalog {
             JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => {
                 !self.archives.contains_key(name) && self.generations.names.contains(&format!("archive:{name}"))
             }
-            named => named.tables().into_iter().any(|name| self.table(name).is_none() && self.generations.names_table(name)),
+            named => named.tables().into_iter().any(|name| {
+                let knows = self.table(name).is_some() || self.filings.contains_key(name);
+                !knows && self.generations.names_table(name)
+            }),
         }
     }
 
