@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::crowd::{AccessKind, Crowds};
-use super::holds::{PaceAdmission, ThrottleHolds, Verdict};
+use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
 use super::rates::{PacedScope, Rates, Scopes};
 use crate::adapters::layer::{Evidence, Layer, Op, Request, ThrottleScope};
 use crate::model::AccountName;
@@ -69,31 +69,29 @@ impl Pace {
         // Every change of a scope is one assignment, so a panic leaves nothing half done.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn settle(&self, scope: ThrottleScope, probe: Option<Sent>, verdict: Verdict) {
+        self.locked().settle(scope, probe, verdict, self.clock.monotonic(), self.chance.unit());
+    }
 }
 
 impl Layer for Pace {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
-        let (target, booked) = (&request.target, request.entities.max(1));
-        let mut unsent = OnDrop(Some(move || {
-            self.with_rates(|(rates, _), now| rates.take_back(target, booked, now));
-        }));
-        if let Some(wait) = self.with_rates(|(rates, _), now| rates.admit(target, booked, now)) {
+        let booked = request.entities.max(1);
+        if let Some(wait) = self.with_rates(|(rates, _), now| rates.admit(&request.target, booked, now)) {
             pause(wait).await;
         }
         // While nothing is held, which is nearly always, a request costs one look and no copy of its key.
         let admission = {
             let mut holds = self.locked();
-            if holds.is_empty() { PaceAdmission::Free } else { holds.admit(&target.scope(), self.clock.monotonic()) }
+            if holds.is_empty() { PaceAdmission::Free } else { holds.admit(&request.target.scope(), self.clock.monotonic()) }
         };
         let probe = match admission {
             PaceAdmission::Free => None,
-            PaceAdmission::Probe(sent) => Some(sent),
+            PaceAdmission::Probe(sent) => Some(Probe { pace: self, sent, scope: Some(request.target.scope()) }),
             PaceAdmission::Held(remaining) => return Err(self.held(&request, remaining)),
         };
-        // A probe that is dropped unsettled makes place for another.
-        let mut unsettled = OnDrop(probe.map(|sent| move || self.locked().abandon(&target.scope(), sent)));
         let sent = self.clock.monotonic();
-        unsent.0 = None;
         let result = send.await;
         let verdict = match Evidence::of(&result) {
             Evidence::Answered => Verdict::Answered,
@@ -103,13 +101,14 @@ impl Layer for Pace {
             Evidence::None => return result,
         };
         self.with_rates(|(rates, _), now| match verdict {
-            Verdict::Answered => rates.answered(target, request.weight() - booked, now.saturating_sub(sent), now),
-            Verdict::Throttled(_) => rates.refused(target, now),
+            Verdict::Answered => rates.answered(&request.target, request.weight() - booked, now.saturating_sub(sent), now),
+            Verdict::Throttled(_) => rates.refused(&request.target, now),
             Verdict::Unknown => {}
         });
-        unsettled.0 = None;
-        if probe.is_some() || matches!(verdict, Verdict::Throttled(_)) {
-            self.locked().settle(target.scope(), probe, verdict, self.clock.monotonic(), self.chance.unit());
+        match (probe, verdict) {
+            (Some(probe), verdict) => probe.settle(verdict),
+            (None, Verdict::Throttled(_)) => self.settle(request.target.scope(), None, verdict),
+            (None, Verdict::Answered | Verdict::Unknown) => {}
         }
         result
     }
@@ -149,9 +148,7 @@ impl Layer for PaceEntrance {
         });
         let _inside = match entered {
             Some(Err(away)) => return Err(pace.held(&request, away)),
-            Some(Ok(Some((own, job)))) => Some(OnDrop(Some(move || {
-                pace.with_rates(|(_, crowds), now| crowds.leave(own, job, entities, now));
-            }))),
+            Some(Ok(Some((own, job)))) => Some(CrowdPlace { pace, own, job, entities }),
             Some(Ok(None)) | None => None,
         };
         send.await
@@ -165,13 +162,40 @@ async fn pause(wait: Duration) {
     }
 }
 
-/// Gives something back when it is dropped, unless it was emptied before.
-struct OnDrop<F: FnOnce()>(Option<F>);
+/// A request that waits for a partition, or is at it.
+struct CrowdPlace<'a> {
+    pace: &'a Pace,
+    own: u64,
+    job: u64,
+    entities: usize,
+}
 
-impl<F: FnOnce()> Drop for OnDrop<F> {
+impl Drop for CrowdPlace<'_> {
     fn drop(&mut self) {
-        if let Some(give_back) = self.0.take() {
-            give_back();
+        self.pace.with_rates(|(_, crowds), now| crowds.leave(self.own, self.job, self.entities, now));
+    }
+}
+
+/// The one request that may ask whether a held scope is free again. Dropped unsettled, it makes place for
+/// another.
+struct Probe<'a> {
+    pace: &'a Pace,
+    sent: Sent,
+    scope: Option<ThrottleScope>,
+}
+
+impl Probe<'_> {
+    fn settle(mut self, verdict: Verdict) {
+        if let Some(scope) = self.scope.take() {
+            self.pace.settle(scope, Some(self.sent), verdict);
+        }
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        if let Some(scope) = self.scope.take() {
+            self.pace.locked().abandon(&scope, self.sent);
         }
     }
 }

@@ -156,12 +156,6 @@ impl PacedRate {
         self.booked = self.booked.max(now) + Duration::from_secs_f64(weight / self.rate);
     }
 
-    /// Takes back a request that was let in and is not sent.
-    pub(super) fn take_back(&mut self, weight: f64) {
-        self.window.sent = (self.window.sent - weight).max(0.0);
-        self.booked = self.booked.saturating_sub(Duration::from_secs_f64(weight / self.rate));
-    }
-
     /// Notes live work that is about to be sent.
     pub(super) fn note_live(&mut self, weight: f64, now: Duration) {
         self.measure(now);

@@ -132,14 +132,6 @@ impl Rates {
         wait
     }
 
-    /// Takes back a request that was let in and is not sent: the next ones have its part.
-    pub(super) fn take_back(&mut self, target: &Target<'_>, weight: usize, now: Duration) {
-        self.account.rate.take_back(1.0);
-        for paced in self.parts(Scopes::of(target), now) {
-            paced.rate.take_back(weight_of(weight));
-        }
-    }
-
     /// How long background work waits for live work before its request is asked for.
     pub(super) fn wait_behind(&mut self, target: &Target<'_>, weight: usize, now: Duration) -> Duration {
         let wait = self.account.rate.wait_behind(1.0, now);

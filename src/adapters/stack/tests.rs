@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::{DecoratedAccount, Grouping, decorate_within};
+use super::{DecoratedAccount, Grouping, decorate};
 use crate::adapters::azure::testing::{Answer, Arrival, Scripted};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::adapters::layer::{Op, ThrottleScope};
@@ -15,25 +15,17 @@ use crate::adapters::pace::LANE_HELD;
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
 use crate::ports::{Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation};
-use crate::settings::{Backoff, PaceCeilings, RetryPolicy};
+use crate::settings::{Backoff, RetryPolicy};
 
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
 const BROKEN: Answer = Answer::Err(ErrorClass::Ambiguous, Some(500));
 
 fn scripted_account(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (DecoratedAccount, Arc<Scripted>) {
-    scripted_within(None, answer)
-}
-
-fn scripted_within(
-    ceilings: Option<PaceCeilings>,
-    answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
-) -> (DecoratedAccount, Arc<Scripted>) {
     let (bare, script) = Scripted::by(answer);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
-    let retry = RetryPolicy::growing(backoff, 6);
-    (decorate_within(&AccountName::main(), &bare, (Grouping::Together, ceilings), retry, &clock, &chance), script)
+    (decorate(&AccountName::main(), &bare, Grouping::Together, RetryPolicy::growing(backoff, 6), &clock, &chance), script)
 }
 
 fn table() -> TableName {
@@ -100,22 +92,6 @@ async fn a_probe_whose_caller_goes_away_does_not_block_its_scope() {
     assert!(tokio::time::timeout(Duration::from_secs(30), read(&decorated, "hot")).await.is_err());
     tokio::time::sleep(Duration::from_mins(1)).await;
     read(&decorated, "hot").await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn requests_that_are_given_up_while_they_wait_for_their_pace_hold_back_no_others() {
-    let (decorated, script) = scripted_within(Some(PaceCeilings { start: 1.0, ..PaceCeilings::AZURE }), |_| Answer::Ok);
-    let queue = QueueName::new("evenkeel-jobs").unwrap();
-    let ask = |requests: usize| join_all((0..requests).map(|_| decorated.account.queues.approximate_count(&queue)));
-    // Five seconds of what a queue takes, by callers who wait for one.
-    assert!(tokio::time::timeout(Duration::from_secs(1), ask(10_000)).await.is_err());
-    let sent = script.requests();
-    assert!((2_000..2_400).contains(&sent), "{sent}");
-    let asked = Instant::now();
-    ask(1).await;
-    assert!(asked.elapsed() < Duration::from_millis(200), "{:?} after those that were never sent", asked.elapsed());
-    ask(2_000).await;
-    assert!(asked.elapsed() > Duration::from_millis(900), "those that were sent count: {:?}", asked.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
