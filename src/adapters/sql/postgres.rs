@@ -314,11 +314,17 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
     // The words of some errors quote the value.
     let quotes = code.code().starts_with("22") && *code != SqlState::STRING_DATA_RIGHT_TRUNCATION;
     let message = if quotes { "a value does not fit its column".to_owned() } else { error.message().to_owned() };
-    DatabaseError { class: class(code), code: Some(code.code().to_owned()), message }
+    // What a function or a trigger of the user's own lacks is nothing that `migrate up` creates.
+    let theirs = error.where_().is_some_and(|context| !context.is_empty());
+    let class = match class_of(code) {
+        ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,
+        class => class,
+    };
+    DatabaseError { class, code: Some(code.code().to_owned()), message }
 }
 
 /// The class of an error, by its code ("PostgreSQL Error Codes").
-fn class(code: &SqlState) -> ErrorClass {
+fn class_of(code: &SqlState) -> ErrorClass {
     match code.code() {
         // No such table, no such column in it.
         "42P01" | "42703" => ErrorClass::NotFound(Missing::Container),
@@ -360,7 +366,7 @@ mod tests {
             ("22P02", ErrorClass::Permanent),
             ("23502", ErrorClass::Permanent),
         ] {
-            assert_eq!(class(&SqlState::from_code(code)), expected, "{code}");
+            assert_eq!(class_of(&SqlState::from_code(code)), expected, "{code}");
         }
     }
 
