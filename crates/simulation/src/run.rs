@@ -470,7 +470,7 @@ impl Play {
         if !smooth::ran(&self.stage.books()) || !self.poisoned().is_empty() || !self.catalog.retentions.is_empty() {
             return;
         }
-        let mut seen = self.final_state();
+        let mut seen = FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world);
         smooth::forget_spared(&mut seen, self.world.messages(&queue("jobs-recheck")).iter().map(|message| message.text.as_str()));
         if let Err(wrong) = self.judge_data(&seen, self.stage.at(self.stage.elapsed())).await {
             self.stage.violated(format!("left to a recheck, though nothing failed: {wrong}"));
@@ -482,15 +482,7 @@ impl Play {
         if !lost.is_empty() {
             return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
         }
-        self.judge_data(&self.final_state(), now).await
-    }
-
-    /// What lies in the accounts now.
-    fn final_state(&self) -> FinalState {
-        let tables = self.fleet.sim_accounts.tables(self.setting.tables());
-        let blobs = self.setting.containers().iter().flat_map(|name| self.fleet.sim_accounts.blobs(name));
-        let documents = self.setting.index().map(|(index, _)| self.world.documents(&index)).unwrap_or_default();
-        FinalState { tables, blobs: blobs.collect(), files: self.world.places(), documents }
+        self.judge_data(&FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world), now).await
     }
 
     /// Judges what is there, whatever is still queued.

@@ -13,8 +13,10 @@ use super::fault_plan::{self, FaultPlan, FaultScope};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
 use super::releases::{self, Releases, ReleasesShape};
+use super::sim_accounts::SimulatedAccounts;
 use super::{archives, patterns};
 use super::{company, company_script};
+use evenkeel::adapters::sim::SimWorld;
 use evenkeel::catalog::Catalog;
 use evenkeel::model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
 use evenkeel::ports::{Blob, FilePlace, Service};
@@ -117,6 +119,16 @@ pub(super) struct FinalState {
     pub(super) files: Vec<FilePlace>,
     /// The documents of the search index.
     pub(super) documents: BTreeMap<DocumentKey, SinkDocument>,
+}
+
+impl FinalState {
+    /// What lies in the accounts now.
+    pub(super) fn of(setting: &Setting, accounts: &SimulatedAccounts, world: &SimWorld) -> Self {
+        let tables = accounts.tables(setting.tables());
+        let blobs = setting.containers().iter().flat_map(|name| accounts.blobs(name));
+        let documents = setting.index().map(|(index, _)| world.documents(&index)).unwrap_or_default();
+        Self { tables, blobs: blobs.collect(), files: world.places(), documents }
+    }
 }
 
 /// Blobs, by container and name.
