@@ -24,7 +24,7 @@ pub struct CatalogRecord {
     pub views: BTreeMap<ViewName, RecordedView>,
     /// Generations of items that workers met and that are later than the recorded ones: the record was lost, or restored from a copy.
     pub met: BTreeMap<ViewName, u32>,
-    /// The names of every catalog that was ever recorded ([`Catalog::names`]).
+    /// The names of all catalogs ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,
 }
 

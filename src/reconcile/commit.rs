@@ -58,7 +58,7 @@ pub(super) async fn write(
     ended
 }
 
-/// Writes the primary behind the values that it is to point to, which are written.
+/// Writes the primary behind its values.
 async fn write_behind(
     scope: &Scope<'_>,
     run: &mut RunState<'_>,

@@ -34,7 +34,7 @@ pub(super) const PART: Duration = Duration::from_secs(10);
 /// How long views may be chained (a view's target that is another view's source).
 pub(super) const LONGEST_CHAIN: u8 = 8;
 
-/// The record of the catalog that an engine works by.
+/// The record of an engine's catalog.
 #[async_trait]
 pub trait CatalogHold: Send + Sync {
     /// Whether the engine's catalog is still the recorded one, as soon as that is known.
@@ -77,7 +77,7 @@ pub struct Engine {
     pub(super) secret: Arc<SealSecret>,
     /// Keys of hashes, once they were needed.
     pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
-    /// Asked before a pass that has changed items is closed. Where there is none, nobody replaces the catalog.
+    /// Asked before the close of a pass with changed items. Where there is none, nobody replaces the catalog.
     recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
@@ -143,12 +143,12 @@ impl Engine {
         Self { secret, ..self }
     }
 
-    /// Lets the engine close no pass by a catalog that is replaced. The first record stays.
+    /// Lets the engine close no pass by a replaced catalog. The first record stays.
     pub fn stop_when_replaced(&self, recorded: Arc<dyn CatalogHold>) {
         self.recorded.get_or_init(|| recorded);
     }
 
-    /// Refuses to close a pass over a primary by a catalog that is replaced.
+    /// Refuses to close a pass over a primary by a replaced catalog.
     pub(super) async fn refuse_replaced(&self, primary: &Primary) -> Result<(), Failure> {
         match self.recorded.get() {
             Some(recorded) if !recorded.holds().await => {

@@ -145,8 +145,8 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
         return ended;
     }
     if ended.is_err() || job.effect() == Effect::Derives || job.key().is_none() || job.operation().erases().is_some() {
-        // Half done or refused by a catalog that is replaced, over many, which nobody names any more, or of every archive: once more, as
-        // after a delivery that did not end in order.
+        // Half done or refused by the replaced catalog, over primaries without a name by now, or over every archive: once more, as after a
+        // delivery without an end in order.
         return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
     }
     for primary in engine.primaries_of(job) {
@@ -163,8 +163,8 @@ fn subject(work: &Work) -> JobSubject<'_> {
     }
 }
 
-/// The failure of a job, which passes where another recorded catalog has the job's archive or table: its workers take the job, as long as it
-/// is tried.
+/// The failure of a job: in passing where another recorded catalog has the job's archive or table, whose workers take the job as long as it is
+/// tried.
 fn left_to_others(failure: Failure, catalog: &Catalog, subject: JobSubject<'_>) -> Failure {
     if failure.class != FailureClass::Permanent || !catalog.lacks(subject) {
         return failure;

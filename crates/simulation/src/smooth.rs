@@ -12,8 +12,8 @@ pub(super) fn ran(books: &Books) -> bool {
     books.faults.total() == 0 && books.ledger.redelivered == 0
 }
 
-/// Takes away values that nothing points to any more and that a recheck names: they may be what another pass was about to point to, and are
-/// left to it on purpose.
+/// Takes away values without a pointer, named by a recheck: another pass may have been about to point to them, and they are left to it on
+/// purpose.
 pub(super) fn forget_spared<'a>(seen: &mut FinalState, rechecks: impl Iterator<Item = &'a str>) {
     let items = rechecks.filter_map(|text| Recheck::decode_all(text).ok()).flatten().flat_map(|recheck| recheck.items);
     let names = items.filter(ItemAddress::is_value).filter_map(|item| match item.site {

@@ -212,51 +212,50 @@ fn jobs() -> [Work; 4] {
     ]
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_run_whose_catalog_grew_meanwhile_is_in_step_with_the_new_view_whenever_its_backfill_passed() {
+/// Runs each job while its catalog grows, before each of its operations in turn, and checks what is there afterwards.
+async fn grown_amid_each_job(grow: fn(House, Arc<Current>) -> BoxFuture<'static, ()>, check: impl AsyncFn(&House, &str)) {
     for job in jobs() {
         let mut at = 1;
         loop {
             let (house, current) = House::new().await;
-            let (there, force) = (house.clone(), Arc::clone(&current));
-            house.meddle(at, async move {
-                let next = there.grown().await;
-                force.exchange(next.clone(), there.clock.monotonic());
-                there.backfill(&next.engine).await;
-            });
+            house.meddle(at, grow(house.clone(), Arc::clone(&current)));
             current.execute(&job, &house.delivery(1)).await.unwrap();
             if !house.was_reached() {
                 break;
             }
-            house.in_step(&format!("{job:?}, grown before operation {at}")).await;
+            check(&house, &format!("{job:?}, grown before operation {at}")).await;
             at += 1;
         }
         assert!(at > 4, "{job:?} had {at} operations");
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_catalog_grew_meanwhile_is_in_step_with_the_new_view_whenever_its_backfill_passed() {
+    let grow = |house: House, current: Arc<Current>| -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let next = house.grown().await;
+            current.exchange(next.clone(), house.clock.monotonic());
+            house.backfill(&next.engine).await;
+        })
+    };
+    grown_amid_each_job(grow, async |house, story| house.in_step(story).await).await;
+}
+
 /// The new view is one of the older view's rows. Another worker has derived it already; its backfill passed before the run went on.
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_grew_by_a_view_of_its_rows_leaves_none_of_their_rows_behind() {
-    for job in jobs() {
-        let mut at = 1;
-        loop {
-            let (house, current) = House::new().await;
-            let (there, force) = (house.clone(), Arc::clone(&current));
-            house.meddle(at, async move {
-                let next = there.force_chained(&force).await;
-                there.backfill_of("Byname", &next.engine).await;
-            });
-            current.execute(&job, &house.delivery(1)).await.unwrap();
-            if !house.was_reached() {
-                break;
-            }
-            let of = |table| house.of_all(table, |entity| entity.key.rk.to_string());
-            assert_eq!(of("Bycopy").await, of("Byname").await, "{job:?}, grown before operation {at}");
-            at += 1;
-        }
-        assert!(at > 4, "{job:?} had {at} operations");
-    }
+    let grow = |house: House, current: Arc<Current>| -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let next = house.force_chained(&current).await;
+            house.backfill_of("Byname", &next.engine).await;
+        })
+    };
+    let check = async |house: &House, story: &str| {
+        let of = |table| house.of_all(table, |entity| entity.key.rk.to_string());
+        assert_eq!(of("Bycopy").await, of("Byname").await, "{story}");
+    };
+    grown_amid_each_job(grow, check).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ pub struct Generations {
     pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
     /// The forms of messages that workers may send: those that every worker reads by what is recorded, all where nothing is.
     pub forms: u32,
-    /// The names of every catalog that was recorded ([`Catalog::names`](super::Catalog::names)).
+    /// The names of all recorded catalogs ([`Catalog::names`](super::Catalog::names)).
     pub names: BTreeSet<String>,
 }
 

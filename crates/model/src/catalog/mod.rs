@@ -170,7 +170,7 @@ impl Catalog {
         }
     }
 
-    /// The names that jobs may have beside views, as they are recorded: archives, tables, tables by date.
+    /// The recorded names beside views: archives, tables, tables by date.
     pub fn names(&self) -> BTreeSet<String> {
         let archives = self.archives.keys().map(|name| format!("archive:{name}"));
         let tables = self.tables.keys().map(|name| format!("table:{name}"));
@@ -179,7 +179,7 @@ impl Catalog {
         archives.chain(tables).chain(dated).chain(filed).collect()
     }
 
-    /// Whether a job is about an archive or a table that this catalog lacks, and another one has or had that was recorded.
+    /// Whether a job is about an archive or a table of another recorded catalog alone, now or before.
     pub fn lacks(&self, subject: JobSubject<'_>) -> bool {
         match subject {
             JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => {

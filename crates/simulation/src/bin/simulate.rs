@@ -130,8 +130,16 @@ fn bug(name: &str) -> Result<Bug, String> {
         .ok_or_else(|| format!("no bug of this name: {:?}", Bug::ALL.iter().map(|(bug, _)| bug)))
 }
 
-fn allowed(args: &Args) -> Allowed {
-    Allowed { faults: if args.faultless { 0 } else { u64::MAX }, ..Allowed::default() }
+/// The run of a seed.
+fn asked(args: &Args, seed: u64) -> RunRequest {
+    let allowed = Allowed { faults: if args.faultless { 0 } else { u64::MAX }, ..Allowed::default() };
+    RunRequest { world: args.world, seed, away: args.away, allowed, ..RunRequest::default() }
+}
+
+/// The arguments that make a run what it is, beside its world and its seed.
+fn flags(request: &RunRequest) -> String {
+    let given = [(request.away, " --away"), (request.allowed.faults == 0, " --faultless")];
+    given.into_iter().filter_map(|(is_given, flag)| is_given.then_some(flag)).collect()
 }
 
 fn main() -> ExitCode {
@@ -139,8 +147,7 @@ fn main() -> ExitCode {
     let _planting = args.planted.map(MutationGuard::of);
     let well = match args.seed {
         Some(seed) => {
-            let (cuts, away) = (args.cut.clone(), args.away);
-            let request = RunRequest { world: args.world, seed, cuts, away, tells: args.trace, allowed: allowed(&args) };
+            let request = RunRequest { cuts: args.cut.clone(), tells: args.trace, ..asked(&args, seed) };
             match args.tails {
                 Some(tails) => neighbours(&request, tails, args.failures),
                 None if args.shrink => shortest(&request),
@@ -186,9 +193,8 @@ fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
         if let Some(violation) = report.violation {
             failed += 1;
             let cuts: Vec<String> = cuts.iter().map(|cut| format!(" --cut {cut}")).collect();
-            let away = if request.away { " --away" } else { "" };
             println!("FAILED: {violation:.300}");
-            println!("  simulate --world {}{away} --seed {}{} --shrink --trace", request.world, request.seed, cuts.concat());
+            println!("  simulate --world {}{} --seed {}{} --shrink --trace", request.world, flags(request), request.seed, cuts.concat());
         }
         if failed >= most {
             break;
@@ -362,7 +368,7 @@ fn many(args: &Args) -> bool {
                         }
                         eprint!("\r{} of {} seeds, {} failed ", all.seeds, args.seeds, all.failed.len());
                     }
-                    let request = RunRequest { world: args.world, seed, away: args.away, allowed: allowed(args), ..RunRequest::default() };
+                    let request = asked(args, seed);
                     let report = run(&request);
                     if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash {
                         unrepeatable.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
@@ -383,7 +389,7 @@ fn many(args: &Args) -> bool {
         println!(
             "FAILED: seed {seed}: {violation:.300}\n  simulate --world {}{} --seed {seed} --shrink --trace",
             args.world,
-            if args.away { " --away" } else { "" }
+            flags(&asked(args, *seed))
         );
     }
     let unseen = all.never_seen(args.world);
