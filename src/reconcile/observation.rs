@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::engine::Engine;
 use super::execute::Failure;
-use super::failure::{permanent, storage};
-use super::footprint::{self, Entry, Footprint};
+use super::footprint::{Entry, Footprint};
+use super::footprints;
 use super::items::{self, LookContext};
 use super::look::Look;
 use super::primary::StoredPrimary;
@@ -91,12 +91,8 @@ pub(super) async fn observe(
         if scope.delivery.is_some() {
             scope.engine.read_secret().await;
         }
-        let step = || format!("reading the footprint of {}", scope.primary);
-        let row = scope.tables()?.get(&scope.footprints, &footprint::key(&scope.primary), None).await;
-        if let Some(row) = row.map_err(|error| storage(step(), error))? {
-            let footprint =
-                Footprint::decode(&scope.primary, &row.entity, scope.engine.secret.get()).map_err(|error| permanent(step(), error))?;
-            seen.footprint = scope.disowned(footprint);
+        if let Some((footprint, row)) = footprints::read(scope).await? {
+            seen.footprint = footprint;
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;
         }

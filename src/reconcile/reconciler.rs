@@ -12,7 +12,7 @@ use super::pass::Pass;
 use super::queueing::queue_recheck;
 use super::scope::Scope;
 use super::waiting::note_untold;
-use super::{commit, receive};
+use super::{commit, footprints, receive, record};
 use crate::catalog::TableRef;
 use crate::model::job::Primary;
 use crate::planted::{Bug, planted};
@@ -78,6 +78,7 @@ impl<'e> Reconciler<'e> {
     pub(super) async fn next_round(&mut self) -> Result<(), Failure> {
         let lost = self.rounds;
         if lost == ROUNDS {
+            self.leave_on_record().await;
             return Err(lost_race(format!("reconciling {}", self.pass.scope.primary), ROUNDS));
         }
         let Engine { clock, chance, .. } = self.pass.scope.engine;
@@ -91,6 +92,25 @@ impl<'e> Reconciler<'e> {
         self.rounds += 1;
         self.pass.summary.extra_rounds = lost;
         Ok(())
+    }
+
+    /// Notes in the footprint what its rounds have met: faster passes have closed it, and may have looked before. A best effort: without it
+    /// that waits for the recheck.
+    async fn leave_on_record(&mut self) {
+        let Pass { scope, doubt, met, .. } = &mut self.pass;
+        scope.disown(&mut met.touched);
+        if doubt.announcement().is_none() || met.touched.is_empty() {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            let Ok(read) = footprints::read(scope).await else { return };
+            let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
+            let footprint = record::doubted(&scope.engine.catalog, footprint.unwrap_or_default(), &met.touched);
+            let written = footprints::write(scope, doubt, &footprint, over.as_ref(), "leaving a note in").await;
+            if !matches!(written, Ok(None)) {
+                return;
+            }
+        }
     }
 
     pub(super) async fn observe(&mut self) -> Result<Observation, Failure> {

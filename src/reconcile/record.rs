@@ -1,12 +1,13 @@
 //! The footprint before a plan is carried out (its announcement), and after (its close).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::footprint::{Entry, Footprint, Settled, next_version};
 use super::situation::{Presence, Situation, is_unknown};
 use super::steps::{Plan, Write};
+use crate::catalog::Catalog;
 use crate::model::{ETag, ItemAddress};
 use crate::planted::{Bug, planted};
 
@@ -93,6 +94,16 @@ pub(super) struct Close {
     pub(super) footprint: Footprint,
     /// Items to look at again, when no forgotten request can arrive any more.
     pub(super) again: Vec<ItemAddress>,
+}
+
+/// The same footprint for the pass after a run that ends amid these items: what it says of them may be out of date.
+pub(super) fn doubted(catalog: &Catalog, mut footprint: Footprint, items: &BTreeSet<ItemAddress>) -> Footprint {
+    footprint.settled = Settled::Never;
+    for address in items {
+        let unknown = Entry { generation: catalog.generations.of(&address.view), etag: None, changing: true };
+        footprint.items.entry(address.clone()).or_insert(unknown).changing = true;
+    }
+    footprint
 }
 
 /// Decides the end of a pass after its plan was carried out: `written` has the new ETag of every write.

@@ -196,7 +196,7 @@ impl SweepRun<'_> {
 
     /// Acts on some entities at once, and then one by one on those that others kept from it.
     async fn act(&mut self, keys: &[EntityKey]) -> Result<(), Failure> {
-        let runs: Vec<_> = keys.iter().map(|key| self.one(key)).collect();
+        let runs: Vec<_> = keys.iter().map(|key| self.one(key, &self.delivery)).collect();
         let ended: Vec<_> = stream::iter(runs).buffered(AT_ONCE).collect().await;
         let mut slower = Vec::new();
         for (key, ended) in keys.iter().zip(ended) {
@@ -205,20 +205,23 @@ impl SweepRun<'_> {
                 ended => self.count(key, ended)?,
             }
         }
+        // As a redelivery: the try before may have copied, or have requests under way.
+        let again = Delivery { dequeue_count: self.delivery.dequeue_count + 1, ..self.delivery.clone() };
+        self.cursor.disturbed |= !slower.is_empty();
         for key in slower {
-            let ended = self.one(key).await;
+            let ended = self.one(key, &again).await;
             self.count(key, ended)?;
         }
         Ok(())
     }
 
-    async fn one(&self, key: &EntityKey) -> Result<Outcome, Failure> {
+    async fn one(&self, key: &EntityKey, delivery: &Delivery) -> Result<Outcome, Failure> {
         if let (SweepPart::Archived, Some(table)) = (self.cursor.part, self.archived_in()) {
             let copy = Primary { table: table.table.clone(), key: key.clone() };
-            return self.engine.pass_over(&copy, Some(&self.delivery))?.reconcile().await.map(Outcome::Done);
+            return self.engine.pass_over(&copy, Some(delivery))?.reconcile().await.map(Outcome::Done);
         }
         let job = self.sweep.job_of(&self.source.table, key.clone());
-        self.engine.execute(&Work::Job(job), &self.delivery).await
+        self.engine.execute(&Work::Job(job), delivery).await
     }
 
     fn count(&mut self, key: &EntityKey, ended: Result<Outcome, Failure>) -> Result<(), Failure> {

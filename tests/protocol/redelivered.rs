@@ -26,7 +26,11 @@ async fn happens(lab: &Lab, since: Since) {
 
 /// An archive with views, and two employees to be archived.
 async fn two() -> Lab {
-    let lab = Lab::of(Shape { former_index: true, ..SMALL });
+    two_of(Shape { former_index: true, ..SMALL }).await
+}
+
+async fn two_of(shape: Shape) -> Lab {
+    let lab = Lab::of(shape);
     for rk in ["1", "2"] {
         lab.write(employee(rk, &format!("{rk}@contoso.com"), "King")).await;
         lab.work(&sync("Sales", rk)).await.unwrap();
@@ -132,6 +136,75 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
         }
     }
     assert!(runs > 100, "only {runs} runs");
+}
+
+/// A run that loses every round leaves what it has written to its next delivery, and to no recheck.
+#[tokio::test]
+async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
+    let put = |email: String| {
+        let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": "Other"});
+        job(&json!({"op": "put", "table": "Employees", "entity": entity}))
+    };
+    let mut gave_up = 0;
+    for first in [put("first@contoso.com".to_owned()), sync("Sales", "1")] {
+        for apart in 2..=16 {
+            for at in 1..=apart {
+                let lab = Lab::of(SMALL);
+                lab.write(employee("1", "first@contoso.com", "First")).await;
+                for round in 0..8 {
+                    lab.faults.arm(at + round * apart, Disturbance::Meddle);
+                    let (other, amid) = (lab.of_another_worker(), put(format!("other{round}@contoso.com")));
+                    lab.faults.meddle(Box::pin(async move { drop(other.work(&amid).await.unwrap()) }));
+                }
+                let story = format!("others before operation {at}, and every {apart} from there");
+                let ended = lab.deliver(&first, 1).await;
+                lab.faults.calm();
+                if !matches!(ended, Some(Ok(_))) {
+                    gave_up += 1;
+                    assert!(matches!(lab.deliver(&first, 2).await, Some(Ok(_))), "{story}");
+                }
+                lab.do_queued().await;
+                oracle::check(&lab, &story).await;
+            }
+        }
+    }
+    assert!(gave_up > 10, "only {gave_up} runs gave up");
+}
+
+/// One who was copied, and satisfies no condition any more when a sweep tries again, goes nevertheless.
+#[tokio::test]
+async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
+    let archive = job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
+    let mut moved = 0;
+    for apart in 2..=16 {
+        for at in 1..=3 * apart {
+            // Without views the archive is not read by a first delivery.
+            let lab = two_of(SMALL).await;
+            for round in 0..5 {
+                lab.faults.arm(at + round * apart, Disturbance::Meddle);
+                let other = lab.of_another_worker();
+                lab.faults.meddle(Box::pin(async move {
+                    if other.read("Employees", "Sales", "1").await.is_some() {
+                        other.write(employee("1", &format!("{round}@contoso.com"), "Lovelace")).await;
+                    }
+                }));
+            }
+            let story = format!("others before operation {at}, and every {apart} from there");
+            let mut ended = lab.deliver(&archive, 1).await;
+            lab.faults.calm();
+            if !matches!(ended, Some(Ok(_))) {
+                ended = lab.deliver(&archive, 2).await;
+            }
+            assert!(matches!(ended, Some(Ok(Outcome::Done(_)))), "{story}: {ended:?}");
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            lab.finish().await;
+            oracle::check(&lab, &story).await;
+            let [lives, archived] = [lab.read("Employees", "Sales", "1").await, lab.read("FormerEmployees", "Sales", "1").await];
+            assert!(lives.is_some() != archived.is_some(), "{story}: {lives:?}, {archived:?}");
+            moved += usize::from(archived.is_some());
+        }
+    }
+    assert!(moved > 0, "nobody was archived");
 }
 
 async fn settled(shape: Shape) -> Lab {
