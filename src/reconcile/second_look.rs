@@ -61,7 +61,13 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                 Some(_) => {}
             }
         }
-        if reconciler.closes(&seen).await? || reconciler.pass.doubt.gives_way() {
+        let before = reconciler.pass.summary.changed();
+        if reconciler.closes(&seen).await? {
+            return Ok(());
+        }
+        // The faster pass may have looked before a change of this round.
+        let unchanged = reconciler.pass.summary.changed() == before;
+        if unchanged && reconciler.pass.doubt.gives_way() {
             return Ok(());
         }
     }

@@ -125,3 +125,39 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
     }
     assert!(gave_way > 0, "it never gave way");
 }
+
+/// A recheck gives way to a faster pass, which may have looked before it wrote: what it has changed it looks at again itself.
+#[tokio::test]
+async fn a_recheck_that_has_changed_something_leaves_it_to_no_later_one() {
+    let (recheck, countess) = (recheck(), put("countess@contoso.com"));
+    // No item beside it loses its own race.
+    let prepared = async || {
+        let mut catalog = catalog(SMALL);
+        catalog.views.retain(|name, _| name.as_str() == "by_email");
+        let lab = Lab::with(SMALL, catalog);
+        lab.work(&put("ada@contoso.com")).await.unwrap();
+        lab
+    };
+    let (operations, mut changes) = (prepared().await.operations_of(&countess).await, 0);
+    for stopped in 1..=operations {
+        let (mut disturbed, mut at) = (true, 0);
+        while disturbed {
+            at += 1;
+            let lab = prepared().await;
+            lab.faults.arm(stopped, Disturbance::Crash);
+            assert!(lab.deliver(&countess, 1).await.is_none());
+            lab.faults.arm(at, Disturbance::Meddle);
+            let other = lab.of_another_worker();
+            lab.faults.meddle(Box::pin(async move { drop(other.work(&put("again@contoso.com")).await) }));
+            let ended = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await.unwrap();
+            disturbed = lab.faults.counted() >= at;
+            changes += usize::from(disturbed && ended.summary().changed() > 0);
+            lab.faults.calm();
+            lab.do_queued().await;
+            let derived = lab.rows("ByEmail").await.into_iter().map(|row| row.entity.key.rk.to_string()).collect::<Vec<_>>();
+            let wanted = lab.read("Employees", "Sales", "1").await.and_then(|row| row.entity.text("Email").map(str::to_owned));
+            assert_eq!(derived, Vec::from_iter(wanted), "stopped at operation {stopped}, and another worker before {at} of the recheck");
+        }
+    }
+    assert!(changes > 5, "only {changes} rechecks changed anything");
+}
