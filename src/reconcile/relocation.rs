@@ -15,7 +15,7 @@ use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archiv
 use super::delete::unsatisfied;
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
-use super::execute::{Delivery, Failure, Outcome};
+use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::log::EntityLine;
 use super::observation::Observation;
@@ -49,6 +49,8 @@ pub(super) struct Relocation<'e> {
     sent: Option<ETag>,
     /// The version of the source that is copied, by this run or as it found it.
     copied: Option<ETag>,
+    /// Another job's entity that the copy of this run was written over.
+    former: Option<Entity>,
     /// The version that this run has asked to delete without hearing what became of it.
     asked: Option<ETag>,
 }
@@ -62,7 +64,7 @@ impl<'e> Relocation<'e> {
         target: EntityPlace<'e>,
         to: EntityKey,
     ) -> Self {
-        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, asked: None }
+        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, former: None, asked: None }
     }
 
     /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
@@ -129,9 +131,12 @@ impl<'e> Relocation<'e> {
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => Some(Change::Replace(entity, etag)),
+                Copy::Replace(etag) => Some(Change::Replace(self.for_both(entity, found.row.as_ref()), etag)),
                 Copy::Copied => self.shared(found.row.as_ref(), &row.etag),
                 Copy::Skip(reason) => {
+                    if !self.take_back(&found).await? {
+                        continue;
+                    }
                     self.settle(&seen).await?;
                     return Ok(Some(reason));
                 }
@@ -148,6 +153,8 @@ impl<'e> Relocation<'e> {
                         continue;
                     }
                     if !copied {
+                        let other = found.row.as_ref().filter(|row| self.sent.is_none() && !self.delivery.stamp.is_on(&row.entity));
+                        self.former = other.map(|row| row.entity.clone()).or(self.former.take());
                         self.sent = Some(row.etag.clone());
                     }
                     if ended == Commit::Committed {
@@ -169,6 +176,33 @@ impl<'e> Relocation<'e> {
             }
             self.target.arrived().await?;
             return Ok(None);
+        }
+    }
+
+    /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
+    fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
+        let is_the_same =
+            found.is_some_and(|found| found.entity.text(SOURCE_ETAG).is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version)));
+        if is_the_same && !matches!(self.target, EntityPlace::Log(_)) { copy.with(SOURCE_SHARED, true) } else { copy }
+    }
+
+    /// Takes back a copy of what has changed since and stays: it was never archived or moved. What the copy was written over comes back. Whether
+    /// nothing is left to take back.
+    async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
+        let is_own = |copy: &&Row| self.delivery.stamp.is_on(&copy.entity) && !is_shared(&copy.entity);
+        let Some(copy) = found.row.as_ref().filter(|_| self.surely_undeleted()).filter(is_own) else { return Ok(true) };
+        let change = match (&self.target, &self.former) {
+            // It keeps every version.
+            (EntityPlace::Log(_), _) => return Ok(true),
+            (_, Some(former)) => Change::Replace(former.clone(), copy.etag.clone()),
+            (_, None) => Change::Delete(self.to.clone(), copy.etag.clone()),
+        };
+        match self.target.commit(found, &change).await {
+            Ok(Commit::Closed | Commit::Committed) => Ok(true),
+            Ok(Commit::Lost | Commit::Unanswered) => Ok(false),
+            // The large values of what it was written over are gone.
+            Err(failure) if failure.class == FailureClass::Permanent && self.former.is_some() => Ok(true),
+            Err(failure) => Err(failure),
         }
     }
 

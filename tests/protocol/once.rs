@@ -105,6 +105,14 @@ async fn email(lab: &Lab, name: &str, pk: &str) -> Option<String> {
     lab.read(name, pk, "1").await.and_then(|row| row.entity.text("Email").map(str::to_owned))
 }
 
+/// The address that an archive has.
+async fn former(lab: &Lab, archive_name: &str) -> Option<String> {
+    match archive_name {
+        FILE_ARCHIVE => lab.document("1").await.and_then(|entity| entity.text("Email").map(str::to_owned)),
+        _ => email(lab, "FormerEmployees", "Sales").await,
+    }
+}
+
 /// What was created anew lives, and is in step.
 async fn lives(lab: &Lab, story: &str) {
     lab.faults.calm();
@@ -202,6 +210,45 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
     }
 }
 
+/// Who was archived before stays so, and nobody is archived who lives.
+#[tokio::test]
+async fn what_was_copied_by_a_version_that_is_gone_is_taken_back() {
+    let before = async |archive_name: &str, archived: bool| {
+        let lab = Lab::with(SMALL, Apart.catalog());
+        lab.write(first()).await;
+        if archived {
+            lab.wait(Duration::from_mins(1));
+            lab.work(&on(archive_name, &[])).await.unwrap();
+            lab.write(employee("1", "second@contoso.com", "Second")).await;
+        }
+        lab.work(&sync("Sales", "1")).await.unwrap();
+        lab
+    };
+    let mut skipped = 0;
+    for (archive_name, archived) in [("former", false), ("former", true), (FILE_ARCHIVE, false), (FILE_ARCHIVE, true)] {
+        let operations = before(archive_name, archived).await.operations_of(&on(archive_name, &[])).await;
+        for at in 1..=operations {
+            let lab = before(archive_name, archived).await;
+            let row = lab.read("Employees", "Sales", "1").await.unwrap();
+            let (was, live) = (former(&lab, archive_name).await, row.entity.text("Email").map(str::to_owned));
+            let other = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move { anew(&other).await }));
+            let ended = lab.deliver(&on(archive_name, &[("if_match", row.etag.as_str())]), 1).await;
+            let story = format!("if_match, to {archive_name}, and an update before operation {at}: {ended:?}");
+            let wanted = match ended {
+                Some(Ok(Outcome::Skipped { .. })) => was,
+                Some(Ok(Outcome::Done(_))) => live.clone(),
+                _ => panic!("{story}"),
+            };
+            skipped += usize::from(wanted != live);
+            lives(&lab, &story).await;
+            assert_eq!(former(&lab, archive_name).await, wanted, "{story}");
+        }
+    }
+    assert!(skipped > 6, "only {skipped} runs met an update");
+}
+
 /// An earlier delivery has asked to delete what it had copied, and stopped. Its request arrives while the next one is at work, which finds
 /// the copy there and must not take it for its own: its own deletion fails for sure, and says nothing of the earlier one.
 #[tokio::test]
@@ -257,6 +304,53 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
                 if was_there.load(Ordering::SeqCst) {
                     created += 1;
                     lives(&lab, &format!("{job:?}, a late deletion before operation {then} of the next delivery")).await;
+                }
+            }
+        }
+        assert!(created > 2, "created anew {created} times only");
+    }
+}
+
+/// Two jobs archive one version. The second one has written its copy over that of the first one, whose deletion arrives then: what is created
+/// after that is not archived over it.
+#[tokio::test]
+async fn a_copy_over_that_of_another_job_stands_for_both() {
+    for to in ["former", FILE_ARCHIVE] {
+        let job = on(to, &[]);
+        let operations = settled(Apart).await.operations_of(&job).await;
+        let mut created = 0;
+        for at in 1..=operations {
+            for then in 1..=2 * operations {
+                let lab = Lab::with(SMALL, Apart.catalog());
+                lab.write(first()).await;
+                lab.work(&sync("Sales", "1")).await.unwrap();
+                lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+                lab.faults.arm(at + 1, Disturbance::Crash);
+                let stopped = lab.deliver(&job, 1).await.is_none();
+                if !stopped || lab.faults.named(at) != Some("Delete Entity") {
+                    continue;
+                }
+                lab.wait(Duration::from_mins(1));
+                let (other, late) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+                let arrived = Arc::clone(&late);
+                lab.faults.arm(then, Disturbance::Meddle);
+                lab.faults.meddle(Box::pin(async move {
+                    let before = other.read("Employees", "Sales", "1").await.is_some();
+                    other.sim.settle();
+                    if before && other.read("Employees", "Sales", "1").await.is_none() {
+                        arrived.store(true, Ordering::SeqCst);
+                        anew(&other).await;
+                    }
+                }));
+                lab.work(&job).await.unwrap();
+                lab.faults.calm();
+                if late.load(Ordering::SeqCst) {
+                    created += 1;
+                    assert_eq!(
+                        former(&lab, to).await.as_deref(),
+                        Some("first@contoso.com"),
+                        "{to}, a late deletion before operation {then}"
+                    );
                 }
             }
         }
