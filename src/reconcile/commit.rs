@@ -10,7 +10,7 @@ use super::conflicts;
 use super::document::Filed;
 use super::doubt::Doubt;
 use super::execute::{Failure, ItemChange};
-use super::failure::{permanent, storage};
+use super::failure::{first_of, permanent, storage};
 use super::group::{Group, ItemEffect, group};
 use super::items::{self, ItemFailure, ItemOperation, WriteContext};
 use super::observation::Observation;
@@ -178,14 +178,6 @@ pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Res
         }
         None => Ok(Some(written)),
     }
-}
-
-/// The first of several failures, put down to the views of all.
-fn first_of(first: Option<Failure>, next: Failure) -> Failure {
-    let Some(mut first) = first else { return next };
-    let new = next.views.into_iter().filter(|view| !first.views.contains(view)).collect::<Vec<_>>();
-    first.views.extend(new);
-    first
 }
 
 /// The end of a commit that may not begin: a key is taken of an item that precedes its primary, or a pointer leads nowhere, as far as was

@@ -80,12 +80,13 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
-        } else if scope.outer.is_none() && !still_wants(scope, owner, address).await? {
+        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary)) && !still_wants(scope, owner, address).await? {
             // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
             // at nevertheless. Other failures to bring the owner in step are its own job's matter,
             // unless the store is at fault.
             let theirs = address.met(&owner.view);
-            match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, &Nesting::new(&scope.primary, scope.outer)).await {
+            let nesting = Nesting::new(&scope.primary, scope.outer).freeing();
+            match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, &nesting).await {
                 Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
                 Ok(_) | Err(_) => {}
             }

@@ -57,6 +57,14 @@ pub(super) fn permanent(step: impl Into<String>, cause: impl Into<Box<dyn std::e
     Failure::new(FailureClass::Permanent, step, cause)
 }
 
+/// The first of several failures, put down to the views of all.
+pub(super) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
+    let Some(mut first) = first else { return next };
+    let new = next.views.into_iter().filter(|view| !first.views.contains(view)).collect::<Vec<_>>();
+    first.views.extend(new);
+    first
+}
+
 /// Another writer was faster each time.
 #[derive(Debug, thiserror::Error)]
 #[error("another writer changed the data in each of {0} rounds; the job is tried again later")]

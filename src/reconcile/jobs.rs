@@ -7,10 +7,10 @@ use super::dated;
 use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
-use super::failure::permanent;
+use super::failure::{first_of, permanent};
 use super::key_list::ListWindow;
 use super::memory::MemoryShare;
-use super::nesting::Nesting;
+use super::nesting::{Nesting, SyncedOn};
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
@@ -144,17 +144,24 @@ impl Engine {
         Ok(reconciler)
     }
 
-    /// Syncs the primaries that a plan has written on, or into the source of another view. Whether that has changed the plan's own.
-    pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<bool, Failure> {
+    /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.
+    pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<SyncedOn, Failure> {
         if plan.changed().next().is_some() {
             // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
             self.refuse_replaced(&scope.primary).await?;
         }
-        let nesting = Nesting::new(&scope.primary, scope.outer);
-        for derived in plan.changed().filter_map(|address| scope.derived_primary(address)).filter(|_| !planted(Bug::NoSyncOn)) {
-            self.nested(&derived, None, scope.delivery, &nesting).await?;
+        let (nesting, mut failed, mut failure) = (Nesting::new(&scope.primary, scope.outer), Vec::new(), None);
+        for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {
+            let Some(derived) = scope.derived_primary(address) else { continue };
+            match self.nested(&derived, None, scope.delivery, &nesting).await {
+                Err(error) if error.class == FailureClass::Permanent => {
+                    failed.push(address.clone());
+                    failure = Some(first_of(failure, error));
+                }
+                ended => drop(ended?),
+            }
         }
-        Ok(nesting.has_changed())
+        Ok(SyncedOn { overtaken: nesting.has_changed(), failed, failure })
     }
 
     /// Brings every item of a primary in step with it, from inside another pass, unless its own pass is open there; `met` is

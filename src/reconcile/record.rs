@@ -96,6 +96,17 @@ pub(super) struct Close {
     pub(super) again: Vec<ItemAddress>,
 }
 
+impl Close {
+    /// Leaves items to the next pass, which is to sync the primaries that they are: of no generation and at no version, they do not stay as
+    /// they are, whatever its state.
+    pub(super) fn leave_to_the_next(&mut self, items: Vec<ItemAddress>) {
+        for address in items {
+            self.footprint.settled = Settled::Never;
+            self.footprint.items.entry(address).or_insert(Entry { generation: 0, etag: None, changing: false }).generation = 0;
+        }
+    }
+}
+
 /// The same footprint for the pass after a run that ends amid these items: what it says of them may be out of date.
 pub(super) fn doubted(catalog: &Catalog, mut footprint: Footprint, items: &BTreeSet<ItemAddress>) -> Footprint {
     footprint.settled = Settled::Never;

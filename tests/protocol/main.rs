@@ -8,6 +8,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
 
+mod chained;
 mod contenders;
 mod dated;
 mod documents;
