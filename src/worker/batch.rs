@@ -27,7 +27,7 @@ use futures::stream::{self, StreamExt as _};
 use super::context::RunContext;
 use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement, UNSEEN, unless_it_expires};
 use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situation};
-use super::examine::{Examined, STEP, piece};
+use super::examine::{Assigned, Examined, STEP, piece};
 use super::keys::EndedKeys;
 use super::lease::{Confirmation, Lease, LeaseOutcome};
 use super::observer::CHANGES;
@@ -54,6 +54,8 @@ struct Jobs<'a> {
     message: &'a Message,
     /// Seals the place in the list that they come from.
     seal: Option<&'a CursorSeal>,
+    /// The message with these jobs as its work: they are given up where it is poisoned as a whole.
+    whole: &'a Examined,
 }
 
 /// Works on a batch, of which a job may take the process down so many times, and settles its message.
@@ -65,7 +67,7 @@ pub(super) async fn work_on(
     (batch, most): (&Batch, u32),
     lease: &mut Lease,
 ) -> Concluded {
-    let jobs = Jobs { batch, message: received.message, seal: None };
+    let jobs = Jobs { batch, message: received.message, seal: None, whole: examined };
     work_on_jobs(context, source, received, examined, (&jobs, most), lease).await
 }
 
@@ -86,9 +88,12 @@ pub(super) async fn work_on_list(
         let checked = Ran::Finished(Outcome::Advanced { fields, summary: Summary::default() });
         return conclude(context, source, received, examined, End::Ran(Arc::new(checked)), lease).await;
     }
-    let concluded = if let Some(batch) = &window.batch {
+    let whole = window.batch.map(|batch| Examined { work: Ok(Assigned::Many(batch)), ..examined.clone() });
+    let concluded = if let Some(whole) = &whole
+        && let Ok(Assigned::Many(batch)) = &whole.work
+    {
         let message = Message { dequeue_count: window.dequeue_count, ..received.message.clone() };
-        let jobs = Jobs { batch, message: &message, seal: Some(&window.seal) };
+        let jobs = Jobs { batch, message: &message, seal: Some(&window.seal), whole };
         work_on_jobs(context, source, received, examined, (&jobs, most), lease).await
     } else {
         let nothing = Ran::Finished(Outcome::Done(Summary::default()));
@@ -148,7 +153,7 @@ async fn work_on_jobs(
     let mut ends = match run(context, source, examined, (jobs, tries), lease).await {
         Ok(ends) => ends,
         Err(end) => {
-            let concluded = conclude(context, source, received, examined, end, lease).await;
+            let concluded = conclude(context, source, received, jobs.whole, end, lease).await;
             return Concluded { keys: keys(context, source, batch, (&[], &[]), concluded.settled), ..concluded };
         }
     };
@@ -177,6 +182,9 @@ async fn work_on_jobs(
         seal.seal(&mut progress.fields);
     }
     decision.report(batch, &ends, &settlement);
+    // Of jobs not begun an earlier delivery may have sent requests. Each that failed has been given up with its own poison message.
+    let may_be_under_way = jobs.message.dequeue_count > 1 && ends.len() < batch.len();
+    let examined = if may_be_under_way { jobs.whole } else { examined };
     let settled = settle(context, source, lease, received.message, examined, &settlement).await;
     let settled = match decision.poisoned.first() {
         Some((_, verdict)) if settled == SettleOutcome::Deleted => SettleOutcome::Poisoned(verdict.reason),

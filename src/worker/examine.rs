@@ -15,7 +15,7 @@ use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
 /// A message that was looked at.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Examined {
     /// The operation in metrics and logs: one of a closed set.
     pub(crate) op: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Examined {
 }
 
 /// The work of a message.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Assigned {
     One(Work),
     /// A job for each of many primaries.

@@ -236,6 +236,7 @@ async fn give_up(context: &RunContext, source: &Intake, delivered: &Message, exa
                 jobs.map(|(work, digest)| async move { give_up_one(context, source, delivered, (&work, digest), verdict).await });
             join_all(given_up).await.into_iter().all(|may_go| may_go)
         }
+        // No window of it was read.
         Ok(Assigned::Listed(_)) | Err(_) => true,
     }
 }

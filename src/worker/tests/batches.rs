@@ -352,6 +352,27 @@ async fn the_rest_of_a_list_is_not_lost_where_its_message_is_about_to_expire() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_job_that_a_list_may_have_begun_is_given_up_where_the_list_is_poisoned_as_a_whole() {
+    let cut_off = listed_for(3, 3, Some(Duration::from_secs(20)));
+    cut_off.script(|_, _, _| std::future::pending());
+    cut_off.run_for(Duration::from_mins(2)).await;
+    // The second delivery drains before it has begun what the first one may have begun.
+    let drained = listed_for(300, 300, Some(Duration::from_secs(70)));
+    drained.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        done()
+    });
+    drained.crash_after(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    drained.run_for(Duration::from_millis(1_500)).await;
+    for (world, jobs) in [(cut_off, 3), (drained, 300)] {
+        let entry = world.poisoned().await.remove(0).message;
+        assert!(entry.reason == Reason::Expired && entry.body.unwrap().contains("keys_ref"), "the list as a whole");
+        assert_eq!(world.work.given_up().len(), jobs);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn drain_leaves_the_place_of_the_first_line_that_was_not_begun() {
     let world = listed(500, 250);
     world.script(|_, _, _| async {
