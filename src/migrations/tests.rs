@@ -236,6 +236,18 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     assert!(just_recorded.contains(&late.older_workers_for().await.unwrap()), "workers without views were there before it");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_first_catalog_that_takes_several_transactions_has_no_older_workers_either() {
+    let world = world(Arc::new(NoFaults));
+    let names: Vec<String> = (0..150).map(|number| format!("view{number}")).collect();
+    let views: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "{Name}")).collect();
+    let ours = migrator(&world, &catalog(&views));
+    up(&ours).await;
+    let record = ours.catalog_record().await.unwrap();
+    assert!(record.generation > 1 && record.first, "generation {}", record.generation);
+    assert_eq!(ours.older_workers_for().await.unwrap(), Duration::ZERO);
+}
+
 /// Before the n-th operation of one migration, another one runs from beginning to end.
 struct Between {
     at: u64,

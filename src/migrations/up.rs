@@ -240,6 +240,7 @@ impl Migrator {
     async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
+        let first = state.is_fresh() && generation == 0;
         // Where nothing is recorded yet no older worker is there.
         let forms = if forms_change || etag.is_none() { FORMS } else { state.record.forms };
         let (names, now) = (&self.catalog.names() - &state.record.names, self.clock.now());
@@ -249,7 +250,7 @@ impl Migrator {
         let none: Option<&[Entity]> = (forms_change && rows.is_empty()).then_some(&[]);
         for chunk in chunks.chain(none) {
             generation += 1;
-            let row = rows::generation(generation, state.is_fresh() && generation == 1, forms, now)?;
+            let row = rows::generation(generation, first, forms, now)?;
             let number = match etag {
                 Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
                 None => TableOperation::Insert(row),
