@@ -105,14 +105,36 @@ impl fmt::Display for IndexLack {
                 write!(f, "the index {index} of the sink {sink} lacks fields of view {view}: add {}", fields.join(", "))
             }
             Lack::Types { fields } => {
-                let fields: Vec<String> = fields.iter().map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}")).collect();
-                write!(
-                    f,
-                    "the table {index} of the sink {sink} has other columns than view {view}: {}; alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`",
-                    fields.join(", ")
-                )
+                let other: Vec<String> = fields.iter().map(|(name, [found, wanted])| format!("{name} is {found}, not {wanted}")).collect();
+                let theirs = [ROW_KEY, ROW_VERSION].iter().any(|name| fields.contains_key(*name));
+                let advice = if theirs {
+                    "it is somebody else's: give the view another one, or add these columns".to_owned()
+                } else {
+                    format!("alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`")
+                };
+                write!(f, "the table {index} of the sink {sink} has other columns than view {view}: {}; {advice}", other.join(", "))
             }
             Lack::Unknown { reason } => write!(f, "{index} of the sink {sink} (view {view}) could not be looked at: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_evenkeel_did_not_make_is_not_to_be_dropped() {
+        let told = |fields: &[(&str, [&str; 2])]| {
+            let fields = fields.iter().map(|(name, types)| ((*name).to_owned(), types.map(str::to_owned))).collect();
+            let (view, index) = (ViewName::new("staff").unwrap(), CollectionName::new("people").unwrap());
+            IndexLack { view, sink: AccountName::main(), index, lack: Lack::Types { fields } }.to_string()
+        };
+        let ours = told(&[("salary", ["double", "integer"])]);
+        assert!(ours.contains("salary is double, not integer; alter them, or drop the table"), "{ours}");
+        for own in [ROW_KEY, ROW_VERSION] {
+            let theirs = told(&[(own, ["missing", "text"]), ("salary", ["double", "integer"])]);
+            assert!(theirs.contains("give the view another one") && !theirs.contains("drop"), "{theirs}");
         }
     }
 }
