@@ -194,4 +194,24 @@ mod tests {
         waits(["no column ek_key", "run `evenkeel migrate up`"]).await;
         assert!(sink.define(&staff, &fields).await.unwrap_err().message.contains("somebody else's"));
     }
+
+    #[tokio::test]
+    async fn what_a_trigger_of_the_user_s_own_lacks_is_its_own_job_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reporting.db");
+        let sink = SqlSink::new(&AccountName::main(), Sqlite::new(path.clone()));
+        let staff = CollectionName::new("staff").unwrap();
+        sink.define(&staff, &BTreeMap::from([("name".to_owned(), ColumnType::Text(None))])).await.unwrap();
+        let document = SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]));
+        let write = DocumentWrite { key: DocumentKey::new("a").unwrap(), document: Some(document), version: 1 };
+        let admin = |statement: &str| Connection::open(&path).unwrap().execute_batch(statement).unwrap();
+        admin("CREATE TABLE kept (at TEXT)");
+        for does in ["INSERT INTO log VALUES (NEW.ek_key)", "INSERT INTO kept (absent) VALUES (1)"] {
+            admin(&format!("CREATE TRIGGER theirs AFTER INSERT ON staff BEGIN {does}; END"));
+            let error = sink.write(&staff, std::slice::from_ref(&write)).await.unwrap_err();
+            assert_eq!((error.class, error.withheld), (ErrorClass::Permanent, None), "{does}: {error}");
+            admin("DROP TRIGGER theirs");
+        }
+        assert!(sink.write(&staff, std::slice::from_ref(&write)).await.unwrap()[0].is_ok());
+    }
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ToSql, Transaction
 use serde_json::{Map, Value};
 
 use super::database::{Database, DatabaseError};
-use super::statement::{KEY, SqlRow, TableSchema, listed, quoted};
+use super::statement::{KEY, SqlRow, TOMBSTONES, TableSchema, listed, quoted};
 use crate::model::ColumnType;
 use crate::ports::{ErrorClass, Fields, Missing};
 
@@ -108,7 +108,7 @@ impl Database for Sqlite {
 
     async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>) -> Result<Vec<bool>, DatabaseError> {
         let table = table.clone();
-        self.run(move |connection| write(connection, &table, &rows)).await
+        self.run(move |connection| write(connection, &table, &rows).map_err(|error| attributed(error, &table.name))).await
     }
 
     async fn read(&self, table: &TableSchema, key: &str) -> Result<Option<Map<String, Value>>, DatabaseError> {
@@ -204,6 +204,16 @@ fn word(declared: &str) -> String {
         "real" => ColumnType::Double.to_string(),
         other => other.to_owned(),
     }
+}
+
+/// The error of a write. Another table than its own and that of tombstones is one of a trigger of the user's own.
+fn attributed(error: DatabaseError, table: &str) -> DatabaseError {
+    let named = |start: &str| error.message.strip_prefix(start)?.split_whitespace().next();
+    let lacking = named("no such table: ").or_else(|| named("table "));
+    // A statement calls its table `present`.
+    let is_ours = |name: &str| [table, TOMBSTONES, "present"].contains(&name.strip_prefix("main.").unwrap_or(name));
+    let theirs = matches!(error.class, ErrorClass::NotFound(_)) && lacking.is_some_and(|name| !is_ours(name));
+    if theirs { DatabaseError { class: ErrorClass::Permanent, ..error } } else { error }
 }
 
 /// An error of a commit: where the disk failed it may have been done.
