@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{Context, Exit, Format, Output, Tone, help};
-use crate::migrations::{Consent, MigrationError, Migrator, Planned, ViewAction};
+use crate::migrations::{Consent, Lack, MigrationError, Migrator, Planned, ViewAction};
 use crate::model::cause;
 use crate::model::units::parse_duration;
 
@@ -138,12 +138,13 @@ async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Outp
         }
     }
     ended?;
-    let lacking = migrator.indexes().await;
-    for lack in &lacking {
+    let (unknown, lacking): (Vec<_>, Vec<_>) =
+        migrator.indexes().await.into_iter().partition(|lack| matches!(lack.lack, Lack::Unknown { .. }));
+    for lack in lacking.iter().chain(&unknown) {
         out.complain(lack)?;
     }
     if done.is_empty() && lacking.is_empty() {
-        out.say("Nothing to do: everything is up to date.")?;
+        out.say(if unknown.is_empty() { "Nothing to do: everything is up to date." } else { "Nothing to do, as far as is known." })?;
     }
     for change in &done {
         let Planned::RecordView(view) = change else { continue };

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Migrator;
 use crate::catalog::{Documents, Form};
 use crate::model::sink::{ROW_KEY, ROW_VERSION};
-use crate::model::{AccountName, CollectionName, ColumnType, ViewName};
+use crate::model::{AccountName, CollectionName, ColumnType, ViewName, cause};
 
 /// An index that a view cannot write to as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +91,7 @@ impl Migrator {
                 let fields: Vec<String> = fields.keys().filter(|name| !there.contains_key(*name)).cloned().collect();
                 (!fields.is_empty()).then_some(Lack::Fields { fields })
             }
-            Err(error) => Some(Lack::Unknown { reason: error.to_string() }),
+            Err(error) => Some(Lack::Unknown { reason: cause::chain(&error) }),
         }
     }
 }
@@ -114,7 +114,9 @@ impl fmt::Display for IndexLack {
                 };
                 write!(f, "the table {index} of the sink {sink} has other columns than view {view}: {}; {advice}", other.join(", "))
             }
-            Lack::Unknown { reason } => write!(f, "{index} of the sink {sink} (view {view}) could not be looked at: {reason}"),
+            Lack::Unknown { reason } => {
+                write!(f, "the sink {sink} could not be asked for {index}, which may have all that view {view} needs: {reason}")
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use crate::migrations::{Consent, MigrationStatus};
+use crate::migrations::{Consent, Lack, MigrationStatus};
 use crate::model::{AccountName, QueueName, TableName};
 use crate::ops::board::{SilentWorker, lasting};
 use crate::ops::pages::{Counted as _, Measure as _};
@@ -242,11 +242,13 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
             format!("generation {} is recorded, with {}", status.generation, (views as u64).of("view")),
         ));
     }
-    findings.extend(
-        status.indexes.iter().map(|lack| {
-            Diagnosis::error("search", &lack.sink, lack.to_string(), "add to the index what it lacks: evenkeel changes no index")
-        }),
-    );
+    findings.extend(status.indexes.iter().map(|lack| {
+        let remedy = match lack.lack {
+            Lack::Index | Lack::Fields { .. } => "add to the index what it lacks: evenkeel changes no index",
+            Lack::Types { .. } | Lack::Unknown { .. } => "`evenkeel migrate status` looks at it again",
+        };
+        Diagnosis::error("search", &lack.sink, lack.to_string(), remedy)
+    }));
     findings
 }
 
