@@ -109,6 +109,12 @@ fn what_a_database_lacks_is_created_or_told() {
     says(&stdout(&place.run(&["migrate", "up"]).success()), &create);
     says(&stderr(&place.run(&["migrate", "up"]).success()), &["up to date"]);
 
+    admin("ALTER TABLE evenkeel_tombstones DROP COLUMN version");
+    let add = ["add to table evenkeel_tombstones (sink reporting): version integer"];
+    says(&stdout(&place.run(&["migrate", "status"]).success()), &add);
+    says(&stdout(&place.run(&["migrate", "up"]).success()), &add);
+    says(&stderr(&place.run(&["migrate", "up"]).success()), &["up to date"]);
+
     admin("ALTER TABLE staff RENAME COLUMN ek_key TO theirs");
     let told = ["other columns than view staff", "ek_key is missing, not text", "give the view another one"];
     says(&stdout(&place.run(&["migrate", "status"]).success()), &told);

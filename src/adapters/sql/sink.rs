@@ -122,6 +122,7 @@ impl<D: Database> Sink for SqlSink<D> {
         self.forget(collection);
         let mut columns = declared::<D>(fields);
         let statements = match self.database.columns(collection.as_str()).await.map_err(error)? {
+            Some(there) if collection.as_str() == TOMBSTONES && !there.contains_key("version") => vec![statement::version_tombstones()],
             _ if collection.as_str() == TOMBSTONES => vec![statement::tombstones()],
             None => statement::create(collection.as_str(), &columns),
             Some(there) if !there.contains_key(KEY) || !there.contains_key(VERSION) => {
@@ -179,6 +180,11 @@ mod tests {
         admin("DROP TABLE evenkeel_tombstones");
         waits([TOMBSTONES, "`evenkeel migrate up` creates it"]).await;
         assert_eq!(sink.fields(&tombstones).await.unwrap(), None);
+        sink.define(&tombstones, &fields).await.unwrap();
+        assert_eq!(write_it().await, Ok(()));
+
+        admin("ALTER TABLE evenkeel_tombstones DROP COLUMN version");
+        waits(["version", "`evenkeel migrate up` creates it"]).await;
         sink.define(&tombstones, &fields).await.unwrap();
         assert_eq!(write_it().await, Ok(()));
 

@@ -112,6 +112,11 @@ pub(super) fn tombstones() -> String {
     )
 }
 
+/// Adds its version to the table of tombstones. Deletes that were noted without one fence nothing.
+pub(super) fn version_tombstones() -> String {
+    format!("ALTER TABLE {TOMBSTONES} ADD COLUMN version BIGINT NOT NULL DEFAULT 0")
+}
+
 /// A name as an identifier. Names are checked where they are declared; a quote in one read from elsewhere is doubled.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
