@@ -18,7 +18,7 @@ pub fn shrink(request: &RunRequest) -> Option<Allowed> {
         let report = run(&RunRequest { allowed: allowed.clone(), tells: false, ..request.clone() });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed { step_groups: Some((1..=first.step_groups).collect()), ..Allowed::default() };
+    let mut allowed = Allowed { step_groups: Some((1..=first.step_groups).collect()), ..request.allowed.clone() };
     fails(&allowed)?;
     for workers in 1..=2 {
         let fewer = Allowed { workers, ..allowed.clone() };
@@ -65,4 +65,20 @@ pub fn shrink(request: &RunRequest) -> Option<Allowed> {
 fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(violation.split([':', ';', '{', '[', '(']).next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel::planted::{Bug, MutationGuard};
+
+    #[test]
+    fn what_goes_wrong_where_nothing_failed_is_shrunk_without_faults() {
+        let _planted = MutationGuard::of(Bug::NoSyncOn);
+        let faultless = |seed| RunRequest { seed, allowed: Allowed { faults: 0, ..Allowed::default() }, ..RunRequest::default() };
+        // With a fault it would be another violation, or none.
+        let is_smooth = |request: &RunRequest| run(request).violation.is_some_and(|wrong| wrong.starts_with("left to a recheck"));
+        let request = (0..200).map(faultless).find(is_smooth).unwrap();
+        assert_eq!(shrink(&request).map(|allowed| allowed.faults), Some(0));
+    }
 }
