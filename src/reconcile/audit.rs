@@ -31,6 +31,7 @@ use super::jobs::RunJob;
 use super::look::Look;
 use super::reconciler::Reconciler;
 use super::report::{Ahead, look_ahead, observe_ahead};
+use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Place, Walk, place};
 use crate::catalog::{Form, RowForm, TableRef, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
@@ -110,7 +111,7 @@ impl Engine {
             repair: audit.repair,
             cursor: audit.cursor.clone(),
             findings: Vec::new(),
-            summary: Summary::default(),
+            summary: RunSummary::default(),
             told: BTreeSet::new(),
             failed: BTreeSet::new(),
         };
@@ -121,7 +122,7 @@ impl Engine {
         if ended {
             audit_records::write(self, source, &run.cursor).await?;
         }
-        Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, summary: run.summary }))
+        Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, summary: run.summary.take() }))
     }
 }
 
@@ -155,7 +156,7 @@ struct AuditRun<'e> {
     repair: bool,
     cursor: AuditCursor,
     findings: Vec<AuditFinding>,
-    summary: Summary,
+    summary: RunSummary,
     /// Rows shared by many that were found wrong.
     told: BTreeSet<(AccountName, Site)>,
     /// Primaries of this page that failed for a reason of their own.
@@ -347,7 +348,7 @@ impl AuditRun<'_> {
         }
         match self.pass(subject).reconcile().await {
             Ok(done) => {
-                self.summary.add(done);
+                self.summary.0.add(done);
                 Ok(Mended::AllBut(Vec::new()))
             }
             Err(failure) if failure.class == FailureClass::Permanent && !failure.views.is_empty() => {

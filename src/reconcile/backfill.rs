@@ -25,6 +25,7 @@ use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::{is_lost_race, permanent};
 use super::jobs::RunJob;
 use super::reconciler::Reconciler;
+use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Primaries, Walk};
 use crate::catalog::TableRef;
 use crate::model::EntityKey;
@@ -71,23 +72,23 @@ impl RunJob for Backfill {
 
 async fn part(walk: &Walk<'_>, mut cursor: BackfillCursor) -> Result<BackfillPass, Failure> {
     let began = walk.engine.clock.monotonic();
-    let mut summary = Summary::default();
+    let mut summary = RunSummary::default();
     loop {
         let from = (cursor.next_pk.take(), cursor.next_rk.take());
         let Primaries { keys, next } = match cursor.part {
             BackfillPart::Primaries => walk.existing(&from).await?,
             BackfillPart::Footprints => walk.gone(&from).await?,
         };
-        bring_in_step(walk, keys, &mut cursor, &mut summary).await?;
+        bring_in_step(walk, keys, &mut cursor, &mut summary.0).await?;
         let ended = next.0.is_none();
         (cursor.next_pk, cursor.next_rk) = next;
         match cursor.part {
-            BackfillPart::Footprints if ended => return Ok(BackfillPass { cursor, ended, summary }),
+            BackfillPart::Footprints if ended => return Ok(BackfillPass { cursor, ended, summary: summary.take() }),
             BackfillPart::Primaries if ended => cursor.part = BackfillPart::Footprints,
             BackfillPart::Primaries | BackfillPart::Footprints => {}
         }
         if walk.engine.clock.monotonic().saturating_sub(began) >= walk.engine.part {
-            return Ok(BackfillPass { cursor, ended: false, summary });
+            return Ok(BackfillPass { cursor, ended: false, summary: summary.take() });
         }
     }
 }
@@ -167,8 +168,8 @@ mod tests {
     use crate::adapters::system::{SeededChance, SystemClock};
     use crate::model::job::Stamp;
     use crate::model::{AccountName, Entity};
-    use crate::ports::{Chance as _, Clock, Stores, TableOperation};
-    use crate::reconcile::EngineParts;
+    use crate::ports::{Chance as _, Clock, ErrorClass, Stores, TableOperation};
+    use crate::reconcile::{EngineParts, Waits};
     use evenkeel_simulation::company::{Shape, TABLES, catalog, queue, table};
 
     /// Each request takes its time.
@@ -182,38 +183,64 @@ mod tests {
         }
     }
 
+    /// Footprints cannot be gone through.
+    struct NoFootprints;
+
+    #[async_trait]
+    impl FaultPolicy for NoFootprints {
+        async fn before(&self, operation: &OperationInfo) -> FaultDecision {
+            let fails = operation.name == "Query Entities" && format!("{:?}", operation.what).contains("EvenkeelFootprints");
+            if fails { FaultDecision::Fail(ErrorClass::Transient { retry_after: None }) } else { FaultDecision::Execute }
+        }
+    }
+
+    /// Fifteen employees without derived items.
+    async fn employees(faults: Arc<dyn FaultPolicy>, seed: u64, email: fn(u32) -> String) -> (Engine, Delivery, Backfill) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), faults).account();
+        for name in TABLES {
+            account.tables.create_table(&table(name)).await.unwrap();
+        }
+        for n in 0..15 {
+            let employee = Entity::new(EntityKey::new("Sales", n.to_string()).unwrap()).with("Email", email(n));
+            account.tables.apply(&table("Employees"), &TableOperation::Insert(employee)).await.unwrap();
+        }
+        account.queues.create_queue(&queue("jobs-recheck")).await.unwrap();
+        let engine = Engine::new(EngineParts {
+            stores: Stores::new([(AccountName::main(), account)].into()),
+            catalog: Arc::new(catalog(Shape { apart: true, last_writer: true, ..Shape::default() })),
+            clock: Arc::clone(&clock),
+            chance: Arc::new(SeededChance::new(seed)),
+            recheck_after: Duration::from_mins(26),
+        });
+        let delivery = Delivery {
+            stamp: Stamp { message_id: "m".to_owned(), enqueued: clock.now(), job: None },
+            dequeue_count: 1,
+            account: AccountName::main(),
+            queue: queue("jobs"),
+            sync_queue: queue("jobs"),
+            recheck_queue: queue("jobs-recheck"),
+            tables: None,
+        };
+        let backfill = Backfill { scope: BackfillScope::Table(table("Employees")), cursor: BackfillCursor::default() };
+        (engine, delivery, backfill)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn many_who_take_one_key_from_each_other_do_not_hold_up_the_backfill() {
         for seed in 0..5 {
-            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-            let account = SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(Far(SeededChance::new(seed)))).account();
-            for name in TABLES {
-                account.tables.create_table(&table(name)).await.unwrap();
-            }
-            for n in 0..15 {
-                let employee = Entity::new(EntityKey::new("Sales", n.to_string()).unwrap()).with("Email", "ada@contoso.com");
-                account.tables.apply(&table("Employees"), &TableOperation::Insert(employee)).await.unwrap();
-            }
-            account.queues.create_queue(&queue("jobs-recheck")).await.unwrap();
-            let engine = Engine::new(EngineParts {
-                stores: Stores::new([(AccountName::main(), account)].into()),
-                catalog: Arc::new(catalog(Shape { apart: true, last_writer: true, ..Shape::default() })),
-                clock: Arc::clone(&clock),
-                chance: Arc::new(SeededChance::new(seed)),
-                recheck_after: Duration::from_mins(26),
-            });
-            let delivery = Delivery {
-                stamp: Stamp { message_id: "m".to_owned(), enqueued: clock.now(), job: None },
-                dequeue_count: 1,
-                account: AccountName::main(),
-                queue: queue("jobs"),
-                sync_queue: queue("jobs"),
-                recheck_queue: queue("jobs-recheck"),
-                tables: None,
-            };
-            let backfill = Backfill { scope: BackfillScope::Table(table("Employees")), cursor: BackfillCursor::default() };
+            let far = Arc::new(Far(SeededChance::new(seed)));
+            let (engine, delivery, backfill) = employees(far, seed, |_| "ada@contoso.com".to_owned()).await;
             let pass = engine.backfill(&backfill, &delivery).await.unwrap().unwrap();
             assert_eq!((pass.cursor.done, pass.cursor.failed), (15, 0), "seed {seed}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_backfill_has_changed_before_it_fails_is_told_all_the_same() {
+        let (engine, delivery, backfill) = employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
+        let waits = Waits::new(Arc::new(SystemClock::new()));
+        waits.of(engine.backfill(&backfill, &delivery)).await.unwrap_err();
+        assert!(waits.untold().len() >= 15, "an item of each at least");
     }
 }

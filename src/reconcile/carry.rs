@@ -32,6 +32,7 @@ use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::scope::ClaimReading;
 use super::shared::operation;
+use super::waiting::RunSummary;
 use super::walk::AT_ONCE;
 use crate::catalog::{TableRef, View};
 use crate::model::carry::{Carry, CarryCursor};
@@ -102,27 +103,28 @@ struct Decided {
 impl CarryRun<'_> {
     async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
         let began = self.engine.clock.monotonic();
-        let mut summary = Summary::default();
+        let mut summary = RunSummary::default();
         loop {
             let early = if planted(Bug::ClaimsReadFirst) { Some(self.claims().await?) } else { None };
-            let Some(page) = self.page(&cursor).await? else { return Ok(Outcome::Done(summary)) };
-            self.bring(page.rows, early, &mut cursor, &mut summary).await?;
+            let Some(page) = self.page(&cursor).await? else { return Ok(Outcome::Done(summary.take())) };
+            self.bring(page.rows, early, &mut cursor, &mut summary.0).await?;
             let Some(next) = page.continuation else { return self.end(&cursor, summary).await };
             (cursor.next_pk, cursor.next_rk) = next.into_parts();
             if self.engine.clock.monotonic().saturating_sub(began) >= PART {
-                return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
+                let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
+                return Ok(Outcome::Advanced { fields, summary: summary.take() });
             }
         }
     }
 
     /// Every entity was seen to. The job fails where another one keeps some of them, and still does.
-    async fn end(&self, cursor: &CarryCursor, summary: Summary) -> Result<Outcome, Failure> {
+    async fn end(&self, cursor: &CarryCursor, mut summary: RunSummary) -> Result<Outcome, Failure> {
         let holder = cursor.taken_by.as_ref().and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
-        let (Some(view), Some(holder)) = (self.view, holder) else { return Ok(Outcome::Done(summary)) };
+        let (Some(view), Some(holder)) = (self.view, holder) else { return Ok(Outcome::Done(summary.take())) };
         let claims = self.claims().await?;
         let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
         if !claims_still(&holder) || !claims_still(&self.carry.one) {
-            return Ok(Outcome::Done(summary));
+            return Ok(Outcome::Done(summary.take()));
         }
         let primary = |key: &EntityKey| Primary { table: view.source.table.clone(), key: key.clone() };
         let cause = TakenRange { taken: cursor.taken, reach: self.carry.reach.to_string(), holder: primary(&holder) };
@@ -179,17 +181,14 @@ impl CarryRun<'_> {
             }
         }
         for transaction in transactions(writes) {
-            ended.extend(self.send(transaction).await?);
+            let sent = self.send(transaction).await?;
+            let (view, account) = (&self.carry.view, &self.target.account);
+            let change = |_| ItemChange { view: view.clone(), account: account.clone(), action: Action::Update };
+            summary.changes.extend(sent.iter().filter(|(_, ended)| ended.is_ok()).map(change));
+            ended.extend(sent);
         }
         for (key, ended) in ended {
-            match ended {
-                Ok(()) => summary.changes.push(ItemChange {
-                    view: self.carry.view.clone(),
-                    account: self.target.account.clone(),
-                    action: Action::Update,
-                }),
-                Err(failure) => self.leave_out(key, failure, &mut failed)?,
-            }
+            ended.or_else(|failure| self.leave_out(key, failure, &mut failed))?;
         }
         self.follow(&rows, &mut failed, summary).await?;
         let left_out = failed.iter().map(|key| self.primary(key)).collect();
@@ -284,7 +283,9 @@ impl CarryRun<'_> {
             reconciler.pass.scope.said = ClaimReading::Known;
             async move { (key, Box::pin(self.follow_one(reconciler)).await) }
         });
-        let ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
+        let mut ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
+        // A failure ends the run: after all changes.
+        ended.sort_by_key(|(_, ended)| ended.is_err());
         for (key, ended) in ended {
             match ended {
                 Ok(done) => summary.add(done),

@@ -20,6 +20,7 @@ use super::execute::{Action, Delivery, Failure, Outcome, Summary};
 use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::since::is_written_since;
+use super::waiting::RunSummary;
 use crate::catalog::{ArchiveTarget, TableRef};
 use crate::model::job::{EraseJob, Looks, Primary};
 use crate::model::{AccountName, ViewName};
@@ -70,7 +71,7 @@ impl Engine {
         self.refuse_view_tables(&primary.table)?;
         let source = self.table(&primary.table)?.clone();
         let home = Primary { table: source.table.clone(), key: primary.key.clone() };
-        let mut erasure = Erasure::default();
+        let (mut erasure, mut changes) = (Erasure::default(), RunSummary::default());
         let data_key = self.data_key_version(&source, &home).await?;
         let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
         while let Some(table) = tables.pop() {
@@ -78,7 +79,7 @@ impl Engine {
                 continue;
             }
             if table == source {
-                self.take_out(&mut erasure, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
+                self.take_out((&mut erasure, &mut changes), &source.account, self.row(&home, delivery)?, &home, delivery).await?;
             }
             for archive in self.catalog.archives.values().filter(|archive| archive.source == table) {
                 let account = match &archive.target {
@@ -95,17 +96,18 @@ impl Engine {
                 };
                 if erasure.skipped.is_none() {
                     let kept = EntityPlace::in_archive(self, archive, &home.key, delivery)?;
-                    self.take_out(&mut erasure, account, kept, &home, delivery).await?;
+                    self.take_out((&mut erasure, &mut changes), account, kept, &home, delivery).await?;
                 }
             }
         }
-        self.take_out(&mut erasure, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
+        self.take_out((&mut erasure, &mut changes), &source.account, self.row(&home, delivery)?, &home, delivery).await?;
         if erasure.skipped.is_none()
             && let Some(version) = data_key
             && self.erase_data_key(&source, &home, version).await?
         {
             erasure.removed.entry(source.account).or_default().data_keys += 1;
         }
+        erasure.summary = changes.take();
         Ok(erasure)
     }
 
@@ -118,7 +120,7 @@ impl Engine {
     /// Deletes an entity where it is kept, and what is derived from it there.
     async fn take_out(
         &self,
-        erasure: &mut Erasure,
+        (erasure, changes): (&mut Erasure, &mut RunSummary),
         account: &AccountName,
         mut kept: EntityPlace<'_>,
         home: &Primary,
@@ -155,7 +157,7 @@ impl Engine {
             for change in summary.changes.iter().filter(|change| change.action == Action::Delete) {
                 erasure.removed.entry(change.account.clone()).or_default().items += 1;
             }
-            erasure.summary.add(summary);
+            changes.0.add(summary);
         }
         Ok(())
     }

@@ -19,9 +19,10 @@ use serde_json::{Map, json};
 
 use super::dated;
 use super::engine::Engine;
-use super::execute::{Delivery, Execute as _, Failure, FailureClass, Outcome, Summary, Work};
+use super::execute::{Delivery, Execute as _, Failure, FailureClass, Outcome, Work};
 use super::failure::{is_lost_race, permanent, storage};
 use super::jobs::RunJob;
+use super::waiting::RunSummary;
 use super::walk::{Place, Primaries, Walk, place};
 use crate::catalog::{ArchiveTarget, TableRef};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
@@ -79,21 +80,21 @@ impl RunJob for Sweep {
                 disturbed: self.cursor.disturbed || deliveries > 1,
                 ..self.cursor.clone()
             },
-            summary: Summary::default(),
+            summary: RunSummary::default(),
         };
         let ended = match run.part().await {
             Ok(ended) => ended,
             Err(failure) => return Err(dated::explained(engine, &source.table, failure).await),
         };
-        let SweepRun { cursor, summary, .. } = run;
+        let SweepRun { cursor, mut summary, .. } = run;
         if !ended {
-            return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary });
+            return Ok(Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary: summary.take() });
         }
         let SweepCursor { seen, done, left, failed, failure, .. } = cursor;
         tracing::info!(of = %self.action, seen, done, left, failed, "a sweep has ended");
         match failure {
             Some(first) => Err(permanent(format!("going over the entities of {}", self.action), LeftOut { failed, seen, first })),
-            None => Ok(Outcome::Done(summary)),
+            None => Ok(Outcome::Done(summary.take())),
         }
     }
 }
@@ -149,7 +150,7 @@ struct SweepRun<'e> {
     /// As each entity is delivered.
     delivery: Delivery,
     cursor: SweepCursor,
-    summary: Summary,
+    summary: RunSummary,
 }
 
 impl SweepRun<'_> {
@@ -228,11 +229,11 @@ impl SweepRun<'_> {
         match ended {
             Ok(Outcome::Done(summary)) => {
                 self.cursor.done += u64::from(self.cursor.part == SweepPart::Rows);
-                self.summary.add(summary);
+                self.summary.0.add(summary);
             }
             Ok(Outcome::Skipped { summary, .. } | Outcome::Advanced { summary, .. }) => {
                 self.cursor.left += 1;
-                self.summary.add(summary);
+                self.summary.0.add(summary);
             }
             Err(failure) if failure.class == FailureClass::Permanent => {
                 self.cursor.failed += 1;
@@ -246,11 +247,12 @@ impl SweepRun<'_> {
     }
 
     /// Brings primaries in step that are gone and were left half-way.
-    async fn footprints(&self, (next_pk, next_rk): Place) -> Result<Place, Failure> {
+    async fn footprints(&mut self, (next_pk, next_rk): Place) -> Result<Place, Failure> {
         let cursor = BackfillCursor { part: BackfillPart::Footprints, next_pk, next_rk, ..BackfillCursor::default() };
         let backfill = Backfill { scope: BackfillScope::Table(self.source.table.clone()), cursor };
-        let pass = self.engine.backfill(&backfill, &self.delivery).await?.filter(|pass| !pass.ended);
-        Ok(pass.map(|pass| (pass.cursor.next_pk, pass.cursor.next_rk)).unwrap_or_default())
+        let Some(pass) = self.engine.backfill(&backfill, &self.delivery).await? else { return Ok(Place::default()) };
+        self.summary.0.add(pass.summary);
+        Ok(if pass.ended { Place::default() } else { (pass.cursor.next_pk, pass.cursor.next_rk) })
     }
 
     /// The table that copies are in, or count as in, and where items are derived from them.
@@ -350,7 +352,7 @@ mod tests {
             let keys: Vec<EntityKey> = page.rows.into_iter().map(|row| row.entity.key).collect();
             assert_eq!((keys.len(), page.seen), (3, 3));
             write(&account, "2", "Lovelace").await;
-            let summary = Summary::default();
+            let summary = RunSummary::default();
             let mut run = SweepRun { engine: &engine, source, sweep: &sweep, condition, delivery, cursor: SweepCursor::default(), summary };
             run.act(&keys).await.unwrap();
             assert_eq!((run.cursor.done, run.cursor.left, run.cursor.failed), (2, 1, 0), "{message}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::execute::ItemChange;
+use super::execute::{ItemChange, Summary};
 use crate::ports::Clock;
 
 tokio::task_local! {
@@ -126,6 +126,23 @@ pub(crate) fn note_untold(changes: Vec<ItemChange>) {
     let _ = WAITS.try_with(|waits| waits.untold.lock().unwrap_or_else(PoisonError::into_inner).extend(changes));
 }
 
+/// The changes of a run over many primaries, as far as it has come. Where it fails, or is dropped, no outcome takes them: they are untold.
+#[derive(Debug, Default)]
+pub(super) struct RunSummary(pub(super) Summary);
+
+impl RunSummary {
+    /// Takes them, for the outcome of the run.
+    pub(super) fn take(&mut self) -> Summary {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for RunSummary {
+    fn drop(&mut self) {
+        note_untold(self.take().changes);
+    }
+}
+
 /// Waits for others of this process, at no cost to the run.
 pub(crate) async fn aside<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
@@ -139,6 +156,8 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::model::{AccountName, ViewName};
+    use crate::reconcile::Action;
 
     struct Paused(Instant);
 
@@ -179,5 +198,23 @@ mod tests {
         assert_eq!(waits.so_far(), 2 * second);
         aside(sleep(second)).await;
         assert_eq!(waits.so_far(), 2 * second);
+    }
+
+    #[tokio::test]
+    async fn changes_that_no_outcome_takes_are_told_by_the_run() {
+        let waits = Waits::new(Arc::new(Paused(Instant::now())));
+        let (view, account) = (ViewName::new("staff").unwrap(), AccountName::main());
+        let summary = || Summary {
+            changes: vec![ItemChange { view: view.clone(), account: account.clone(), action: Action::Create }],
+            ..Summary::default()
+        };
+        let told = waits.of(async {
+            let (mut taken, mut failed) = (RunSummary::default(), RunSummary::default());
+            taken.0.add(summary());
+            failed.0.add(summary());
+            failed.0.add(summary());
+            taken.take()
+        });
+        assert_eq!((told.await.changes.len(), waits.untold().len()), (1, 2));
     }
 }
