@@ -178,9 +178,9 @@ async fn still_wants(scope: &Scope<'_>, owner: &Owner, address: &ItemAddress) ->
     Ok(wanted.failed.contains_key(&owner.view) || wanted.items.contains_key(&address.met(&owner.view)))
 }
 
-/// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders
-/// and views that cannot derive.
-pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Result<bool, Failure> {
+/// Whether a plan that was carried out leaves nothing to do: work for the next round is no failure, but for keys of other holders,
+/// views that cannot derive, and derived primaries that cannot be synced.
+pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted, synced_on: Option<Failure>) -> Result<bool, Failure> {
     if plan.deferred || (!plan.taken.is_empty() && plan.frees_what_was_taken()) {
         Ok(false)
     } else if !plan.taken.is_empty() {
@@ -188,7 +188,7 @@ pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Resu
     } else if !wanted.underived.is_empty() {
         Err(wanted.failure(&scope.primary))
     } else {
-        Ok(true)
+        synced_on.map_or(Ok(true), Err)
     }
 }
 

@@ -3,22 +3,13 @@
 use super::doubt::Doubt;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
-use super::footprint::{self, Footprint, Settled};
+use super::footprint::{Footprint, Settled};
 use super::observation::Observation;
 use super::scope::Scope;
 use super::steps::Plan;
-use crate::model::{ETag, Row};
+use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, IfMatch, TableOperation};
-
-/// Reads the footprint, without items that cannot be its primary's, and the row that has it.
-pub(super) async fn read(scope: &Scope<'_>) -> Result<Option<(Footprint, Row)>, Failure> {
-    let step = || format!("reading the footprint of {}", scope.primary);
-    let row = scope.tables()?.get(&scope.footprints, &footprint::key(&scope.primary), None).await;
-    let Some(row) = row.map_err(|error| storage(step(), error))? else { return Ok(None) };
-    let footprint = Footprint::decode(&scope.primary, &row.entity, scope.engine.secret.get()).map_err(|error| permanent(step(), error))?;
-    Ok(Some((scope.disowned(footprint), row)))
-}
 
 /// Closes a pass with this footprint. Where properties go on waiting for their entity at the same state, and no write of it is on its way,
 /// it is there already. Whether it was closed.

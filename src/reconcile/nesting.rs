@@ -44,8 +44,8 @@ impl<'a> Nesting<'a> {
         Self { frees: true, ..self }
     }
 
-    /// Whether a pass in it may bring the holder of a key in step: no pass over a holder does, nor is one begun over a primary whose
-    /// own is open.
+    /// Whether a pass in it may bring the holder of a key in step: no pass over a holder does, nor is one begun over a primary with an
+    /// open one.
     pub(super) fn may_free(&self, holder: &Primary) -> bool {
         !self.frees && self.primary != holder && self.outer.is_none_or(|outer| outer.may_free(holder))
     }

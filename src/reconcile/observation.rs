@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::engine::Engine;
 use super::execute::Failure;
 use super::footprint::{Entry, Footprint};
-use super::footprints;
 use super::items::{self, LookContext};
 use super::look::Look;
 use super::primary::StoredPrimary;
@@ -91,7 +90,7 @@ pub(super) async fn observe(
         if scope.delivery.is_some() {
             scope.engine.read_secret().await;
         }
-        if let Some((footprint, row)) = footprints::read(scope).await? {
+        if let Some((footprint, row)) = scope.read_footprint().await? {
             seen.footprint = footprint;
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;

@@ -23,7 +23,6 @@ use super::conflicts::{self, KeysMet};
 use super::doubt::Doubt;
 use super::execute::{Failure, Summary};
 use super::items::{self, ItemOperation, WriteContext};
-use super::nesting::SyncedOn;
 use super::observation::Observation;
 use super::queueing::{queue_carries, queue_recheck};
 use super::scope::{Scope, Wanted};
@@ -151,13 +150,14 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
-        let SyncedOn { overtaken, failed, failure } = scope.engine.sync_on(scope, plan).await?;
+        let on = scope.engine.sync_on(scope, plan).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;
         // With primaries left to sync it is no tombstone.
-        let absent = state == Presence::Absent && failed.is_empty();
-        let mut close = record::close(&Situation::of(&self.scope, (&self.values, &self.doubt), seen, wanted, state), plan, written);
+        let absent = state == Presence::Absent && on.failed.is_empty();
+        let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);
+        let mut close = record::close(&situation, plan, written);
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of
@@ -165,12 +165,11 @@ impl<'e> Pass<'e> {
             self.doubt.rechecks.queue(scope, &close.again).await?;
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
-        close.leave_to_the_next(failed);
-        if overtaken || !footprints::close(scope, &mut self.doubt, &close.footprint, (seen, plan), etag.as_ref()).await? {
+        close.leave_to_the_next(on.failed);
+        if on.overtaken || !footprints::close(scope, &mut self.doubt, &close.footprint, (seen, plan), etag.as_ref()).await? {
             return Ok(false);
         }
         self.met.lost_no_race = true;
-        let ended = conflicts::left_over(&self.scope, plan, wanted)?;
-        failure.filter(|_| ended).map_or(Ok(ended), Err)
+        conflicts::left_over(&self.scope, plan, wanted, on.failure)
     }
 }

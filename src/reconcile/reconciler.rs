@@ -94,8 +94,8 @@ impl<'e> Reconciler<'e> {
         Ok(())
     }
 
-    /// Notes in the footprint what its rounds have met: faster passes have closed it, and may have looked before. A best effort: without it
-    /// that waits for the recheck.
+    /// Marks the items that its rounds have met in the footprint: faster passes have closed it, and may have looked before. A best effort:
+    /// otherwise they wait for the recheck.
     async fn leave_on_record(&mut self) {
         let Pass { scope, doubt, met, .. } = &mut self.pass;
         scope.disown(&mut met.touched);
@@ -103,7 +103,7 @@ impl<'e> Reconciler<'e> {
             return;
         }
         for _ in 0..ROUNDS {
-            let Ok(read) = footprints::read(scope).await else { return };
+            let Ok(read) = scope.read_footprint().await else { return };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
             let footprint = record::doubted(&scope.engine.catalog, footprint.unwrap_or_default(), &met.touched);
             let written = footprints::write(scope, doubt, &footprint, over.as_ref(), "leaving a note in").await;

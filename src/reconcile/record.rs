@@ -97,8 +97,7 @@ pub(super) struct Close {
 }
 
 impl Close {
-    /// Leaves items to the next pass, which is to sync the primaries that they are: of no generation and at no version, they do not stay as
-    /// they are, whatever its state.
+    /// Leaves items to the next pass, which is to sync the primaries that they are: those of no generation are written again in any state.
     pub(super) fn leave_to_the_next(&mut self, items: Vec<ItemAddress>) {
         for address in items {
             self.footprint.settled = Settled::Never;
@@ -107,7 +106,7 @@ impl Close {
     }
 }
 
-/// The same footprint for the pass after a run that ends amid these items: what it says of them may be out of date.
+/// The same footprint for the pass after a run that ends amid these items: its entries for them may be out of date.
 pub(super) fn doubted(catalog: &Catalog, mut footprint: Footprint, items: &BTreeSet<ItemAddress>) -> Footprint {
     footprint.settled = Settled::Never;
     for address in items {

@@ -153,8 +153,10 @@ impl<'e> Relocation<'e> {
                         continue;
                     }
                     if !copied {
-                        let other = found.row.as_ref().filter(|row| self.sent.is_none() && !self.delivery.stamp.is_on(&row.entity));
-                        self.former = other.map(|row| row.entity.clone()).or(self.former.take());
+                        if self.sent.is_none() {
+                            let former = found.row.as_ref().filter(|row| !self.delivery.stamp.is_on(&row.entity));
+                            self.former = former.map(|row| row.entity.clone());
+                        }
                         self.sent = Some(row.etag.clone());
                     }
                     if ended == Commit::Committed {
@@ -186,8 +188,8 @@ impl<'e> Relocation<'e> {
         if is_the_same && !matches!(self.target, EntityPlace::Log(_)) { copy.with(SOURCE_SHARED, true) } else { copy }
     }
 
-    /// Takes back a copy of what has changed since and stays: it was never archived or moved. What the copy was written over comes back. Whether
-    /// nothing is left to take back.
+    /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. The entity that the copy was written over
+    /// comes back. Whether nothing is left to take back.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
         let is_own = |copy: &&Row| self.delivery.stamp.is_on(&copy.entity) && !is_shared(&copy.entity);
         let Some(copy) = found.row.as_ref().filter(|_| self.surely_undeleted()).filter(is_own) else { return Ok(true) };
@@ -200,7 +202,7 @@ impl<'e> Relocation<'e> {
         match self.target.commit(found, &change).await {
             Ok(Commit::Closed | Commit::Committed) => Ok(true),
             Ok(Commit::Lost | Commit::Unanswered) => Ok(false),
-            // The large values of what it was written over are gone.
+            // The large values of the former entity are gone.
             Err(failure) if failure.class == FailureClass::Permanent && self.former.is_some() => Ok(true),
             Err(failure) => Err(failure),
         }

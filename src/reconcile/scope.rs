@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
-use super::failure::permanent;
-use super::footprint::Footprint;
+use super::failure::{permanent, storage};
+use super::footprint::{self, Footprint};
 use super::nesting::Nesting;
 use super::row_memory::RowMemory;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
-use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Site, TableName, ViewName, cause};
+use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause};
 use crate::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
 use crate::ports::{Account, TableStore};
 
@@ -173,6 +173,16 @@ impl<'e> Scope<'e> {
     pub(super) fn status(&self, address: &ItemAddress, generation: u32) -> ViewStatus {
         let catalog = &self.engine.catalog;
         catalog.generations.status(&address.view, generation, catalog.declares(&address.view))
+    }
+
+    /// Reads the footprint, without the items that cannot be this primary's, and the row that has it.
+    pub(super) async fn read_footprint(&self) -> Result<Option<(Footprint, Row)>, Failure> {
+        let step = || format!("reading the footprint of {}", self.primary);
+        let row = self.tables()?.get(&self.footprints, &footprint::key(&self.primary), None).await;
+        let Some(row) = row.map_err(|error| storage(step(), error))? else { return Ok(None) };
+        let footprint =
+            Footprint::decode(&self.primary, &row.entity, self.engine.secret.get()).map_err(|error| permanent(step(), error))?;
+        Ok(Some((self.disowned(footprint), row)))
     }
 
     /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no

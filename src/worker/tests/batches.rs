@@ -356,7 +356,7 @@ async fn every_job_that_a_list_may_have_begun_is_given_up_where_the_list_is_pois
     let cut_off = listed_for(3, 3, Some(Duration::from_secs(20)));
     cut_off.script(|_, _, _| std::future::pending());
     cut_off.run_for(Duration::from_mins(2)).await;
-    // The second delivery drains before it has begun what the first one may have begun.
+    // The second delivery drains before it has begun the jobs that the first one may have begun.
     let drained = listed_for(300, 300, Some(Duration::from_secs(70)));
     drained.script(|_, _, _| async {
         tokio::time::sleep(Duration::from_secs(1)).await;
