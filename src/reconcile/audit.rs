@@ -420,7 +420,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         return Ok(Seen::default());
     }
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
-    let half_way = seen.footprint.is_changing();
+    let half_way = seen.footprint.is_unfinished();
     let of = |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
     let behind = seen.behind.iter().filter_map(of).collect();
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));

@@ -80,7 +80,9 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
-        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary)) && !still_wants(scope, owner, address).await? {
+        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary) && !met.touched.contains(address))
+            && !still_wants(scope, owner, address).await?
+        {
             // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
             // at nevertheless. Other failures to bring the owner in step are its own job's matter,
             // unless the store is at fault.

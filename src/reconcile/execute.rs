@@ -116,6 +116,11 @@ impl Summary {
         self.changes.len() + self.further
     }
 
+    /// Whether an item was inserted.
+    pub(crate) fn has_created(&self) -> bool {
+        self.changes.iter().any(|change| change.action == Action::Create)
+    }
+
     /// Keeps the first changes, so many at most.
     pub(crate) fn shorten(&mut self, most: usize) {
         self.further += self.changes.len().saturating_sub(most);

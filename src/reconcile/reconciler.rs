@@ -94,20 +94,21 @@ impl<'e> Reconciler<'e> {
         Ok(())
     }
 
-    /// Marks the items that its rounds have met in the footprint: faster passes have closed it, and may have looked before. A best effort:
-    /// otherwise they wait for the recheck.
+    /// Marks the items that its rounds have met in the footprint, where it has inserted any: faster passes may have looked before, and closed. A
+    /// best effort: otherwise they wait for the recheck.
     async fn leave_on_record(&mut self) {
-        let Pass { scope, doubt, met, .. } = &mut self.pass;
-        scope.disown(&mut met.touched);
-        if doubt.announcement().is_none() || met.touched.is_empty() {
+        let Pass { scope, doubt, met, summary, .. } = &mut self.pass;
+        if !summary.has_created() {
             return;
         }
+        scope.disown(&mut met.touched);
         for _ in 0..ROUNDS {
             let Ok(read) = scope.read_footprint().await else { return };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();
-            let footprint = record::doubted(&scope.engine.catalog, footprint.unwrap_or_default(), &met.touched);
-            let written = footprints::write(scope, doubt, &footprint, over.as_ref(), "leaving a note in").await;
-            if !matches!(written, Ok(None)) {
+            let footprint = footprint.unwrap_or_default();
+            let doubted = record::doubted(&scope.engine.catalog, footprint.clone(), &met.touched);
+            let is_known = doubted == footprint;
+            if is_known || !matches!(footprints::write(scope, doubt, &doubted, over.as_ref(), "leaving a note in").await, Ok(None)) {
                 return;
             }
         }

@@ -15,7 +15,7 @@ use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archiv
 use super::delete::unsatisfied;
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
-use super::execute::{Delivery, Failure, FailureClass, Outcome};
+use super::execute::{Delivery, Failure, Outcome};
 use super::failure::permanent;
 use super::log::EntityLine;
 use super::observation::Observation;
@@ -49,8 +49,8 @@ pub(super) struct Relocation<'e> {
     sent: Option<ETag>,
     /// The version of the source that is copied, by this run or as it found it.
     copied: Option<ETag>,
-    /// Another job's entity that the copy of this run was written over.
-    former: Option<Entity>,
+    /// The copy that this run has sent to where nothing was.
+    inserted: Option<Entity>,
     /// The version that this run has asked to delete without hearing what became of it.
     asked: Option<ETag>,
 }
@@ -64,7 +64,7 @@ impl<'e> Relocation<'e> {
         target: EntityPlace<'e>,
         to: EntityKey,
     ) -> Self {
-        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, former: None, asked: None }
+        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, inserted: None, asked: None }
     }
 
     /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
@@ -153,10 +153,7 @@ impl<'e> Relocation<'e> {
                         continue;
                     }
                     if !copied {
-                        if self.sent.is_none() {
-                            let former = found.row.as_ref().filter(|row| !self.delivery.stamp.is_on(&row.entity));
-                            self.former = former.map(|row| row.entity.clone());
-                        }
+                        self.inserted = change.result().filter(|_| found.row.is_none()).cloned();
                         self.sent = Some(row.etag.clone());
                     }
                     if ended == Commit::Committed {
@@ -188,24 +185,15 @@ impl<'e> Relocation<'e> {
         if is_the_same && !matches!(self.target, EntityPlace::Log(_)) { copy.with(SOURCE_SHARED, true) } else { copy }
     }
 
-    /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. The entity that the copy was written over
-    /// comes back. Whether nothing is left to take back.
+    /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. It stays where it was written over
+    /// another (to a `restore` that had read that one it would come back as the newer), where somebody has changed it, and in a log. Whether
+    /// nothing is left to take back.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
-        let is_own = |copy: &&Row| self.delivery.stamp.is_on(&copy.entity) && !is_shared(&copy.entity);
-        let Some(copy) = found.row.as_ref().filter(|_| self.surely_undeleted()).filter(is_own) else { return Ok(true) };
-        let change = match (&self.target, &self.former) {
-            // It keeps every version.
-            (EntityPlace::Log(_), _) => return Ok(true),
-            (_, Some(former)) => Change::Replace(former.clone(), copy.etag.clone()),
-            (_, None) => Change::Delete(self.to.clone(), copy.etag.clone()),
-        };
-        match self.target.commit(found, &change).await {
-            Ok(Commit::Closed | Commit::Committed) => Ok(true),
-            Ok(Commit::Lost | Commit::Unanswered) => Ok(false),
-            // The large values of the former entity are gone.
-            Err(failure) if failure.class == FailureClass::Permanent && self.former.is_some() => Ok(true),
-            Err(failure) => Err(failure),
-        }
+        let own = |entity: &Entity| shared::disowned(entity.clone()).0;
+        let sent = self.inserted.as_ref().filter(|_| self.surely_undeleted() && !matches!(self.target, EntityPlace::Log(_)));
+        let Some(copy) = found.row.as_ref().filter(|row| sent.is_some_and(|sent| own(sent) == own(&row.entity))) else { return Ok(true) };
+        let ended = self.target.commit(found, &Change::Delete(self.to.clone(), copy.etag.clone())).await?;
+        Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
     /// Before a run deletes by the copy of another one, it says so in it: that one may be at work still, and writes the copy over for no

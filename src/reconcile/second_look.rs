@@ -61,13 +61,8 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                 Some(_) => {}
             }
         }
-        let before = reconciler.pass.summary.changed();
-        if reconciler.closes(&seen).await? {
-            return Ok(());
-        }
-        // The faster pass may have looked before a change of this round.
-        let unchanged = reconciler.pass.summary.changed() == before;
-        if unchanged && reconciler.pass.doubt.gives_way() {
+        // A faster pass may have looked before an insert. All else would make its own write fail.
+        if reconciler.closes(&seen).await? || (reconciler.pass.doubt.gives_way() && !reconciler.pass.summary.has_created()) {
             return Ok(());
         }
     }

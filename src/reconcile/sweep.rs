@@ -208,9 +208,9 @@ impl SweepRun<'_> {
         }
         // As a redelivery: the try before may have copied, or have requests under way.
         let again = Delivery { dequeue_count: self.delivery.dequeue_count + 1, ..self.delivery.clone() };
-        self.cursor.disturbed |= !slower.is_empty();
         for key in slower {
             let ended = self.one(key, &again).await;
+            self.cursor.disturbed |= !matches!(ended, Ok(Outcome::Done(_)));
             self.count(key, ended)?;
         }
         Ok(())

@@ -66,7 +66,7 @@ pub(super) struct KnownPrimary {
     absent_at: u64,
     present_at: u64,
     /// What it said before, and until when.
-    pub(super) past: Vec<(u64, Content)>,
+    past: Vec<(u64, Content)>,
     /// Whether it is the one place of its content: a job has brought it here and deleted it elsewhere.
     pub(super) only: bool,
 }

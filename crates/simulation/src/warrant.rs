@@ -7,8 +7,8 @@
 //! * Whatever else a worker writes leaves the content as it was.
 //! * A primary is deleted for a delete job that has not deleted one before and, delivered again, leaves alone what was created since;
 //!   or when its very content lies in the archive, or where the job has moved it.
-//! * An archived row is deleted when its very content has been restored since it was written. The job that has copied it there, and by which
-//!   nobody has deleted, may delete it too, or write over it what was archived there before.
+//! * An archived row is deleted when its very content has been restored since it was written. The job that has copied it there may
+//!   delete it too, where nobody has deleted by it.
 //! * What was archived or moved, and so lies there alone, is not overwritten by a job that has taken anything there and seen it go; nor
 //!   is what was archived by a job that was enqueued in a later second than the one that writes.
 //! * A primary is created for a job that asks for it and runs: deletes stay deleted.
@@ -73,15 +73,6 @@ impl History {
         !before.only && before.by.as_ref().is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
     }
 
-    /// Whether a job takes its copy back: what it was written over is there again.
-    fn takes_back(event: &Event<'_>, content: &Content, before: &KnownPrimary, ledger: &Ledger) -> bool {
-        let is_former = before.past.last().is_some_and(|(_, past)| past == content);
-        let archives =
-            |author: &Author| Self::job(ledger, &author.message).is_some_and(|asked| asked.op == "archive" && asked.key == *event.key);
-        let mut authors = event.authors(ledger).into_iter().filter(archives);
-        event.table == TARGET && is_former && authors.any(|author| Self::is_unused_copy(before, &author.message, ledger))
-    }
-
     /// Whether a worker may have written this over what was there.
     pub(super) fn may_write(
         &mut self,
@@ -92,7 +83,7 @@ impl History {
     ) -> Result<(), String> {
         let Event { table, key, .. } = event;
         let by = event.by(ledger);
-        if before.present && (before.content == *content && before.by == by || Self::takes_back(event, content, before, ledger)) {
+        if before.present && before.content == *content && before.by == by {
             return Ok(());
         }
         let wrong = |why: String| {
