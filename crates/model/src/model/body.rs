@@ -60,8 +60,9 @@ impl<'m> RawBody<'m> {
         if trimmed.starts_with('{') {
             return Ok(Self::Text(trimmed));
         }
-        let compact: Vec<u8> = trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        let bytes = if compact.is_empty() { None } else { BASE64.decode(compact).ok() };
+        // Few senders break lines.
+        let compact = || trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
+        let bytes = BASE64.decode(trimmed).or_else(|_| BASE64.decode(compact())).ok().filter(|_| !trimmed.is_empty());
         bytes.map(Self::Bytes).ok_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()))
     }
 

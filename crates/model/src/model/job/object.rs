@@ -168,13 +168,14 @@ impl<'de> Visitor<'de> for PlainReader {
 /// Refuses integers beyond 64 bits, which a reader of JSON takes for Doubles and rounds, in JSON that can be read.
 pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
     let mut rest = json;
-    while let Some(at) = rest.find(|c: char| matches!(c, '"' | '-') || c.is_ascii_digit()) {
+    // Bytes of ASCII are no part of any other character.
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9')) {
         rest = &rest[at..];
         if let Some(text) = rest.strip_prefix('"') {
             let mut escaped = false;
-            let end = text.find(|c: char| {
-                let ends = c == '"' && !escaped;
-                escaped = c == '\\' && !escaped;
+            let end = text.bytes().position(|byte| {
+                let ends = byte == b'"' && !escaped;
+                escaped = byte == b'\\' && !escaped;
                 ends
             });
             rest = end.map_or("", |end| &text[end + 1..]);
