@@ -1,11 +1,13 @@
 //! What is known of one message: what it asks for, its deliveries and its runs.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::asked::{EntityJob, Expectation, ListedKeys};
-use super::listed;
-use evenkeel::model::{EntityKey, job};
+use super::listed::MessageContent;
+use evenkeel::model::EntityKey;
 use evenkeel::ports::Ttl;
 use evenkeel::reconcile::Outcome;
 
@@ -18,7 +20,7 @@ pub(super) struct LedgerEntry {
     /// The client's own name for the job.
     pub(super) client_id: Option<Value>,
     pub(super) enqueued: Timestamp,
-    pub(super) text: String,
+    pub(super) content: Arc<MessageContent>,
     pub(super) free: u64,
     pub(super) deliveries: Vec<DeliveryRecord>,
     /// Its own last run that ended well: how it ended.
@@ -71,21 +73,18 @@ pub(super) struct ActiveRun {
     pub(super) delivery: u32,
 }
 
-/// How many deliveries a message says to write off, and how many runs it says began in the others.
-pub(super) fn noted(text: &str, id: &str) -> (u64, u64) {
-    let note = job::decode_object(text).ok().and_then(|object| job::note(&object, id));
-    note.map_or((0, 0), |note| (u64::from(note.free), u64::from(note.begun)))
-}
-
 impl LedgerEntry {
-    pub(super) fn new(expectation: Expectation, listed: Option<ListedKeys>, (enqueued, text, ttl): (Timestamp, &str, Ttl)) -> Self {
-        let client_id = job::decode_object(text).ok().and_then(|object| object.get("id").cloned());
+    pub(super) fn new(
+        expectation: Expectation,
+        listed: Option<ListedKeys>,
+        (enqueued, content, ttl): (Timestamp, &Arc<MessageContent>, Ttl),
+    ) -> Self {
         Self {
             expectation,
             listed,
-            client_id,
+            client_id: content.client_id.clone(),
             enqueued,
-            text: text.to_owned(),
+            content: Arc::clone(content),
             free: 0,
             deliveries: Vec::new(),
             ended: None,
@@ -100,10 +99,9 @@ impl LedgerEntry {
     }
 
     /// It is got once more. `max`: attempts of a single job.
-    pub(super) fn delivered(&mut self, message: &str, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
-        let (free, begun) = noted(&self.text, message);
-        let attempts = u64::from(dequeue_count).saturating_sub(free).min(begun + 1);
-        let (halvings, has_turn) = self.listed.as_ref().map_or((0, true), |keys| listed::turn(&self.text, message, keys, attempts));
+    pub(super) fn delivered(&mut self, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
+        let attempts = u64::from(dequeue_count).saturating_sub(self.content.free()).min(self.content.begun() + 1);
+        let (halvings, has_turn) = self.listed.as_ref().map_or((0, true), |keys| self.content.turn(keys, attempts));
         self.deliveries.push(DeliveryRecord { attempts, most: u64::from(max) + halvings, has_turn, ..delivery });
     }
 
@@ -146,13 +144,12 @@ impl LedgerEntry {
         u32::try_from(self.deliveries.iter().filter(|delivery| ran(delivery) && delivery.disturbed).count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn updated(&mut self, text: &str, id: &str) {
-        if *text == self.text {
+    pub(super) fn updated(&mut self, content: &Arc<MessageContent>) {
+        if content.text == self.content.text {
             return;
         }
-        let (_, begun_before) = noted(&self.text, id);
-        text.clone_into(&mut self.text);
-        let (free, begun) = noted(text, id);
+        let begun_before = std::mem::replace(&mut self.content, Arc::clone(content)).begun();
+        let (free, begun) = (content.free(), content.begun());
         let Some(last) = self.deliveries.last_mut() else { return };
         last.began |= begun > begun_before;
         // Some of the batch has ended: the others start anew.

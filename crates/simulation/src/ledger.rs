@@ -5,15 +5,17 @@
 //! effect was seen.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::Later;
+use super::asked::ListedKeys;
 pub(super) use super::asked::{EntityJob, Expectation, JobCondition};
 use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry};
 use super::fault_plan::JOBS;
 use super::history::History;
-use super::listed::{Lists, listed, message_of};
+use super::listed::{Lists, MessageContent, listed, message_of};
 use super::stage::WORKERS;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::EntityKey;
@@ -131,11 +133,12 @@ impl Ledger {
                     self.poisoned(text, execution.late, history)?;
                 }
                 ObservedChange::Put { queue, id, text } => {
+                    let content = Arc::new(MessageContent::of(text, id));
                     let from_worker = execution.caller >= WORKERS;
                     let expectation = match queue.as_str() {
                         JOBS if from_worker => Some((Expectation::of_worker(text)?, Ttl::Never)),
                         JOBS => self.expected.pop_front(),
-                        _ => Some(self.expected_rechecks(text)),
+                        _ => Some(self.expected_rechecks(content.listed.as_deref())),
                     };
                     let (expectation, ttl) = expectation.ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
                     if from_worker && queue.as_str() == JOBS {
@@ -153,7 +156,7 @@ impl Ledger {
                         one => vec![(None, one)],
                     };
                     for (entry, (keys, expectation)) in self.lists.entries(id).into_iter().zip(jobs) {
-                        let entry_of = LedgerEntry::new(expectation, keys, (execution.at, text, ttl));
+                        let entry_of = LedgerEntry::new(expectation, keys, (execution.at, &content, ttl));
                         self.messages.insert((queue.to_string(), entry), entry_of);
                     }
                 }
@@ -163,7 +166,7 @@ impl Ledger {
                     self.redelivered += u64::from(*dequeue_count > 1 && !open.is_empty());
                     for entry in &open {
                         if let Some(entry) = self.messages.get_mut(entry) {
-                            entry.delivered(id, *dequeue_count, self.max_dequeue_count, delivery);
+                            entry.delivered(*dequeue_count, self.max_dequeue_count, delivery);
                         }
                     }
                 }
@@ -197,17 +200,17 @@ impl Ledger {
 
     /// A message has another text: the jobs of a batch that it names no more have ended.
     fn updated(&mut self, queue: &str, id: &str, text: &str, history: &History) -> Result<(), String> {
-        let named = listed(text);
+        let content = Arc::new(MessageContent::of(text, id));
         for entry in self.lists.entries(id).into_iter().map(|entry| (queue.to_owned(), entry)) {
             let Some(known) = self.messages.get_mut(&entry) else { continue };
-            let is_named = known.listed.as_ref().is_none_or(|keys| named.as_ref().is_some_and(|named| named.contains(keys)));
+            let is_named = known.listed.as_ref().is_none_or(|keys| content.listed.as_ref().is_some_and(|named| named.contains(keys)));
             if known.listed.is_some() && known.gone {
                 if is_named {
                     return Err(format!("the job {} on {queue} had ended, and its message names it again: {text}", entry.1));
                 }
                 continue;
             }
-            known.updated(text, id);
+            known.updated(&content);
             if !is_named {
                 self.ends(&entry, history)?;
             }
@@ -224,9 +227,9 @@ impl Ledger {
     }
 
     /// Rechecks come from a worker, or one from the operator who requeues it.
-    fn expected_rechecks(&mut self, text: &str) -> (Expectation, Ttl) {
-        if let Some(listed) = listed(text) {
-            return (Expectation::Batch(listed.into_iter().map(|keys| (keys, Expectation::Recheck)).collect()), Ttl::Never);
+    fn expected_rechecks(&mut self, listed: Option<&[ListedKeys]>) -> (Expectation, Ttl) {
+        if let Some(listed) = listed {
+            return (Expectation::Batch(listed.iter().map(|keys| (keys.clone(), Expectation::Recheck)).collect()), Ttl::Never);
         }
         let requeued = self.expected.pop_front_if(|(expectation, _)| *expectation == Expectation::Recheck);
         requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
@@ -432,7 +435,7 @@ impl Ledger {
         if entry.poisoned {
             return Ok(());
         }
-        let text = &entry.text;
+        let text = &entry.content.text;
         let lost = |why: &str| Err(format!("lost job: the message {id} on {queue} was deleted {why}: {text}"));
         let asked = match &entry.expectation {
             Expectation::Poison(_) => return lost("without a poison message"),

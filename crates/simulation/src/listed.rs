@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::asked::ListedKeys;
-use evenkeel::model::job;
+use evenkeel::model::job::{self, Note};
 
 /// Between a message and the place of a job.
 const PLACE: char = '#';
@@ -69,7 +69,10 @@ pub(super) fn message_of(entry: &str) -> &str {
 
 /// The keys that a message lists, each once, in their order; `None` where it is one job, or none.
 pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
-    let object = job::decode_object(text).ok()?;
+    listed_in(&job::decode_object(text).ok()?)
+}
+
+fn listed_in(object: &Map<String, Value>) -> Option<Vec<ListedKeys>> {
     let list = |field: &str| object.get(field).and_then(Value::as_array);
     let keys: Vec<ListedKeys> = if let Some(rks) = list("rks") {
         rks.iter().filter_map(|rk| keys_of(object.get("pk"), Some(rk))).collect()
@@ -89,19 +92,52 @@ pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
     Some(unique)
 }
 
-/// How many more attempts a batch has than a single job in a delivery, and whether a job is run there: after a run that never ended, the
-/// first half of the jobs alone is run.
-pub(super) fn turn(text: &str, message: &str, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
-    let Some(listed) = listed(text) else { return (0, true) };
-    let note = job::decode_object(text).ok().and_then(|object| job::note(&object, message));
-    let at_once = note.and_then(|note| note.at_once).map_or(listed.len(), |most| listed.len().min(most as usize)).max(1);
-    let mut width = at_once;
-    (1..attempt).for_each(|_| width = (width / 2).max(1));
-    let mut halvings = 0;
-    while 1_usize << halvings < at_once {
-        halvings += 1;
+/// What a message says, read once for all of its jobs.
+#[derive(Debug)]
+pub(super) struct MessageContent {
+    pub(super) text: String,
+    /// The keys that it [lists](listed).
+    pub(super) listed: Option<Vec<ListedKeys>>,
+    /// The client's own name for the job.
+    pub(super) client_id: Option<Value>,
+    note: Option<Note>,
+}
+
+impl MessageContent {
+    pub(super) fn of(text: &str, message: &str) -> Self {
+        let object = job::decode_object(text).ok();
+        Self {
+            text: text.to_owned(),
+            listed: object.as_ref().and_then(listed_in),
+            client_id: object.as_ref().and_then(|object| object.get("id").cloned()),
+            note: object.and_then(|object| job::note(&object, message)),
+        }
     }
-    (halvings, listed.iter().position(|other| other == keys).is_some_and(|place| place < width))
+
+    /// How many deliveries it says to write off.
+    pub(super) fn free(&self) -> u64 {
+        self.note.as_ref().map_or(0, |note| u64::from(note.free))
+    }
+
+    /// How many runs it says began in the others.
+    pub(super) fn begun(&self) -> u64 {
+        self.note.as_ref().map_or(0, |note| u64::from(note.begun))
+    }
+
+    /// How many more attempts a batch has than a single job in a delivery, and whether a job is run there: after a run that never ended,
+    /// the first half of the jobs alone is run.
+    pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
+        let Some(listed) = &self.listed else { return (0, true) };
+        let most = self.note.as_ref().and_then(|note| note.at_once);
+        let at_once = most.map_or(listed.len(), |most| listed.len().min(most as usize)).max(1);
+        let mut width = at_once;
+        (1..attempt).for_each(|_| width = (width / 2).max(1));
+        let mut halvings = 0;
+        while 1_usize << halvings < at_once {
+            halvings += 1;
+        }
+        (halvings, listed.iter().position(|other| other == keys).is_some_and(|place| place < width))
+    }
 }
 
 fn keys_of(pk: Option<&Value>, rk: Option<&Value>) -> Option<ListedKeys> {
@@ -150,7 +186,9 @@ mod tests {
     #[test]
     fn after_runs_that_never_ended_the_first_jobs_alone_have_their_turn() {
         let text = |at_once: &str| format!(r#"{{"pk":"p","rks":["1","2","3","4"],"ek":{{"id":"m","free":0,"begun":0{at_once}}}}}"#);
-        let turns = |text: &str, attempt| keys(&["1", "2", "3", "4"]).iter().map(|keys| turn(text, "m", keys, attempt)).collect::<Vec<_>>();
+        let turns = |text: &str, attempt| {
+            keys(&["1", "2", "3", "4"]).iter().map(|keys| MessageContent::of(text, "m").turn(keys, attempt)).collect::<Vec<_>>()
+        };
         let (yes, no) = ((2, true), (2, false));
         assert_eq!(turns(&text(""), 1), [yes; 4]);
         assert_eq!(turns(&text(""), 2), [yes, yes, no, no]);
