@@ -124,6 +124,8 @@ pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     const EFFECT: Effect;
     /// How a message lists many primaries of it; absent where each has a message of its own.
     const LISTING: Option<Listing> = None;
+    /// A sample, of builds for tests alone, is in no schema.
+    const IS_SAMPLE: bool = false;
     /// The operation with its fields checked.
     type Job;
 
@@ -225,9 +227,10 @@ macro_rules! operations {
             }
         }
 
-        /// The schema of each operation.
+        /// The schema of each operation, samples apart.
         pub(super) fn schemas() -> Vec<Value> {
-            [$($(#[cfg($cfg)])? schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING)),*].concat()
+            let of_each = [$($(#[cfg($cfg)])? (!$module::$fields::IS_SAMPLE).then(|| schema::of::<$module::$fields>($module::$fields::OP, $module::$fields::LISTING))),*];
+            of_each.into_iter().flatten().flatten().collect()
         }
     };
 }

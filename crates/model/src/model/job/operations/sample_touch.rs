@@ -28,6 +28,7 @@ pub(super) struct TouchFields {
 impl JobFields for TouchFields {
     const OP: &'static str = "sample_touch";
     const EFFECT: Effect = Effect::Derives;
+    const IS_SAMPLE: bool = true;
     type Job = TouchJob;
 
     fn job(self) -> Result<Self::Job, JobError> {
