@@ -31,6 +31,7 @@ use super::jobs::RunJob;
 use super::look::Look;
 use super::reconciler::Reconciler;
 use super::report::{Ahead, look_ahead, observe_ahead};
+use super::situation::own_items;
 use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Place, Walk, place};
 use crate::catalog::{Form, RowForm, TableRef, View};
@@ -420,7 +421,11 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         return Ok(Seen::default());
     }
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
-    let half_way = seen.footprint.is_unfinished();
+    let catalog = &reconciler.pass.scope.engine.catalog;
+    let left = own_items(catalog, &seen.footprint)
+        .flatten()
+        .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
+    let half_way = left || seen.footprint.is_changing();
     let of = |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
     let behind = seen.behind.iter().filter_map(of).collect();
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));

@@ -39,6 +39,8 @@ pub(super) struct KeysMet {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Items of others at a key which this run wants, and that their owners' footprints did not list.
     pub(super) unlisted: BTreeSet<ItemAddress>,
+    /// Keys with holders that were brought in step to free them.
+    asked: BTreeSet<ItemAddress>,
     /// The last round has lost no race: it has closed, freed a key, or found items without proof.
     pub(super) lost_no_race: bool,
 }
@@ -80,7 +82,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
-        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary) && !met.touched.contains(address))
+        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary) && !met.asked.contains(address))
             && !still_wants(scope, owner, address).await?
         {
             // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
@@ -93,6 +95,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
                 Ok(_) | Err(_) => {}
             }
             met.touched.insert(address.clone());
+            met.asked.insert(address.clone());
             freed = true;
         } else if scope.delivery.is_some() {
             let theirs = address.met(&owner.view);

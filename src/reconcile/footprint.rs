@@ -139,11 +139,6 @@ impl Footprint {
         self.items.values().any(|entry| entry.changing)
     }
 
-    /// Whether a pass has left work to the next one, beside keys that are taken and views that cannot derive.
-    pub(super) fn is_unfinished(&self) -> bool {
-        self.items.values().any(|entry| entry.changing || entry.generation == 0)
-    }
-
     /// Whether a forgotten insert may still arrive.
     pub fn is_tainted(&self, now: Timestamp) -> bool {
         self.tainted_until.is_some_and(|until| until > now)

@@ -13,7 +13,7 @@ use super::queueing::queue_recheck;
 use super::scope::Scope;
 use super::waiting::note_untold;
 use super::{commit, footprints, receive, record};
-use crate::catalog::TableRef;
+use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::planted::{Bug, planted};
 
@@ -102,6 +102,7 @@ impl<'e> Reconciler<'e> {
             return;
         }
         scope.disown(&mut met.touched);
+        met.touched.retain(|address| scope.status(address, 0) != ViewStatus::Newer);
         for _ in 0..ROUNDS {
             let Ok(read) = scope.read_footprint().await else { return };
             let (footprint, over) = read.map(|(footprint, row)| (footprint, row.etag)).unzip();

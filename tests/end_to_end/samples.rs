@@ -59,7 +59,7 @@ fn a_sample_kind_tells_its_mistakes_at_their_keys() {
 }
 
 #[test]
-fn a_job_of_a_sample_operation_is_decoded_run_and_in_the_schema_of_its_build_alone() {
+fn a_job_of_a_sample_operation_is_decoded_and_run_and_in_no_schema() {
     let site = site();
     // What another program changed is found by a look at every item.
     site.write("EmployeesByNumber", &[site.row("EmployeesByNumber", "7", "Sales").unwrap().entity.with("LastName", "Nobody")]);
@@ -67,11 +67,6 @@ fn a_job_of_a_sample_operation_is_decoded_run_and_in_the_schema_of_its_build_alo
     work(&site);
     assert_eq!(site.row("EmployeesByNumber", "7", "Sales").unwrap().entity.text("LastName"), Some("Kim"));
 
-    let ops = |schema: &Value| -> Vec<Value> {
-        schema["anyOf"].as_array().unwrap().iter().map(|one| one["properties"]["op"]["const"].clone()).collect()
-    };
-    let of_this_build: Value = serde_json::from_str(&site.command(&["schema"]).out).unwrap();
-    assert!(ops(&of_this_build).contains(&json!("sample_touch")));
-    let of_the_product: Value = serde_json::from_str(include_str!("../../docs/job.schema.json")).unwrap();
-    assert!(!ops(&of_the_product).contains(&json!("sample_touch")));
+    let schema = site.command(&["schema"]).out;
+    assert!(schema.contains("\"sync\"") && !schema.contains("sample_touch"));
 }

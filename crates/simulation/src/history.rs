@@ -69,6 +69,8 @@ pub(super) struct KnownPrimary {
     past: Vec<(u64, Content)>,
     /// Whether it is the one place of its content: a job has brought it here and deleted it elsewhere.
     pub(super) only: bool,
+    /// Whether any job has deleted it elsewhere, while this row said the same.
+    pub(super) used: bool,
 }
 
 /// What a job has written.
@@ -186,6 +188,7 @@ impl History {
                 self.brings(by, event, content);
             }
         }
+        known.used &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
         known.only &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
         if known.present {
             known.past.push((tick, std::mem::take(&mut known.content)));
@@ -264,6 +267,13 @@ impl History {
         self.taken.insert(message.to_owned());
         if let Some(there) = self.primaries.get_mut(&(table.to_owned(), key.clone())) {
             there.only |= there.present && there.content == *content;
+        }
+    }
+
+    /// Notes that an employee was deleted by its copy, whoever has brought that.
+    pub(super) fn uses(&mut self, key: &EntityKey, content: &Content) {
+        if let Some(copy) = self.primaries.get_mut(&(TARGET.to_owned(), key.clone())) {
+            copy.used |= copy.present && copy.content == *content;
         }
     }
 

@@ -38,6 +38,9 @@ impl History {
                 for_whom(&authors, ledger)
             ));
         };
+        if (event.table, asked.op) == (SOURCE, "archive") {
+            self.uses(key, &before.content);
+        }
         let copied_by = || self.known(TARGET, key).and_then(|kept| kept.by.as_ref());
         match asked.op {
             "delete" => ledger.has_deleted(author),
@@ -70,7 +73,7 @@ impl History {
 
     /// Whether a job has copied this into the archive, and nobody has deleted by it.
     fn is_unused_copy(before: &KnownPrimary, message: &str, ledger: &Ledger) -> bool {
-        !before.only && before.by.as_ref().is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
+        !before.used && before.by.as_ref().is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
     }
 
     /// Whether a worker may have written this over what was there.
