@@ -10,8 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::Later;
-use super::asked::ListedKeys;
-pub(super) use super::asked::{EntityJob, Expectation, JobCondition};
+pub(super) use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry};
 use super::fault_plan::JOBS;
 use super::history::History;
