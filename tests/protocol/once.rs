@@ -72,6 +72,37 @@ async fn settled(items: Items) -> Lab {
     lab
 }
 
+/// The same, whose account has no decorators.
+async fn bare() -> Lab {
+    let lab = Lab::with(SMALL, Apart.catalog());
+    lab.write(first()).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// Whether a first delivery sends a deletion as this operation, which arrives when it is settled, and stops.
+async fn stops_amid_its_deletion(lab: &Lab, job: &Job, at: u64) -> bool {
+    lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+    lab.faults.arm(at + 1, Disturbance::Crash);
+    lab.deliver(job, 1).await.is_none() && lab.faults.named(at) == Some("Delete Entity")
+}
+
+/// Late requests arrive before this operation. An employee who is gone by that is created anew: tells whether.
+fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
+    let (other, arrived) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+    let late = Arc::clone(&arrived);
+    lab.faults.arm(then, Disturbance::Meddle);
+    lab.faults.meddle(Box::pin(async move {
+        let before = other.read("Employees", "Sales", "1").await.is_some();
+        other.sim.settle();
+        if before && other.read("Employees", "Sales", "1").await.is_none() {
+            late.store(true, Ordering::SeqCst);
+            anew(&other).await;
+        }
+    }));
+    arrived
+}
+
 /// The source is deleted, its answer is lost, a client creates the entity anew, and what comes then is refused as `then` says.
 fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     let other = lab.of_another_worker();
@@ -214,14 +245,8 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
 async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
     let mut skipped = 0;
     for archive_name in ["former", FILE_ARCHIVE] {
-        let before = async || {
-            let lab = Lab::with(SMALL, Apart.catalog());
-            lab.write(first()).await;
-            lab.work(&sync("Sales", "1")).await.unwrap();
-            lab
-        };
-        for at in 1..=before().await.operations_of(&on(archive_name, &[])).await {
-            let lab = before().await;
+        for at in 1..=bare().await.operations_of(&on(archive_name, &[])).await {
+            let lab = bare().await;
             let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag;
             let other = lab.of_another_worker();
             lab.faults.arm(at, Disturbance::Meddle);
@@ -262,34 +287,15 @@ async fn what_an_earlier_delivery_of_a_put_writes_after_a_later_one_has_ended_is
 #[tokio::test]
 async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_since() {
     for job in [archive(&[]), move_away()] {
-        let bare = async || {
-            let lab = Lab::with(SMALL, Apart.catalog());
-            lab.write(first()).await;
-            lab.work(&sync("Sales", "1")).await.unwrap();
-            lab
-        };
         let operations = bare().await.operations_of(&job).await;
         let mut created = 0;
         for at in 1..=operations {
             for then in 1..=operations {
                 let lab = bare().await;
-                lab.faults.arm(at, Disturbance::ArriveLater(1_000));
-                lab.faults.arm(at + 1, Disturbance::Crash);
-                let stopped = lab.deliver(&job, 1).await.is_none();
-                if !stopped || lab.faults.named(at) != Some("Delete Entity") {
+                if !stops_amid_its_deletion(&lab, &job, at).await {
                     continue;
                 }
-                let (other, was_there) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
-                let gone = Arc::clone(&was_there);
-                lab.faults.arm(then, Disturbance::Meddle);
-                lab.faults.meddle(Box::pin(async move {
-                    let before = other.read("Employees", "Sales", "1").await.is_some();
-                    other.sim.settle();
-                    if before && other.read("Employees", "Sales", "1").await.is_none() {
-                        gone.store(true, Ordering::SeqCst);
-                        anew(&other).await;
-                    }
-                }));
+                let was_there = late_deletion(&lab, then);
                 lab.deliver(&job, 2).await;
                 lab.deliver_until_done(&job).await;
                 lab.faults.calm();
@@ -313,27 +319,12 @@ async fn a_copy_over_that_of_another_job_stands_for_both() {
         let mut created = 0;
         for at in 1..=operations {
             for then in 1..=2 * operations {
-                let lab = Lab::with(SMALL, Apart.catalog());
-                lab.write(first()).await;
-                lab.work(&sync("Sales", "1")).await.unwrap();
-                lab.faults.arm(at, Disturbance::ArriveLater(1_000));
-                lab.faults.arm(at + 1, Disturbance::Crash);
-                let stopped = lab.deliver(&job, 1).await.is_none();
-                if !stopped || lab.faults.named(at) != Some("Delete Entity") {
+                let lab = bare().await;
+                if !stops_amid_its_deletion(&lab, &job, at).await {
                     continue;
                 }
                 lab.wait(Duration::from_mins(1));
-                let (other, late) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
-                let arrived = Arc::clone(&late);
-                lab.faults.arm(then, Disturbance::Meddle);
-                lab.faults.meddle(Box::pin(async move {
-                    let before = other.read("Employees", "Sales", "1").await.is_some();
-                    other.sim.settle();
-                    if before && other.read("Employees", "Sales", "1").await.is_none() {
-                        arrived.store(true, Ordering::SeqCst);
-                        anew(&other).await;
-                    }
-                }));
+                let late = late_deletion(&lab, then);
                 lab.work(&job).await.unwrap();
                 lab.faults.calm();
                 if late.load(Ordering::SeqCst) {
