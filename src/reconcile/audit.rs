@@ -431,7 +431,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
     // Consequences of claims still to be received are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received.into_iter().map(|item| (item, Mismatch::Different)).collect();
-    if plan.settled || !reconciler.pass.scope.has_views() {
+    if plan.in_step || !reconciler.pass.scope.has_views() {
         return Ok(Seen { problems, half_way, underived, behind });
     }
     let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());

@@ -158,12 +158,12 @@ pub(super) fn noted(ended: Vec<items::Ended<'_>>, run: &mut RunState<'_>) -> Res
                 run.changes.push(operation.done());
                 written.extend(etag.map(|etag| (operation.address().clone(), etag)));
             }
-            Err(ItemFailure::Lost { unanswered_insert }) => {
+            Err(ItemFailure::Lost { may_still_create }) => {
                 lost = true;
                 if !planted(Bug::NoLookAfterLostRace) {
                     run.touched.insert(operation.address().clone());
                 }
-                if unanswered_insert && !planted(Bug::UnansweredInsertForgotten) {
+                if may_still_create && !planted(Bug::UnansweredInsertForgotten) {
                     run.doubt.item_unanswered();
                 }
             }

@@ -141,13 +141,14 @@ async fn enlist(scope: &Scope<'_>, owner: &Owner, item: &ItemAddress, contender:
     }
 }
 
-/// Queues a sync of every contender of an item that leaves the footprint. Where its key has another holder already, the contenders
-/// wait for that one.
+/// Queues a sync of every contender of an item that leaves the footprint, or has left it and was looked at. Where its key has another
+/// holder already, the contenders wait for that one.
 pub(super) async fn tell_contenders(scope: &Scope<'_>, seen: &Observation, plan: &Plan, left: &Footprint) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery else { return Ok(()) };
     let had = plan.announce.as_ref().unwrap_or(&seen.footprint);
     let mut told = BTreeSet::new();
-    for (item, contender) in had.contenders.iter().filter(|(item, _)| !left.items.contains_key(*item)) {
+    let is_met = |item: &ItemAddress| had.items.contains_key(item) || seen.looks.contains_key(item);
+    for (item, contender) in had.contenders.iter().filter(|(item, _)| is_met(item) && !left.items.contains_key(*item)) {
         if let Some(Look::Taken { owner: Some(owner), .. }) = seen.looks.get(item) {
             let has_it = owner.primary == *contender;
             if has_it || matches!(enlist(scope, owner, &item.met(&owner.view), contender).await?, Enlisted::Done) {

@@ -1,8 +1,9 @@
 //! Contenders: primaries that want the key of an item that another primary has.
 //!
-//! They are kept in the footprint of the primary that has the key. Its footprint is written, at its ETag, by every pass that lets an
-//! item go: so a contender that was added while the footprint listed the item is seen by that pass, and one that comes later finds the
-//! item unlisted and looks again. Nothing in it is trusted beyond queueing a sync of the contender, which does no harm.
+//! They are kept in the footprint of the primary that has the key, or had it and may get it again by a takeover that arrives late. Its
+//! footprint is written, at its ETag, by every pass that lets an item go: so a contender that was added while the footprint listed the item
+//! is seen by that pass, and one that comes later finds the item unlisted and looks again. Nothing in it is trusted beyond queueing a sync of
+//! the contender, which does no harm.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,9 +46,9 @@ impl Contenders {
         self.0.is_empty()
     }
 
-    /// Keeps those of some items.
-    pub fn retain(&mut self, item: impl Fn(&ItemAddress) -> bool) {
-        self.0.retain(|(address, _)| item(address));
+    /// Keeps some of them.
+    pub fn retain(&mut self, kept: impl Fn(&ItemAddress, &Primary) -> bool) {
+        self.0.retain(|(item, primary)| kept(item, primary));
     }
 
     /// From now on another item of the same primary has the key.
@@ -110,7 +111,7 @@ mod tests {
         contenders.add(&item("a"), &primary("7"));
         contenders.moved(&item("a"), &item("b"));
         assert_eq!(contenders.iter().collect::<Vec<_>>(), [(&item("b"), &primary("7"))]);
-        contenders.retain(|at| *at == item("a"));
+        contenders.retain(|at, _| *at == item("a"));
         assert!(contenders.is_empty());
     }
 

@@ -116,7 +116,7 @@ impl Summary {
         self.changes.len() + self.further
     }
 
-    /// Whether an item was inserted.
+    /// Whether an item was inserted, or written over another holder's.
     pub(crate) fn has_created(&self) -> bool {
         self.changes.iter().any(|change| change.action == Action::Create)
     }
@@ -150,7 +150,7 @@ pub struct ItemChange {
 /// Kinds of change to an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It was inserted.
+    /// It was inserted, or written over the item of another holder of its key.
     Create,
     /// It was replaced.
     Update,

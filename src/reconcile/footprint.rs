@@ -58,7 +58,7 @@ pub struct Footprint {
     pub items: BTreeMap<ItemAddress, Entry>,
     /// Until when a forgotten insert may still arrive.
     pub tainted_until: Option<Timestamp>,
-    /// Primaries that want the keys of some of the items as well.
+    /// Primaries that want the keys of some of the items as well, or had keys that an old takeover may still bring.
     pub contenders: Contenders,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
@@ -155,6 +155,11 @@ impl Footprint {
         self.items.len() <= limits::ITEMS_ANNOUNCED && 2 * units + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
     }
 
+    /// Keys that an old takeover may still bring, each with its holder before.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
+        self.contenders.iter().filter(|(item, _)| !self.items.contains_key(*item))
+    }
+
     /// The items that a seal vouches for, since neither their address nor a part names their primary.
     pub(super) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
         self.items.iter().filter(|(address, _)| address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. }))
@@ -237,8 +242,7 @@ impl Footprint {
             wire.into_iter().map(item_of).collect::<Result<_, _>>()
         };
         let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
-        let mut contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
-        contenders.retain(|item| items.contains_key(item));
+        let contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
         let mut read = Self { settled, items, tainted_until, contenders, version, unproven: false };
         let right = || match (secret, entity.get(SEAL)) {
             (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, format, &list)).into(),

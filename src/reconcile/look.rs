@@ -1,6 +1,10 @@
 //! Looks: the relation of what lies at an item's address to the primary that is reconciled.
 
-use super::footprint::Entry;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::footprint::{Entry, Footprint};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress, Row, SinkDocument};
@@ -31,12 +35,23 @@ pub(super) enum Look {
 }
 
 impl Look {
+    /// Whether it is an item of this other primary.
+    pub(super) fn is_of(&self, another: &Primary) -> bool {
+        matches!(self, Self::Taken { owner: Some(owner), .. } if owner.primary == *another)
+    }
+
     /// Whether it is another owner's item, at the version in this primary's footprint: no worker lists such an item.
     pub(super) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
         let Self::Taken { etag, owner } = self else { return false };
         let is_anothers = |owner: &Owner| owner.primary != *primary;
         listed.etag.is_some() && listed.etag == *etag && owner.as_ref().is_none_or(is_anothers)
     }
+}
+
+/// Whether an awaited key is to be forgotten: no takeover can bring it any more, or its former holder has lost it and is told.
+pub(super) fn has_forgettable(footprint: &Footprint, looks: &BTreeMap<ItemAddress, Look>, now: Timestamp) -> bool {
+    let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
+    footprint.awaited().any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
 }
 
 /// Relation of the row at an item's address to this primary.

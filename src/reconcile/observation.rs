@@ -75,8 +75,8 @@ impl Observation {
     }
 }
 
-/// Reads the footprint, then the keys to look at, then the primary. Looked at are `touched`, items that some pass has announced, and
-/// everything where `looks` says so.
+/// Reads the footprint, then the keys to look at, then the primary. Looked at are `touched`, items that some pass has announced, keys that
+/// others are to be told of, and everything where `looks` says so.
 pub(super) async fn observe(
     scope: &Scope<'_>,
     looks: Looks,
@@ -95,6 +95,7 @@ pub(super) async fn observe(
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;
         }
+        touched.extend(seen.footprint.awaited().map(|(item, _)| item.clone()));
         scope.disown(touched);
         let doubtful = |(address, entry): &(&ItemAddress, &Entry)| {
             entry.changing || looks == Looks::Everything || scope.claims(address) == Claimed::Former

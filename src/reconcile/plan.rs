@@ -9,7 +9,7 @@ use super::doubt::Doubt;
 use super::execute::{Failure, FailureClass};
 use super::footprint::Entry;
 use super::known::{Known, place};
-use super::look::Look;
+use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::record;
 use super::scope::{Scope, Wanted};
@@ -41,7 +41,8 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let in_step = same_state && known.nothing_differs();
     let never_was = planted(Bug::NoTombstone) && situation.state == Presence::Absent && known.own.is_empty() && !known.differed;
     if in_step || never_was {
-        plan.settled = true;
+        plan.in_step = true;
+        plan.settled = !has_forgettable(situation.footprint, situation.looks, situation.now);
         return Ok(plan);
     }
     write_wanted(&known, &mut plan, same_state);
@@ -59,8 +60,14 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
     let Situation { wanted, supplied, looks, .. } = known.situation;
     for (address, item) in *wanted {
-        let write =
-            |over| Write { address: address.clone(), content: item.content.clone(), generation: item.generation, over, replaces: None };
+        let write = |over| Write {
+            address: address.clone(),
+            content: item.content.clone(),
+            generation: item.generation,
+            over,
+            replaces: None,
+            evicts: None,
+        };
         if let Some((old, etag)) = known.predecessor(address) {
             plan.writes.push(Write { replaces: Some(old), ..write(Some(etag)) });
             continue;
@@ -90,8 +97,7 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
             },
             Look::Taken { etag, owner } => match (item.on_conflict, etag) {
                 (OnConflict::LastWriter, Some(etag)) if owner.is_some() => {
-                    plan.evicted.extend(owner.map(|owner| (address.clone(), owner.primary)));
-                    plan.writes.push(write(Some(etag)));
+                    plan.writes.push(Write { evicts: owner.map(|owner| owner.primary), ..write(Some(etag)) });
                 }
                 (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(KeyConflict { address: address.clone(), owner }),
             },

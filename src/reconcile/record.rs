@@ -8,6 +8,7 @@ use super::footprint::{Entry, Footprint, Settled, next_version};
 use super::situation::{Presence, Situation, is_unknown};
 use super::steps::{Plan, Write};
 use crate::catalog::Catalog;
+use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress};
 use crate::planted::{Bug, planted};
 
@@ -63,8 +64,10 @@ fn announcement(situation: &Situation<'_>, plan: &Plan) -> Footprint {
         }
         footprint.contenders.moved(replaced, &write.address);
     }
-    for (address, primary) in plan.evicted.iter().filter(|(_, primary)| primary != situation.primary) {
-        footprint.contenders.add(address, primary);
+    for (write, primary) in plan.writes.iter().filter_map(|write| Some((write, write.evicts.as_ref()?))) {
+        if primary != situation.primary {
+            footprint.contenders.add(&write.address, primary);
+        }
     }
     for (address, etag) in &plan.drops {
         let generation = situation.catalog.generations.of(&address.view);
@@ -141,13 +144,12 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
             removed.push(address.clone());
         }
     }
-    let Footprint { items, contenders, .. } = &mut footprint;
     if !situation.is_closed() && !planted(Bug::UnknownViewTakenForWritten) {
         // Of this state is nothing of a view that only another catalog knows: of no generation, that catalog's next pass writes it.
-        let unknown = items.iter_mut().filter(|(address, entry)| !address.is_value() && is_unknown(situation.catalog, address, entry));
+        let unknown =
+            footprint.items.iter_mut().filter(|(address, entry)| !address.is_value() && is_unknown(situation.catalog, address, entry));
         unknown.for_each(|(_, entry)| entry.generation = 0);
     }
-    contenders.retain(|item| items.contains_key(item));
     footprint.settled = match &situation.state {
         // A key with another holder leaves work to do, as does a view that cannot derive, and an item that is left to the next round:
         // the next sync of this state must try again.
@@ -162,6 +164,10 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
     if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
         footprint.tainted_until = None;
     }
+    // While its former holder has a key, an old takeover may still bring it.
+    let Footprint { items, contenders, tainted_until, .. } = &mut footprint;
+    let may_come = |item: &ItemAddress, from: &Primary| situation.looks.get(item).is_some_and(|look| look.is_of(from));
+    contenders.retain(|item, from| items.contains_key(item) || (tainted_until.is_some() && may_come(item, from)));
     let mut again = if footprint.tainted_until.is_some() { removed } else { Vec::new() };
     again.retain(|address| address.site.is_conditional());
     for address in &plan.spared {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::storage;
 use super::footprint;
-use super::look::Look;
+use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::pass::Pass;
 use super::queueing::{SERVED_MARGIN, look_again};
@@ -47,7 +47,10 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
         }
         let nothing_there =
             seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
-        if nothing_there && seen.footprint.items.is_empty() {
+        if nothing_there
+            && seen.footprint.items.is_empty()
+            && !has_forgettable(&seen.footprint, &seen.looks, reconciler.pass.scope.engine.clock.now())
+        {
             match &seen.etag {
                 None => return Ok(()),
                 Some(etag) if has_served(&reconciler.pass.scope, &seen) => {

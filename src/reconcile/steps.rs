@@ -9,8 +9,11 @@ use crate::planted::{Bug, planted};
 
 /// The plan of a pass.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each holds of a plan or not, whatever else does")]
 pub(super) struct Plan {
-    /// Nothing to do, not even to close: everything is as it should be in this state.
+    /// Every item is as it should be in this state.
+    pub(super) in_step: bool,
+    /// Nothing to do, not even to close.
     pub(super) settled: bool,
     /// An old write may be under way, as the situation had it.
     pub(super) disturbed: bool,
@@ -30,8 +33,6 @@ pub(super) struct Plan {
     pub(super) unseen: Vec<ItemAddress>,
     /// Wanted keys with another holder.
     pub(super) taken: Vec<KeyConflict>,
-    /// Keys that are taken over, each with its former holder, which still wants it.
-    pub(super) evicted: Vec<(ItemAddress, Primary)>,
     /// Wanted properties of entities that do not exist.
     pub(super) waiting: Vec<ItemAddress>,
     /// Items that are not listed as yet are left to the next round: the footprint does not hold them beside those that go in this one.
@@ -51,6 +52,8 @@ pub(super) struct Write {
     pub(super) over: Option<ETag>,
     /// The item of another view of this primary that this one replaces in its row.
     pub(super) replaces: Option<ItemAddress>,
+    /// The holder of the key, from whom it is taken over.
+    pub(super) evicts: Option<Primary>,
 }
 
 /// A wanted key with another holder.
@@ -83,6 +86,7 @@ impl Plan {
     /// A plan without anything in it yet.
     pub(super) const fn nothing() -> Self {
         Self {
+            in_step: false,
             settled: false,
             disturbed: false,
             announce: None,
@@ -93,7 +97,6 @@ impl Plan {
             kept: Vec::new(),
             unseen: Vec::new(),
             taken: Vec::new(),
-            evicted: Vec::new(),
             waiting: Vec::new(),
             deferred: false,
         }
@@ -107,11 +110,15 @@ impl Plan {
 }
 
 impl Write {
+    /// Whether the item comes to be by it: inserted, or in the place of another primary's or view's. Who looked before has found nothing to
+    /// drop.
+    pub(super) const fn creates(&self) -> bool {
+        self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
+    }
+
     /// Whether it makes something that was not there, or writes an item without a version or one that stays where it says the same: such
     /// changes are announced.
     pub(super) fn is_announced(&self) -> bool {
-        self.over.is_none()
-            || !self.address.site.is_conditional()
-            || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
+        self.creates() || !self.address.site.is_conditional() || (self.content.is_on_anothers() && !planted(Bug::PropertiesUnannounced))
     }
 }

@@ -260,6 +260,82 @@ async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_
     }
 }
 
+/// Before the second look: nothing, long time and a pass that closes, a third one takes the address over, or its holder leaves before the
+/// takeover arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meanwhile {
+    Nothing,
+    Closed,
+    TakenOver,
+    Left,
+}
+
+/// Who takes the address over wants another one before it hears of that, and the replacement of the former holder's row arrives when all is
+/// over: the row is still at its version.
+#[tokio::test]
+async fn a_takeover_that_arrives_late_is_given_back() {
+    let (mut arrived, mut at, mut disturbed) = (0, 0, true);
+    while disturbed {
+        at += 1;
+        let cases = (1..=3).flat_map(|gap| [true, false].map(|synced| (gap, synced)));
+        let meanwhile = [Meanwhile::Nothing, Meanwhile::Closed, Meanwhile::TakenOver, Meanwhile::Left];
+        for (gap, synced, meanwhile) in cases.flat_map(|(gap, synced)| meanwhile.map(|meanwhile| (gap, synced, meanwhile))) {
+            let lab = Lab::of(LAST);
+            comes(&lab, "1").await;
+            lab.write(employee("2", WANTED, "King")).await;
+            lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+            lab.faults.arm(at + gap, Disturbance::Meddle);
+            let client = lab.of_another_worker();
+            lab.faults.meddle(Box::pin(async move {
+                client.write(employee("2", "another@contoso.com", "King")).await;
+                if synced {
+                    drop(client.work(&sync("Sales", "2")).await);
+                }
+            }));
+            lab.deliver_until_done(&sync("Sales", "2")).await;
+            disturbed = lab.faults.counted() >= at;
+            let met = lab.faults.counted() >= at + gap;
+            lab.faults.calm();
+            if !met {
+                continue;
+            }
+            let story = format!(
+                "operation {at} arrives in the end, and the client changes its mind {gap} later (synced: {synced}), then: {meanwhile:?}"
+            );
+            drop(lab.work(&sync("Sales", "2")).await);
+            do_queued(&lab).await;
+            if meanwhile == Meanwhile::Left {
+                lab.write(employee("1", "elsewhere@contoso.com", "King")).await;
+                drop(lab.work(&sync("Sales", "1")).await);
+            }
+            let before = holder(&lab).await;
+            lab.sim.settle();
+            arrived += u32::from(before.as_deref() == Some("1") && holder(&lab).await.as_deref() == Some("2"));
+            match meanwhile {
+                Meanwhile::Nothing | Meanwhile::Left => {}
+                Meanwhile::Closed => {
+                    lab.wait(Duration::from_hours(3));
+                    lab.write(employee("2", "a-third@contoso.com", "King")).await;
+                    drop(lab.work(&sync("Sales", "2")).await);
+                }
+                Meanwhile::TakenOver => comes(&lab, "3").await,
+            }
+            lab.finish().await;
+            do_queued(&lab).await;
+            if meanwhile == Meanwhile::TakenOver {
+                assert_eq!(holder(&lab).await.as_deref(), Some("3"), "{story}");
+                lab.remove("Sales", "3").await;
+                drop(lab.work(&sync("Sales", "3")).await);
+                do_queued(&lab).await;
+            }
+            assert_eq!(holder(&lab).await.as_deref(), (meanwhile != Meanwhile::Left).then_some("1"), "{story}");
+            lab.finish().await;
+            oracle::check(&lab, &story).await;
+        }
+    }
+    assert!(arrived > 0, "no takeover arrived late");
+}
+
 #[tokio::test]
 async fn properties_on_the_entity_of_another_go_to_who_wants_them() {
     let lab = Lab::of(SHAPE);

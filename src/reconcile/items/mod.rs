@@ -53,7 +53,7 @@ trait ItemStore: Send + Sync {
 /// A place with one item, whole: a request for each operation.
 #[async_trait]
 trait WholeItem: Send + Sync {
-    /// Whether every request is conditional; otherwise any of them may be executed late, not only those that insert.
+    /// Whether every request is conditional; otherwise any of them may be executed late, not only those that create.
     const CONDITIONAL: bool = true;
 
     async fn look(&self, from: &LookContext<'_, '_>, addresses: &[&ItemAddress]) -> Result<Vec<Look>, Failure>;
@@ -65,13 +65,13 @@ trait WholeItem: Send + Sync {
     async fn apply_one(&self, by: &WriteContext<'_, '_>, operation: ItemOperation<'_>) -> Result<Option<ETag>, ItemFailure> {
         let view = &operation.address().view;
         if !Self::CONDITIONAL && !by.doubt.is_in_time(by.scope.engine) {
-            return Err(ItemFailure::Lost { unanswered_insert: false });
+            return Err(ItemFailure::Lost { may_still_create: false });
         }
         let result = self.request(by, operation).await.map_err(|failure| ItemFailure::Failed(failure.of_views([view.clone()])))?;
         let (doing, ended) = match (result, operation) {
             (Ok(Some(etag)), ItemOperation::Write(_)) => return Ok(Some(etag)),
             // A write that succeeded without an ETag: look again.
-            (Ok(None), ItemOperation::Write(_)) => return Err(ItemFailure::Lost { unanswered_insert: false }),
+            (Ok(None), ItemOperation::Write(_)) => return Err(ItemFailure::Lost { may_still_create: false }),
             (Ok(_), ItemOperation::Drop(..)) => return Ok(None),
             (Err(error), ItemOperation::Drop(..)) if error.is_missing_item() || (planted(Bug::LostDropIsDone) && error.is_lost_race()) => {
                 return Ok(None);
@@ -79,11 +79,11 @@ trait WholeItem: Send + Sync {
             (Err(error), ItemOperation::Write(_)) => ("writing", error),
             (Err(error), ItemOperation::Drop(..)) => ("dropping", error),
         };
-        let may_arrive_late = !Self::CONDITIONAL || operation.action() == Action::Create;
+        let may_still_create = !Self::CONDITIONAL || operation.action() == Action::Create;
         Err(if ended.is_lost_race() {
-            ItemFailure::Lost { unanswered_insert: false }
+            ItemFailure::Lost { may_still_create: false }
         } else if ended.class == ErrorClass::Ambiguous {
-            ItemFailure::Lost { unanswered_insert: may_arrive_late }
+            ItemFailure::Lost { may_still_create }
         } else {
             let step = format!("{doing} {}, derived from {}", operation.address(), by.scope.primary);
             ItemFailure::Failed(storage(step, ended).of_views([view.clone()]))
@@ -133,8 +133,8 @@ pub(super) struct Looked {
 pub(super) enum ItemFailure {
     /// Another writer was faster, or the answer is missing: look again.
     Lost {
-        /// The request may still arrive: an insert, or any without a condition.
-        unanswered_insert: bool,
+        /// The item may still come to be by the request: an insert, a write over another holder's item, or any without a condition.
+        may_still_create: bool,
     },
     /// Anything else.
     Failed(Failure),
@@ -172,7 +172,7 @@ impl<'p> ItemOperation<'p> {
     /// The kind of change, for counting.
     pub(super) const fn action(self) -> Action {
         match self {
-            Self::Write(write) if write.over.is_none() => Action::Create,
+            Self::Write(write) if write.creates() => Action::Create,
             Self::Write(_) => Action::Update,
             Self::Drop(..) => Action::Delete,
         }
@@ -232,7 +232,7 @@ pub(super) async fn catch_up(scope: &Scope<'_>, behind: &[(AccountName, Site)]) 
 
 /// Writes or drops one item.
 pub(super) async fn apply(by: WriteContext<'_, '_>, operation: ItemOperation<'_>) -> Result<Option<ETag>, ItemFailure> {
-    store_of(operation.address()).apply(&by, &[operation]).await.pop().unwrap_or(Err(ItemFailure::Lost { unanswered_insert: false }))
+    store_of(operation.address()).apply(&by, &[operation]).await.pop().unwrap_or(Err(ItemFailure::Lost { may_still_create: false }))
 }
 
 /// Writes items, then drops those that are only dropped: an item that moves is in its new place before it leaves the old one. Parts of one

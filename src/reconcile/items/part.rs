@@ -72,10 +72,10 @@ impl ItemStore for PartStore<'_> {
         let answers = by.scope.engine.turns.change(&document, changes).await;
         let ended = operations.iter().zip(tokens).zip(answers).map(|((operation, token), answer)| match answer {
             Answer::Done => Ok(token),
-            Answer::Lost => Err(ItemFailure::Lost { unanswered_insert: false }),
+            Answer::Lost => Err(ItemFailure::Lost { may_still_create: false }),
             Answer::Unanswered => {
-                let insert = matches!(operation.action(), Action::Create);
-                Err(ItemFailure::Lost { unanswered_insert: insert && !planted(Bug::UnansweredPartForgotten) })
+                let creates = matches!(operation.action(), Action::Create);
+                Err(ItemFailure::Lost { may_still_create: creates && !planted(Bug::UnansweredPartForgotten) })
             }
             Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([operation.address().view.clone()]))),
         });
