@@ -3,7 +3,7 @@
 //! * A worker deletes an entity only for a delete job, or when its very version lies in its archive or under the key that it moved to.
 //! * A document or line says what the version says that it names, and there is one line of each version.
 //! * A document is replaced by that of a newer version alone, and not by a job that has archived a version and seen it go.
-//! * A document is deleted when what it says has been restored.
+//! * A document is deleted when what it says has been restored, or by the job that has copied it and by which nobody has deleted.
 //! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent: deletes
 //!   stay deleted, and each delivery of a delete job deletes once.
 //! * A put writes what its client said, a restore what was archived, a move what it moves; each over what it may.
@@ -62,6 +62,8 @@ pub(super) struct FiledDocument {
     version: Option<String>,
     /// What it says lies in the source, or did.
     restored: bool,
+    /// An archive job has deleted its version while it lay there.
+    used: bool,
     /// It arrived when its sender had given it up.
     pub(super) late: bool,
 }
@@ -221,6 +223,9 @@ impl ArchiveHistory {
         if let Some(author) = archives.as_ref().filter(|author| deletes.is_none() && archived && copied_by == Some(&author.message)) {
             self.taken.insert(author.message.clone());
         }
+        if let Some(filed) = self.filed.get_mut(address).filter(|_| archives.is_some() && deletes.is_none()) {
+            filed.used |= filed.version.as_deref() == Some(etag);
+        }
         let asked = deletes.is_some() || (moved && seen.author(|_, asked| asked.op == "move" && asked.key == *key).is_some());
         if asked || (archived && archives.is_some()) {
             return Ok(());
@@ -304,7 +309,8 @@ impl ArchiveHistory {
             let Some(address) = found else { return Ok(()) };
             let gone = self.filed.remove(&address);
             self.unfiled_at.insert(address, seen.tick);
-            return match gone.filter(|gone| !gone.restored) {
+            let own = |by: &str| seen.author(|author, _| seen.ledger.same_job(&author.message).contains(&by)).is_some();
+            return match gone.filter(|gone| !gone.restored && (gone.used || !own(&gone.says.by))) {
                 None => Ok(()),
                 Some(gone) => Err(format!("lost update: the document {name} was deleted, and what it says is nowhere else: {gone:?}")),
             };
@@ -331,7 +337,7 @@ impl ArchiveHistory {
             None => self.resurrections += u64::from(seen.execution.late),
         }
         let same = before.is_some_and(|before| before.version == version);
-        let restored = same && before.is_some_and(|before| before.restored);
+        let (restored, used) = before.filter(|_| same).map_or((false, false), |before| (before.restored, before.used));
         if before.is_none() {
             self.unfiled_at.insert(address.clone(), seen.tick.saturating_sub(1));
         }
@@ -339,7 +345,7 @@ impl ArchiveHistory {
         self.once_filed.entry(address.clone()).or_default().push(says.content.clone());
         let late = seen.execution.late || (same && before.is_some_and(|before| before.late));
         self.filed_at.insert(address.clone(), seen.execution.at);
-        self.filed.insert(address, FiledDocument { says, version, restored, late });
+        self.filed.insert(address, FiledDocument { says, version, restored, used, late });
         Ok(())
     }
 
