@@ -1,6 +1,6 @@
 //! Contenders: primaries that want the key of an item that another primary has.
 //!
-//! They are kept in the footprint of the primary that has the key, or had it and may get it again by a takeover that arrives late. Its
+//! They are kept in the footprint of the primary that has the key, or may get it by a late takeover. Its
 //! footprint is written, at its ETag, by every pass that lets an item go: so a contender that was added while the footprint listed the item
 //! is seen by that pass, and one that comes later finds the item unlisted and looks again. Nothing in it is trusted beyond queueing a sync of
 //! the contender, which does no harm.

@@ -11,7 +11,7 @@ use crate::model::ETag;
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each has happened in this run or not, whatever else has")]
 pub(super) struct Doubt {
-    /// A write that creates an item, or a write of the primary, has no answer: it may still arrive.
+    /// The creation of an item, or a write of the primary, has no answer: it may still arrive.
     unanswered: bool,
     /// A write of the footprint has no answer: it may still arrive while the footprint is at the version that it was for.
     unheard: bool,
@@ -33,7 +33,7 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    /// An item was created without an answer: it may come to be at any time, or while another holder's item that it replaces is at its version.
+    /// An item was created without an answer: it may come to be at any time, or while the item in its place is at its version.
     pub(super) const fn item_unanswered(&mut self) {
         self.unanswered = true;
     }

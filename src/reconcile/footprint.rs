@@ -58,7 +58,7 @@ pub struct Footprint {
     pub items: BTreeMap<ItemAddress, Entry>,
     /// Until when a forgotten insert may still arrive.
     pub tainted_until: Option<Timestamp>,
-    /// Primaries that want the keys of some of the items as well, or had keys that an old takeover may still bring.
+    /// Primaries that want the keys of some of the items as well, or had a key with a takeover under way.
     pub contenders: Contenders,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
@@ -155,7 +155,7 @@ impl Footprint {
         self.items.len() <= limits::ITEMS_ANNOUNCED && 2 * units + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
     }
 
-    /// Keys that an old takeover may still bring, each with its holder before.
+    /// Unlisted keys with a takeover under way, each with its former holder.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.contenders.iter().filter(|(item, _)| !self.items.contains_key(*item))
     }

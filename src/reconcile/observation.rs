@@ -75,8 +75,8 @@ impl Observation {
     }
 }
 
-/// Reads the footprint, then the keys to look at, then the primary. Looked at are `touched`, items that some pass has announced, keys that
-/// others are to be told of, and everything where `looks` says so.
+/// Reads the footprint, then the keys to look at, then the primary. Looked at are `touched`, items that some pass has announced, awaited
+/// keys, and everything where `looks` says so.
 pub(super) async fn observe(
     scope: &Scope<'_>,
     looks: Looks,

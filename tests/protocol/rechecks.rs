@@ -139,7 +139,7 @@ async fn a_recheck_that_has_taken_a_key_over_leaves_it_to_no_later_one() {
     changed_by_a_recheck(Shape { last_writer: true, ..SMALL }, &["2"]).await;
 }
 
-/// Rechecks that race with another worker, at every operation, where these employees have the address which the job before it was about.
+/// Rechecks that race with another worker, at every operation, where these employees hold the address of the job before.
 async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
     let (recheck, countess) = (recheck(), put("countess@contoso.com"));
     // No item beside it loses its own race.

@@ -3,7 +3,7 @@
 //! * A worker deletes an entity only for a delete job, or when its very version lies in its archive or under the key that it moved to.
 //! * A document or line says what the version says that it names, and there is one line of each version.
 //! * A document is replaced by that of a newer version alone, and not by a job that has archived a version and seen it go.
-//! * A document is deleted when what it says has been restored, or by the job that has copied it and by which nobody has deleted.
+//! * A document is deleted when what it says has been restored, or by its own job before any deletion by it.
 //! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent: deletes
 //!   stay deleted, and each delivery of a delete job deletes once.
 //! * A put writes what its client said, a restore what was archived, a move what it moves; each over what it may.
