@@ -87,13 +87,14 @@ impl<'e> SharedEntity<'e> {
 
     /// Moves the list of a row into a blob. `row` is the row as read, `list` the new list, `base` the rest of the new
     /// row.
-    pub(super) async fn move_out(&self, row: &Row, base: Entity, mut list: BlockedList) -> Result<Wrote, Failure> {
+    pub(super) async fn move_out(&self, row: &Row, base: Entity, list: BlockedList) -> Result<Wrote, Failure> {
         let step = || format!("moving the list of {} into a blob", self.site);
         let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
         let name = spilled::fresh_name(self.catalog, list.view(), &self.site, &row.etag, self.chance.next_u64());
         let name = name.ok_or_else(|| permanent(step(), "no blob name can be made for it"))?;
         let place = self.place_of(container.clone(), name);
-        // Everything is there, so that nothing has to be read.
+        // Blocks of the blob that it comes from are none of the new one's. Everything is there, so that nothing has to be read.
+        let mut list = list.for_another_blob();
         list.reshape();
         match place.write(&mut list, BlobCondition::Absent, self.chance).await? {
             Wrote::Done => {}

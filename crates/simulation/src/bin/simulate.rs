@@ -212,6 +212,7 @@ fn shortest(request: &RunRequest) -> bool {
     };
     let Allowed { without, faults, step_groups, workers } = &allowed;
     let step_groups = step_groups.as_ref().map_or(0, std::collections::BTreeSet::len);
+    let workers = if *workers == usize::MAX { "all".to_owned() } else { workers.to_string() };
     println!("it fails with {workers} workers, {faults} faults, {step_groups} things that the client does, without:");
     for fault in without {
         println!("  {fault}");

@@ -125,6 +125,13 @@ impl BlockedList {
         self
     }
 
+    /// For another blob, where none of its blocks is stored. All of them have been read.
+    #[must_use]
+    pub fn for_another_blob(mut self) -> Self {
+        self.slots.iter_mut().for_each(|slot| slot.id = None);
+        self
+    }
+
     /// How full blocks are made, so that the next members do not split them at once.
     const fn full_bytes(&self) -> u64 {
         self.block_bytes / 4 * 3

@@ -190,6 +190,22 @@ fn a_block_that_is_left_alone_is_read_before_it_is_written_with_the_head() {
 }
 
 #[test]
+fn a_list_that_goes_to_another_blob_is_uploaded_whole() {
+    let mut first = Blob::default();
+    let all: Vec<PartChange> = (0..20_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
+    first.change(&all);
+    let mut list = first.open(1_000);
+    let unread = list.unread();
+    first.fill(&mut list, unread);
+    list.apply(&taken("00000007", 7)).unwrap();
+    let (mut second, mut list) = (Blob::default(), list.for_another_blob());
+    assert!(list.reshape().is_empty());
+    second.write(&mut list);
+    assert!(!second.written_whole && second.blocks.len() > 2);
+    assert_eq!(second.members().len(), 19_999);
+}
+
+#[test]
 fn what_is_no_list_is_refused() {
     let mut blob = Blob::default();
     let all: Vec<PartChange> = (0..20_000).map(|n| put(&format!("{n:08}"), None, n)).collect();
