@@ -3,12 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel::catalog::ListSizes;
+use evenkeel::catalog::{Catalog, ListSizes};
+use evenkeel::model::item::{metadata, shared_source_text};
 use evenkeel::model::job::Primary;
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Part, Site};
-use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel::model::{
+    AccountName, BlobName, ContainerName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Job, Member, Part, Site, ViewName,
+};
+use evenkeel::ports::{BlobUpload, BlockId, IfMatch, TableOperation};
+use evenkeel::reconcile::FailureClass;
 use evenkeel::reconcile::footprint::{self, Footprint};
-use evenkeel::shared::spilled;
+use evenkeel::shared::blocks::{BlockedList, ListWrite};
+use evenkeel::shared::{Edit, PartChange, spilled};
 use futures::future::{BoxFuture, join_all};
 use serde_json::Value;
 
@@ -401,6 +406,183 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
         runs += sweep.runs().0;
     }
     assert!(runs > 400, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+/// Bytes of a group's members that are read at most.
+const GROUP_BYTES: u64 = 16 << 20;
+
+/// Makes a group whose members leave so many bytes.
+async fn nearly_full(lab: &Lab, room: usize) {
+    let view = ViewName::new("payroll").unwrap();
+    let key = EntityKey::new("group", "King").unwrap();
+    let site = Site::Row { table: table("Groups"), key: key.clone() };
+    let mut list = BlockedList::new(view.clone(), table("Employees"));
+    let mut put = |rk: String| {
+        let part = Some(Part::Member(Member(["Sales", &rk, "Salary=i3"].map(str::to_owned).to_vec())));
+        let address = ItemAddress { view: view.clone(), account: AccountName::main(), site: site.clone(), part };
+        let before = list.bytes();
+        list.apply(&PartChange { address, write: Edit::Put { over: None, token: ETag::token(1) }, says: None }).unwrap();
+        list.bytes() - before
+    };
+    let line = put(format!("{:0>500}", 0));
+    let members = GROUP_BYTES / line - 1;
+    (1..members).for_each(|n| assert_eq!(put(format!("{n:0>500}")), line));
+    let left = usize::try_from(GROUP_BYTES - members * line).unwrap() - room;
+    put("x".repeat(left - usize::try_from(line).unwrap() + 500));
+    assert_eq!(list.bytes() + room as u64, GROUP_BYTES);
+
+    list.reshape();
+    let row = lab.read("Groups", "group", "King").await.unwrap();
+    let container = ContainerName::new(spilled::CONTAINER).unwrap();
+    let name = spilled::fresh_name(lab.engine.catalog(), &view, &site, &row.etag, 1).unwrap();
+    let mut ids = 0;
+    let ListWrite::Blocks { new, all } = list.write(|| {
+        ids += 1;
+        ids
+    }) else {
+        panic!("it is written whole")
+    };
+    let id = |id: u128| BlockId(id.to_be_bytes());
+    for (block, content) in new {
+        lab.account.blobs.put_block(&container, &name, id(block), content.into()).await.unwrap();
+    }
+    let mut metadata = metadata(&shared_source_text(list.source()), &view);
+    metadata.insert("ek_count".to_owned(), list.count().to_string());
+    let upload = BlobUpload { metadata, ..BlobUpload::default() };
+    lab.account.blobs.put_block_list(&container, &name, &all.into_iter().map(id).collect::<Vec<_>>(), &upload).await.unwrap();
+    let entity = spilled::pointing(lab.engine.catalog(), &site, row.entity, &list, (&container, &name)).unwrap();
+    lab.account.tables.apply(&table("Groups"), &TableOperation::Replace(entity, IfMatch::Any)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_member_that_a_group_has_no_room_for_is_refused_and_others_can_leave_for_it() {
+    let lab = lab().await;
+    people(&lab, 0..1, "King", "").await;
+    nearly_full(&lab, 60).await;
+    let [one, other] = ["900", "901"].map(|rk| sync("Sales", rk));
+    for rk in ["900", "901"] {
+        lab.write(person(rk, "King", "")).await;
+    }
+    let headcount = async || lab.read("Groups", "group", "King").await.unwrap().entity.get("Headcount").cloned();
+    let before = headcount().await;
+    lab.work(&one).await.unwrap();
+    let full = headcount().await;
+    assert_ne!(full, before, "there is room for one");
+    let refused = lab.work(&other).await.unwrap_err();
+    assert!(refused.class == FailureClass::Permanent && refused.chain().contains("spread it over more entities"), "{}", refused.chain());
+    assert_eq!(headcount().await, full, "the group is as it was");
+    lab.remove("Sales", "900").await;
+    lab.work(&one).await.unwrap();
+    assert_eq!(headcount().await, before, "members can leave");
+    lab.work(&other).await.unwrap();
+    assert_eq!(headcount().await, full, "and others come");
+}
+
+/// Eight people come at once to a list whose row has room for fewer. One of the requests arrives when all of them have left again.
+#[tokio::test]
+async fn a_list_too_long_for_its_row_from_the_first_moment_leaves_nobody_behind() {
+    let keys: Vec<String> = (0..8).map(|n| format!("{n:03}")).collect();
+    let prepared = async || {
+        let sizes = ListSizes { row_bytes: 20_000, ..ListSizes::default() };
+        let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..declared(CATALOG) });
+        for container in ["skilled", spilled::CONTAINER] {
+            lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
+        }
+        for rk in &keys {
+            lab.write(person(rk, "King", "")).await;
+        }
+        lab.faults.take_turns();
+        lab
+    };
+    let come = async |lab: &Lab| {
+        let jobs: Vec<Job> = keys.iter().map(|rk| sync("Sales", rk)).collect();
+        for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
+            ended.unwrap();
+        }
+    };
+    let operations = {
+        let lab = prepared().await;
+        lab.faults.arm(u64::MAX, Disturbance::Crash);
+        come(&lab).await;
+        let operations = lab.faults.counted();
+        lab.faults.calm();
+        lab.finish().await;
+        assert!(lab.read("Lists", "list", "King").await.unwrap().entity.text("ek_blob").is_some());
+        check(&lab, "undisturbed").await;
+        operations
+    };
+    for (at, joined) in (1..=operations).flat_map(|at| [(at, false), (at, true)]) {
+        let lab = prepared().await;
+        lab.faults.arm(at, Disturbance::ArriveLater(1_000_000));
+        if joined {
+            lab.faults.arm(at + 1, Disturbance::Meddle);
+            let other = lab.of_another_worker();
+            lab.faults.meddle(Box::pin(async move {
+                other.write(person("800", "King", "")).await;
+                other.work(&sync("Sales", "800")).await.unwrap();
+            }));
+        }
+        come(&lab).await;
+        lab.faults.calm();
+        for rk in keys.iter().map(String::as_str).chain(["800"]) {
+            lab.remove("Sales", rk).await;
+            lab.work(&sync("Sales", rk)).await.unwrap();
+        }
+        lab.finish().await;
+        check(&lab, &format!("operation {at} arrives last of all, somebody else joins: {joined}")).await;
+    }
+}
+
+/// A department says something on the row of a list in a blob, unheard and late, and is gone by then.
+#[tokio::test]
+async fn what_is_said_late_on_the_row_of_a_list_in_a_blob_goes_with_who_said_it() {
+    let titled = format!(
+        r#"{CATALOG}
+[views.bosses]
+kind = "denormalize"
+source = "Families"
+table = "Lists"
+partition_key = "list"
+row_key = "{{Name}}"
+set = {{ Boss = "{{Boss}}" }}
+"#
+    );
+    let prepared = async || {
+        let lab = Lab::with(SMALL, declared(&titled));
+        for container in ["skilled", spilled::CONTAINER] {
+            lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
+        }
+        people(&lab, 0..FULL, "King", "").await;
+        pad(&lab, "Lists", "list", "King").await;
+        people(&lab, FULL..FULL + 1, "King", "").await;
+        without_padding(&lab, "Lists", "list", "King").await;
+        let family = Entity::new(EntityKey::new("f", "1").unwrap()).with("Name", "King").with("Boss", "Ada");
+        lab.account.tables.apply(&table("Families"), &TableOperation::Insert(family)).await.unwrap();
+        lab
+    };
+    let said = async |lab: &Lab| {
+        let row = lab.read("Lists", "list", "King").await.unwrap().entity;
+        (row.text("Boss").map(str::to_owned), row.get("ek_owner_bosses").is_some())
+    };
+    let family = crate::world::job(&serde_json::json!({"op": "sync", "table": "Families", "pk": "f", "rk": "1"}));
+    let lab = prepared().await;
+    let operations = lab.operations_of(&family).await;
+    assert_eq!(said(&lab).await, (Some("Ada".to_owned()), true));
+    for at in 1..=operations {
+        for gone in 1..=4 {
+            let lab = prepared().await;
+            lab.faults.arm(at, Disturbance::ArriveLater(1_000_000));
+            lab.faults.arm(at + gone, Disturbance::Meddle);
+            let client = lab.clone();
+            lab.faults.meddle(Box::pin(async move { client.delete_row("Families", "f", "1").await }));
+            drop(lab.deliver_until_done(&family).await);
+            lab.faults.calm();
+            lab.delete_row("Families", "f", "1").await;
+            lab.work(&family).await.unwrap();
+            lab.finish().await;
+            assert_eq!(said(&lab).await, (None, false), "operation {at} arrives last of all, gone {gone} later");
+        }
+    }
 }
 
 fn meddlers() -> Vec<(&'static str, Step)> {

@@ -25,7 +25,7 @@ const HEAD_BYTES: u64 = 16 << 20;
 /// Largest block that is read. Those of evenkeel have [`LIST_BLOCK_BYTES`](crate::model::limits::LIST_BLOCK_BYTES), or one line.
 const BLOCK_MOST: u64 = 1 << 20;
 /// Bytes of blocks held at once: a whole group of 300,000 members. Changes with more are made one by one.
-const BLOCKS_MOST: u64 = 16 << 20;
+pub(super) const BLOCKS_MOST: u64 = 16 << 20;
 /// A block is there as bytes, as its members with their lines, and as bytes once more when written.
 const LIST_COPIES: u64 = 6;
 /// Times that a blob may change while it is read.

@@ -10,7 +10,7 @@
 //! carries on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next
 //! look; a writer that stopped in between has left a footprint that makes its job look.
 
-use super::blob::{Lies, ListBlob, ListRead, Wrote};
+use super::blob::{BLOCKS_MOST, Lies, ListBlob, ListRead, Wrote};
 use super::write::{Answer, Round, SharedEntity, answers, operation};
 use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
@@ -24,6 +24,11 @@ use crate::shared::{self, Becomes, ChangeEnd, Nonsense, PartChange};
 
 /// Times that a row may change while it is brought up to date.
 const ROUNDS: u32 = 10;
+
+/// A group would have more members than can be read at once.
+#[derive(Debug, thiserror::Error)]
+#[error("its members would take {0} bytes, and figures are made of at most {BLOCKS_MOST}: spread it over more entities")]
+struct TooManyMembers(u64);
 
 impl<'e> SharedEntity<'e> {
     pub(super) fn place(&self, elsewhere: &Elsewhere) -> ListBlob<'e> {
@@ -44,13 +49,12 @@ impl<'e> SharedEntity<'e> {
         permanent(format!("reading {}", self.site), nonsense)
     }
 
-    /// Where a row says that its list lies, in the container of such lists and under the row's own prefix. A row that names another
+    /// Where a row says that its list lies, in the container of such lists and under a name made for the row. A row that names another
     /// blob was forged: that one is neither read nor written.
     pub(super) fn elsewhere(&self, row: &Row) -> Result<Option<Elsewhere>, Failure> {
         let named = Elsewhere::of(&self.site, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
         let Some(elsewhere) = named else { return Ok(None) };
-        let prefix = spilled::prefix(self.catalog, &elsewhere.view, &self.site);
-        if elsewhere.container.as_str() == spilled::CONTAINER && elsewhere.name.as_str().starts_with(&prefix) {
+        if elsewhere.container.as_str() == spilled::CONTAINER && spilled::is_of(&elsewhere.name, &elsewhere.view, &self.site) {
             return Ok(Some(elsewhere));
         }
         let problem = format!("ek_blob names {}/{}, where no list of this row lies", elsewhere.container, elsewhere.name);
@@ -157,6 +161,7 @@ impl<'e> SharedEntity<'e> {
         let addresses: Vec<_> = changes.iter().map(|change| &change.address).collect();
         let Some(mut read) = self.read_elsewhere(row, elsewhere, &addresses).await? else { return Ok(Round::Again) };
         let place = self.place(elsewhere);
+        let bytes_before = read.list.bytes();
         let wrong = |problem: String| self.nonsense(Nonsense { site: place.site(), problem });
         let mut ended = vec![ChangeEnd::Lost; changes.len()];
         let is_own = |change: &PartChange| change.address.view == elsewhere.view && matches!(change.address.part, Some(Part::Member(_)));
@@ -172,6 +177,14 @@ impl<'e> SharedEntity<'e> {
             Becomes::Entity(entity) => entity,
             Becomes::Same | Becomes::Gone => row.entity.clone(),
         };
+        let bytes = read.list.bytes();
+        // It could not be read to take a member out again.
+        if bytes > BLOCKS_MOST
+            && bytes > bytes_before
+            && spilled::needs_all(self.catalog, &self.site, &row.entity, &elsewhere.view).map_err(|nonsense| self.nonsense(nonsense))?
+        {
+            return Err(permanent(format!("writing {}", self.site), TooManyMembers(bytes)));
+        }
 
         if read.list.is_changed() || read.moved {
             if read.moved {
@@ -206,10 +219,11 @@ impl<'e> SharedEntity<'e> {
         if committed || entity != row.entity {
             match self.apply(Some(&saying(entity, row))).await? {
                 Wrote::Done => {}
-                Wrote::Lost | Wrote::Unanswered => {
+                wrote => {
                     // Given back before another list is read.
                     drop(read);
-                    self.bring_up(committed).await?;
+                    // An unanswered write does not arrive at the row's new ETag.
+                    self.bring_up(committed || matches!(wrote, Wrote::Unanswered)).await?;
                     // A part that is no member may not be written.
                     let unsure = changes.iter().zip(&mut ended).filter(|(change, _)| !is_own(change));
                     unsure.for_each(|(_, end)| *end = ChangeEnd::Lost);

@@ -253,6 +253,11 @@ impl<'e> SharedEntity<'e> {
     /// move it out of.
     async fn begin(&self, first: &[PartChange], rest: &[PartChange]) -> Result<Round, Failure> {
         let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
+        if answers.iter().any(|answer| matches!(answer, Answer::Unanswered)) {
+            // It may still arrive, so that it is no part of another round.
+            answers.resize(first.len() + rest.len(), Answer::Lost);
+            return Ok(Round::Over(answers));
+        }
         let Round::Over(others) = Box::pin(self.attempt(rest)).await? else { return Ok(Round::Again) };
         answers.extend(others);
         Ok(Round::Over(answers))

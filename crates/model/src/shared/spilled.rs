@@ -105,9 +105,13 @@ pub fn of_table(table: &TableName) -> String {
     format!("~{table}/")
 }
 
-/// Prefix of the names of all blobs that ever held a row's list of this view.
+/// Prefix of the names of the blobs that hold a row's list of this view.
 pub fn prefix(catalog: &Catalog, view: &ViewName, site: &Site) -> String {
     let of_table = site.row().and_then(|(table, _)| catalog.table_by_date(table)).map(|table| of_table(&table.table));
+    of_table.unwrap_or_default() + &of_row(view, site)
+}
+
+fn of_row(view: &ViewName, site: &Site) -> String {
     let mut hash = Sha256::new();
     if let Some((table, key)) = site.row() {
         for text in [&table.canonical(), key.pk.as_str(), key.rk.as_str()] {
@@ -115,7 +119,18 @@ pub fn prefix(catalog: &Catalog, view: &ViewName, site: &Site) -> String {
             hash.update([0]);
         }
     }
-    format!("{}{view}/{}/", of_table.unwrap_or_default(), hex::encode(hash.finalize()))
+    format!("{view}/{}/", hex::encode(hash.finalize()))
+}
+
+/// Whether a blob was named for a row's list of this view: under this catalog, or another one, by which the row's table came and went
+/// with a date, or did not.
+pub fn is_of(name: &BlobName, view: &ViewName, site: &Site) -> bool {
+    let by_date = name.as_str().strip_prefix('~').and_then(|name| name.split_once('/'));
+    let undated = match (by_date, site.row()) {
+        (Some((of, name)), Some((table, _))) if TableName::new(of).is_ok_and(|of| of == *table) => name,
+        _ => name.as_str(),
+    };
+    undated.starts_with(&of_row(view, site))
 }
 
 /// A name for the list of a row that is at this ETag.
