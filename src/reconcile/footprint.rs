@@ -48,6 +48,8 @@ const BESIDE_ITEMS_BYTES: usize = 8_192;
 const FEW_ITEMS: usize = 60;
 /// UTF-16 units that the ETag of an item takes at most, its quotes and escapes included, where there is none as yet.
 const ETAG_UNITS: usize = 96;
+/// The same of a part's token.
+const TOKEN_UNITS: usize = 16;
 
 /// The record of a primary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -150,9 +152,18 @@ impl Footprint {
             return true;
         }
         let (_, list) = self.list();
-        let bare = self.items.values().filter(|entry| entry.etag.is_none()).count();
-        let units = list.chars().map(char::len_utf16).sum::<usize>() + bare * ETAG_UNITS;
-        self.items.len() <= limits::ITEMS_ANNOUNCED && 2 * units + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
+        let bare = self.items.iter().filter(|(_, entry)| entry.etag.is_none());
+        let to_come: usize = bare.map(|(address, _)| if address.part.is_some() { TOKEN_UNITS } else { ETAG_UNITS }).sum();
+        let units = list.chars().map(char::len_utf16).sum::<usize>();
+        // In JSON a unit takes up to three bytes, and a quote two.
+        let escaped = list.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+        let bytes = (2 * units).max(list.len() + escaped) + 2 * to_come;
+        self.items.len() <= limits::ITEMS_ANNOUNCED && bytes + BESIDE_ITEMS_BYTES <= limits::ENTITY_BYTES
+    }
+
+    /// The error that says that it does not fit.
+    pub(super) fn too_large(&self, primary: &Primary) -> FootprintError {
+        FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes: self.list().1.len() }
     }
 
     /// Unlisted keys with a takeover under way, each with its former holder.
@@ -180,15 +191,14 @@ impl Footprint {
         if let Some(secret) = secret.filter(|_| !self.unproven && self.sealed_items().next().is_some()) {
             entity.properties.insert(SEAL.to_owned(), EdmValue::Binary(seal(secret, primary, version, &list).to_vec()));
         }
-        let too_large = |bytes| FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes };
         if self.items.len() > limits::ITEMS_ANNOUNCED {
-            return Err(too_large(list.len()));
+            return Err(self.too_large(primary));
         }
         for (index, piece) in pieces(&list).enumerate() {
             let name = if index == 0 { "Items".to_owned() } else { format!("Items_{index}") };
             entity.properties.insert(name, EdmValue::String(piece.to_owned()));
         }
-        entity.check().map_err(|_| too_large(list.len()))?;
+        entity.check().map_err(|_| self.too_large(primary))?;
         if self.contenders.is_empty() {
             return Ok(entity);
         }

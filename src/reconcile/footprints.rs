@@ -6,10 +6,21 @@ use super::failure::{permanent, storage};
 use super::footprint::{Footprint, Settled};
 use super::observation::Observation;
 use super::scope::Scope;
-use super::steps::Plan;
+use super::steps::{Plan, Write};
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, IfMatch, TableOperation};
+
+/// Refuses new items where the announced footprint does not fit once they have their ETags: it could be neither closed nor announced again.
+pub(super) fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
+    let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
+    match &plan.announce {
+        Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => {
+            Err(permanent(format!("announcing items of {}", scope.primary), footprint.too_large(&scope.primary)))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Closes a pass with this footprint. Where properties go on waiting for their entity at the same state, and no write of it is on its way,
 /// it is there already. Whether it was closed.

@@ -122,6 +122,7 @@ impl<'e> Pass<'e> {
         // Before anything is announced, so that the waiting time counts against no deadline.
         self.values.take_slot(&self.scope).await;
         let Some(footprint) = &plan.announce else { return Ok(Some(seen.etag.clone())) };
+        footprints::refuse_unclosable(&self.scope, seen, plan)?;
         let sent = SentAt::now(self.scope.engine.clock.as_ref());
         let etag = footprints::write(&self.scope, &mut self.doubt, footprint, seen.etag.as_ref(), "announcing changes in").await?;
         if let Some(etag) = &etag {
