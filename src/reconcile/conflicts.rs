@@ -4,7 +4,7 @@
 //! row names is asked: one that no longer derives the key is reconciled first; one that does keeps it, and records the contender
 //! (`contenders`), so that it queues their syncs when it gives the key up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::confirm;
 use super::execute::{Failure, FailureClass};
@@ -39,8 +39,8 @@ pub(super) struct KeysMet {
     pub(super) touched: BTreeSet<ItemAddress>,
     /// Items of others at a key which this run wants, and that their owners' footprints did not list.
     pub(super) unlisted: BTreeSet<ItemAddress>,
-    /// Keys with holders that were brought in step to free them.
-    asked: BTreeSet<ItemAddress>,
+    /// Keys and their holders, brought in step to free them, and how often.
+    asked: BTreeMap<(ItemAddress, Primary), u8>,
     /// The last round has lost no race: it has closed, freed a key, or found items without proof.
     pub(super) lost_no_race: bool,
 }
@@ -82,7 +82,8 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             if scope.status(&own, 0) != ViewStatus::Newer {
                 freed |= met.touched.insert(own);
             }
-        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary) && !met.asked.contains(address))
+        } else if scope.outer.is_none_or(|outer| outer.may_free(&owner.primary))
+            && met.asked.get(&(address.clone(), owner.primary.clone())).is_none_or(|asked| *asked < times_asked(scope))
             && !still_wants(scope, owner, address).await?
         {
             // Brought back by a late insert, the row is not in its owner's footprint until its recheck: it is looked
@@ -95,7 +96,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
                 Ok(_) | Err(_) => {}
             }
             met.touched.insert(address.clone());
-            met.asked.insert(address.clone());
+            *met.asked.entry((address.clone(), owner.primary.clone())).or_default() += 1;
             freed = true;
         } else if scope.delivery.is_some() {
             let theirs = address.met(&owner.view);
@@ -112,6 +113,12 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
     }
     met.lost_no_race = freed;
     Ok((!freed).then_some(plan))
+}
+
+/// How often a run asks the holder of a key: one that does not free it, as its own job fails for good, keeps it, and holds up nothing else.
+/// A row that a late insert has brought back is worth another time.
+const fn times_asked(scope: &Scope<'_>) -> u8 {
+    if scope.outer.is_some() { 1 } else { 2 }
 }
 
 /// Adds a contender of an item to the footprint of its owner.

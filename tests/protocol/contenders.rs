@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use evenkeel::model::item::Owner;
 use evenkeel::model::job::{LISTS_FORM, Primary};
-use evenkeel::model::{EntityKey, Job, QueueName};
-use evenkeel::ports::MessageText;
+use evenkeel::model::{Entity, EntityKey, Job, QueueName};
+use evenkeel::ports::{IfMatch, MessageText, TableOperation};
 use evenkeel::reconcile::FailureClass;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 use evenkeel_simulation::company::{Shape, catalog};
@@ -372,6 +373,33 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     let row = lab.read("ByEmail", "email_Sales", WANTED).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
     assert_eq!(lab.read("ByEmail", "email_Sales", WANTED).await.unwrap().etag, row.etag, "and its row is not touched");
+}
+
+/// The holder of the address wants it no longer, and its own job fails for good.
+#[tokio::test]
+async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wants_its_key() {
+    let lab = Lab::of(SMALL);
+    comes(&lab, "1").await;
+    lab.write(employee("1", "other@contoso.com", "King")).await;
+    let footprint = EntityKey::new("Employees~Sales", "1").unwrap();
+    let unreadable = TableOperation::Merge(Entity::new(footprint.clone()).with("Items", "?"), IfMatch::Any);
+    lab.account.tables.apply(&table(FOOTPRINTS), &unreadable).await.unwrap();
+    lab.write(employee("2", WANTED, "Lovelace")).await;
+    let failure = lab.work(&sync("Sales", "2")).await.unwrap_err();
+    assert!(failure.class == FailureClass::Permanent && failure.chain().contains("is taken by"), "{}", failure.chain());
+    let derived = async || {
+        let rows = lab.rows("Employees").await.into_iter().chain(lab.rows("ByEmail").await);
+        rows.filter_map(|row| Owner::of(&row.entity)).filter(|owner| owner.primary.key.rk.as_str() == "2").count()
+    };
+    assert!(derived().await > 0, "nothing else is derived");
+    // As its error says.
+    lab.delete_row(FOOTPRINTS, "Employees~Sales", "1").await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    do_queued(&lab).await;
+    lab.work(&sync("Sales", "2")).await.unwrap();
+    assert_eq!(holder(&lab).await.as_deref(), Some("2"));
+    lab.finish().await;
+    oracle::check(&lab, "the holder is mended").await;
 }
 
 /// The messages that wait for workers: how many, and the RowKeys of their jobs.
