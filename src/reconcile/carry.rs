@@ -15,7 +15,7 @@
 //! claim stays as it is, and nothing more is carried.
 //!
 //! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
-//! the others: a `sync` job of it is queued, which says why.
+//! the others: a `sync` job of it is queued, which says why. No sync clears the properties of a view that is gone: the job fails at its end.
 
 use std::collections::BTreeSet;
 
@@ -44,6 +44,8 @@ use crate::planted::{Bug, planted};
 use crate::ports::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
 use crate::shared::{self, Becomes};
 
+/// Consequence for an entity of a declared view's range: its own job says why it cannot be written.
+const SYNCED: &str = "its sync job is queued";
 /// Entities of one page: as many as one transaction writes.
 const PAGE: u32 = 100;
 
@@ -58,6 +60,14 @@ struct TakenRange {
     holder: Primary,
 }
 
+/// Entities keep properties of a view that is gone.
+#[derive(Debug, thiserror::Error)]
+#[error("{failed} entities of {reach} could not be cleared; the worker's log names each, and says why")]
+struct Uncleared {
+    failed: u64,
+    reach: String,
+}
+
 /// A job names a range that its view says nothing to.
 #[derive(Debug, thiserror::Error)]
 #[error("the view {view} keeps no properties on ranges of {table}: no worker has queued this job")]
@@ -68,17 +78,22 @@ struct NoRange {
 
 impl RunJob for Carry {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let target = engine.table(&self.reach.table)?.clone();
         let generations = &engine.catalog.generations;
         let declared = engine.catalog.views.get(&self.view);
         if declared.is_none() && !generations.retired.contains_key(&self.view) {
             return Err(permanent("finding the view", Unknown::View(self.view.clone())));
         }
+        let target = TableRef { account: self.reach.account.clone(), table: self.reach.table.clone() };
         let over = declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
         // Only a view that says something to the table can have queued it, or one that has changed or gone since.
-        if target.account != self.reach.account || (over.is_none() && declared.is_some() && generations.of(&self.view) == 1) {
-            return Err(permanent("finding the range", NoRange { view: self.view.clone(), table: self.reach.table.clone() }));
-        }
+        let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
+        let target = match engine.table(&target.table) {
+            Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
+            // A catalog without the view may have no other use for its table.
+            Err(_) if has_left && engine.catalog.has_named(&target.table) => target,
+            Ok(table) => return Err(permanent("finding the range", NoRange { view: self.view.clone(), table: table.table.clone() })),
+            Err(unknown) => return Err(unknown),
+        };
         let run = CarryRun { engine, delivery, carry: self, view: over.map(AsRef::as_ref), target };
         run.part(self.cursor.clone()).await
     }
@@ -119,10 +134,14 @@ impl CarryRun<'_> {
 
     /// Every entity was seen to. The job fails where another one keeps some of them, and still does.
     async fn end(&self, cursor: &CarryCursor, mut summary: RunSummary) -> Result<Outcome, Failure> {
+        if self.view.is_none() && cursor.failed > 0 {
+            let cause = Uncleared { failed: cursor.failed, reach: self.carry.reach.to_string() };
+            return Err(permanent(format!("clearing what view {} has set", self.carry.view), cause));
+        }
         let holder = cursor.taken_by.as_ref().and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
         let (Some(view), Some(holder)) = (self.view, holder) else { return Ok(Outcome::Done(summary.take())) };
         let claims = self.claims().await?;
-        let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
+        let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach));
         if !claims_still(&holder) || !claims_still(&self.carry.one) {
             return Ok(Outcome::Done(summary.take()));
         }
@@ -187,14 +206,16 @@ impl CarryRun<'_> {
             summary.changes.extend(sent.iter().filter(|(_, ended)| ended.is_ok()).map(change));
             ended.extend(sent);
         }
+        let consequence = if self.view.is_some() { SYNCED } else { "it keeps the view's properties" };
         for (key, ended) in ended {
-            ended.or_else(|failure| self.leave_out(key, failure, &mut failed))?;
+            ended.or_else(|failure| self.leave_out(key, failure, consequence, &mut failed))?;
         }
+        let uncleared = if self.view.is_none() { failed.clone() } else { BTreeSet::new() };
         self.follow(&rows, &mut failed, summary).await?;
-        let left_out = failed.iter().map(|key| self.primary(key)).collect();
+        let left_out: BTreeSet<Primary> = failed.difference(&uncleared).map(|key| self.primary(key)).collect();
         // Thorough ones would carry the entities' own claims anew: of two in each other's ranges each would queue the other for ever.
         self.engine.queue_syncs(&left_out, Looks::Doubtful, self.delivery).await?;
-        cursor.failed += failed.len() as u64;
+        cursor.failed += if self.view.is_some() { failed.len() } else { uncleared.len() } as u64;
         cursor.done += (rows.len() - failed.len()) as u64;
         Ok(())
     }
@@ -268,8 +289,9 @@ impl CarryRun<'_> {
                 Err(error) => return Err(storage(step(), error)),
             }
         }
-        // A writer that changes it so often has its own job, which reads the claims too.
-        Err(Failure { class: FailureClass::Permanent, ..lost_race(step(), ROUNDS) })
+        let lost = lost_race(step(), ROUNDS);
+        // A writer that changes it so often has its own job, which reads the claims too: those of a declared view.
+        Err(if self.view.is_some() { Failure { class: FailureClass::Permanent, ..lost } } else { lost })
     }
 
     /// Brings the items derived from the entities in step.
@@ -289,7 +311,7 @@ impl CarryRun<'_> {
         for (key, ended) in ended {
             match ended {
                 Ok(done) => summary.add(done),
-                Err(failure) => self.leave_out(key, failure, failed)?,
+                Err(failure) => self.leave_out(key, failure, SYNCED, failed)?,
             }
         }
         Ok(())
@@ -316,12 +338,12 @@ impl CarryRun<'_> {
         Reconciler::new(self.engine, &self.target, self.primary(key), Some(self.delivery))
     }
 
-    /// Leaves an entity to a job of its own, which says why it cannot be.
-    fn leave_out(&self, key: EntityKey, failure: Failure, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
+    /// Goes on without an entity.
+    fn leave_out(&self, key: EntityKey, failure: Failure, consequence: &str, failed: &mut BTreeSet<EntityKey>) -> Result<(), Failure> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
-        tracing::warn!(primary = %self.primary(&key), error = failure.chain(), "an entity of a range could not be written: its sync job is queued");
+        tracing::warn!(primary = %self.primary(&key), error = failure.chain(), "an entity of a range could not be written: {consequence}");
         failed.insert(key);
         Ok(())
     }

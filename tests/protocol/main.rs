@@ -9,6 +9,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
 
 mod chained;
+mod claims;
 mod contenders;
 mod dated;
 mod documents;

@@ -192,6 +192,11 @@ impl Catalog {
         }
     }
 
+    /// Whether a recorded catalog has named a table, this one or another.
+    pub fn has_named(&self, table: &TableName) -> bool {
+        self.generations.names_table(table)
+    }
+
     /// Whether there is a view of this name.
     pub fn declares(&self, view: &ViewName) -> bool {
         self.views.contains_key(view) || self.dated_views.contains_key(view)

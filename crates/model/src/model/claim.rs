@@ -55,6 +55,12 @@ impl Reach {
         key.pk == self.pk && key.rk >= self.from && self.before.as_ref().is_none_or(|before| key.rk < *before)
     }
 
+    /// Whether an entity of the table may be in both.
+    pub fn meets(&self, other: &Self) -> bool {
+        let ends = |one: &Self, other: &Self| one.before.as_ref().is_none_or(|before| other.from < *before);
+        (&self.account, &self.table, &self.pk) == (&other.account, &other.table, &other.pk) && ends(self, other) && ends(other, self)
+    }
+
     /// The filter of a query for its entities.
     pub fn filter(&self) -> Filter {
         let rows = |op, key: &Key| Filter::compare("RowKey", op, key.as_str());
@@ -156,6 +162,17 @@ mod tests {
         assert_eq!(range.filter().to_string(), "((PartitionKey eq 'Sales' and RowKey ge 'b') and RowKey lt 'd')");
         assert!(reach("Sales", "", None).covers(&EntityKey::new("Sales", "").unwrap()));
         assert_eq!(reach("Sales", "", None).to_string(), "Employees(\"Sales\", every row)");
+    }
+
+    #[test]
+    fn ranges_meet_where_an_entity_may_be_in_both() {
+        let (first, second, all) = (reach("Sales", "a", Some("m")), reach("Sales", "m", Some("z")), reach("Sales", "", None));
+        let meet = |one: &Reach, other: &Reach| {
+            assert_eq!(one.meets(other), other.meets(one));
+            one.meets(other)
+        };
+        assert!(!meet(&first, &second) && meet(&first, &first) && meet(&first, &all) && meet(&second, &all));
+        assert!(meet(&first, &reach("Sales", "l", None)) && !meet(&all, &reach("Ops", "", None)));
     }
 
     #[test]
