@@ -48,7 +48,7 @@ pub enum MigrationError {
     /// A view kept its name and got another source.
     #[error(transparent)]
     SourceChanged(Box<SourceChanged>),
-    /// A source is spelled otherwise than it was.
+    /// A source, or a table of a range, is spelled otherwise than it was.
     #[error(transparent)]
     SourceRespelled(Box<SourceRespelled>),
     /// Views would be retired or replaced, without consent.
@@ -108,11 +108,11 @@ pub struct SourceChanged {
     pub declared: Source,
 }
 
-/// A source is spelled otherwise than it was.
+/// A source, or a table of a range, is spelled otherwise than it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the table {recorded} is now spelled {declared}: what its entities own is recorded under {recorded}, and would not be found under \
-     another spelling; write {recorded} in the configuration"
+    "the table {recorded} is now spelled {declared}: what its entities own, or are told by others, is recorded under {recorded}, and would \
+     not be found under another spelling; write {recorded} in the configuration"
 )]
 pub struct SourceRespelled {
     /// As it was recorded.

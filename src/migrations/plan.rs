@@ -10,7 +10,7 @@ use super::planned::{Planned, ViewAction, ViewChange};
 use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
 use crate::catalog::{AccountSet, Catalog, DatedRef, Source, TableRef, View};
 use crate::model::job::FORMS;
-use crate::model::{AccountName, CatalogOwner, ViewName};
+use crate::model::{AccountName, CatalogOwner, TableName, ViewName};
 
 /// Everything that is left to do, in the order in which to do it.
 pub(super) fn plan(
@@ -174,8 +174,8 @@ fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
     one.chain(dated).collect()
 }
 
-/// Refuses a source that is spelled otherwise than when it was recorded. It is the same table to the service, but
-/// footprints lie under the name as it was spelled, and those of another spelling would never be found again.
+/// Refuses a source, or a table of a range, that is spelled otherwise than when it was recorded. It is the same table to the service, but
+/// footprints and claims lie under the name as it was spelled, and those of another spelling would never be found again.
 fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
     for recorded in record.views.values().map(|recorded| &recorded.source) {
         let declared = match recorded {
@@ -190,6 +190,17 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
             return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled { recorded: recorded.clone(), declared })));
         }
     }
+    for view in catalog.views.values().filter(|view| record.views.contains_key(&view.name)) {
+        let Some(declared) = view.range().and_then(|range| range.target.tables().next()) else { continue };
+        let named = record.names.iter().filter_map(|name| TableName::new(name.strip_prefix("table:")?).ok());
+        let named: BTreeSet<String> = named.filter(|name| *name == declared.table).map(|name| name.to_string()).collect();
+        if let Some(table) = named.first().filter(|_| !named.contains(declared.table.as_str()))
+            && let Ok(table) = TableName::new(table.as_str())
+        {
+            let recorded = Source::Table(TableRef { account: declared.account.clone(), table });
+            return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled { recorded, declared: Source::Table(declared) })));
+        }
+    }
     Ok(())
 }
 
@@ -201,10 +212,9 @@ pub(super) fn hash(definition: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{OnConflict, SecondaryIndex, TargetRef, ViewKind};
+    use crate::catalog::{DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, TargetRef, ViewKind};
     use crate::migrations::Consent;
     use crate::migrations::RecordedView;
-    use crate::model::TableName;
     use crate::model::template::Template;
 
     fn table(name: &str) -> TableRef {
@@ -371,6 +381,32 @@ mod tests {
             view.retired = true;
         }
         assert!(matches!(changes(&record, &respelled), Err(MigrationError::SourceRespelled(_))));
+    }
+
+    #[test]
+    fn a_table_of_a_range_keeps_the_spelling_that_claims_on_it_lie_under() {
+        let of = |table_name: &str| {
+            let name = ViewName::new("says").unwrap();
+            let range = DenormalizeRange {
+                target: table(table_name).into(),
+                partition_key: Template::parse("{PartitionKey}").unwrap(),
+                rows: RangeRows::Prefix(Template::parse("").unwrap()),
+                set: [("Department".to_owned(), Template::parse_text("{Name}").unwrap())].into(),
+            };
+            let kind = ViewKind::DenormalizeRange(range);
+            let view = View { name: name.clone(), source: table("Departments"), when: None, kind, on_conflict: OnConflict::Reject };
+            let tables = ["Departments", table_name].map(|name| (TableName::new(name).unwrap(), table(name)));
+            Catalog { tables: tables.into(), views: [(name, view.into())].into(), ..Catalog::default() }
+        };
+        let as_was = of("Employees");
+        let record = CatalogRecord { names: as_was.names(), ..recorded(&as_was) };
+        assert_eq!(changes(&record, &as_was).unwrap(), []);
+        // Whichever section spells it so.
+        let error = changes(&record, &of("employees")).unwrap_err().to_string();
+        assert!(error.contains("Employees is now spelled employees"), "{error}");
+        // Nobody has said anything to it before, or its name was not recorded.
+        assert!(changes(&CatalogRecord { views: BTreeMap::new(), ..record.clone() }, &of("employees")).is_ok());
+        assert!(changes(&CatalogRecord { names: BTreeSet::new(), ..record }, &of("employees")).is_ok());
     }
 
     #[test]
