@@ -266,8 +266,10 @@ impl AuditRun<'_> {
         let listed: Vec<Result<bool, Failure>> = stream::iter(listed).buffered(AT_ONCE).collect().await;
         let mut strays = Vec::new();
         for (subject, listed) in subjects.into_iter().zip(listed) {
-            if !listed? {
-                strays.push(subject);
+            match listed {
+                Ok(true) => {}
+                Ok(false) => strays.push(subject),
+                Err(failure) => self.fails(&subject.primary, failure)?,
             }
         }
         self.compare(strays).await?;
@@ -376,9 +378,10 @@ impl AuditRun<'_> {
         if failure.class != FailureClass::Permanent {
             return Err(failure);
         }
-        self.cursor.failed += 1;
-        tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
-        self.failed.insert(primary.clone());
+        if self.failed.insert(primary.clone()) {
+            self.cursor.failed += 1;
+            tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
+        }
         Ok(())
     }
 }

@@ -8,6 +8,8 @@ use evenkeel::catalog::{Catalog, Source};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel::reconcile::{audit_records, audited_primaries};
 use serde_json::json;
 
 use crate::sweep::Sweep;
@@ -100,10 +102,21 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
         assert_ne!(values().await, right());
     };
 
+    // As the dashboard and the command line read it.
+    let tables = lab.account.tables.as_ref();
+    let recorded = || async {
+        let records = audit_records(tables, lab.engine.catalog()).await.unwrap();
+        let drift = records.iter().map(|record| (record.view.to_string(), record.drift)).collect::<Vec<_>>();
+        (drift, audited_primaries(tables, &table("Bookings")).await.unwrap())
+    };
+    let of_each = |drift| ["covers", "last_guest"].map(|view| (view.to_owned(), drift)).to_vec();
+    assert_eq!(recorded().await, (vec![], None), "there was no audit");
+
     overwrite().await;
     lab.work(&job(&json!({"op": "audit", "table": "Bookings"}))).await.unwrap();
     // One group that two bookings are in is one wrong item.
     assert_eq!(drift().await, (Some(1_i64.into()), Some(1_i64.into())));
+    assert_eq!(recorded().await, (of_each(1), Some(2)));
     for repair in [
         json!({"op": "audit", "table": "Bookings", "repair": true}),
         json!({"op": "backfill", "table": "Bookings"}),
@@ -114,6 +127,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
         assert_eq!(values().await, right(), "{repair}");
         lab.work(&job(&json!({"op": "audit", "table": "Bookings"}))).await.unwrap();
         assert_eq!(drift().await, (Some(0_i64.into()), Some(0_i64.into())), "{repair}");
+        assert_eq!(recorded().await, (of_each(0), Some(2)), "{repair}");
     }
 }
 
@@ -139,6 +153,25 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
     lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
     assert_eq!((lab.faults.writes_to("ByGuest") - before, lab.faults.writes_to("Other")), (1, BOOKINGS));
     assert_eq!(lab.read("ByGuest", "guest_Ada", "r1_3").await.unwrap().entity.text("Guest"), Some("Ada"));
+}
+
+/// Its rows are found in their table too, where each is asked for its owner's footprint.
+#[tokio::test]
+async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
+    let lab = Lab::with(SMALL, catalog(&index("old", "ByGuest")));
+    for rk in ["b1", "b2"] {
+        lab.work(&put(&booking(rk, "Ada"))).await.unwrap();
+    }
+    merge(&lab, FOOTPRINTS, Entity::new(EntityKey::new("Bookings~r1", "b1").unwrap()).with("Items", "?")).await;
+    lab.delete_row("ByGuest", "guest_Ada", "r1_b2").await;
+    for repair in [false, true] {
+        lab.work(&job(&json!({"op": "audit", "table": "Bookings", "repair": repair}))).await.unwrap();
+        let audits = lab.rows("EvenkeelAudits").await;
+        let of = |name: &str| audits[0].entity.get(name).cloned();
+        assert_eq!(of("Drift"), Some(i64::from(!repair).into()), "the other one is judged, repair: {repair}");
+        assert!(matches!(of("Failed"), Some(EdmValue::Int64(failed)) if failed > 0), "{audits:?}");
+    }
+    assert!(lab.read("ByGuest", "guest_Ada", "r1_b2").await.is_some(), "the other one is mended");
 }
 
 /// A laboratory whose view has another name than when its rows were made.
