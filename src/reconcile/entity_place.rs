@@ -212,7 +212,7 @@ async fn values_first(
             Some(Look::Absent | Look::Homeless | Look::Unsure | Look::Says(_)) | None => None,
         };
         announce.items.insert(address.clone(), Entry { generation: item.generation, etag: over.clone(), changing: true });
-        writes.push(Write { address, content: item.content, generation: item.generation, over, replaces: None, evicts: None });
+        writes.push(Write::of(address, item, over));
     }
     let plan = Plan { announce: Some(announce.clone()), writes, ..Plan::nothing() };
     if reconciler.pass.announce(seen, &plan).await?.is_none() {

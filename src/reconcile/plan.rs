@@ -60,14 +60,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
     let Situation { wanted, supplied, looks, .. } = known.situation;
     for (address, item) in *wanted {
-        let write = |over| Write {
-            address: address.clone(),
-            content: item.content.clone(),
-            generation: item.generation,
-            over,
-            replaces: None,
-            evicts: None,
-        };
+        let write = |over| Write::of(address.clone(), item.clone(), over);
         if let Some((old, etag)) = known.predecessor(address) {
             plan.writes.push(Write { replaces: Some(old), ..write(Some(etag)) });
             continue;

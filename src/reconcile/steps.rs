@@ -4,7 +4,7 @@ use super::footprint::Footprint;
 use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, ItemAddress};
-use crate::patterns::Content;
+use crate::patterns::{Content, Item};
 use crate::planted::{Bug, planted};
 
 /// The plan of a pass.
@@ -110,6 +110,12 @@ impl Plan {
 }
 
 impl Write {
+    /// The write of an item at an ETag or token, or its insert.
+    pub(super) fn of(address: ItemAddress, item: Item, over: Option<ETag>) -> Self {
+        let Item { content, generation, .. } = item;
+        Self { address, content, generation, over, replaces: None, evicts: None }
+    }
+
     /// Whether the item comes to be by it: inserted, or in the place of another primary's or view's. Who looked before has found nothing to
     /// drop.
     pub(super) const fn creates(&self) -> bool {
