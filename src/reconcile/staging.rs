@@ -39,7 +39,8 @@ pub(super) struct Staging<'e> {
 /// A staged blob is not there.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the staged blob {STAGING}/{0} does not exist: stage it before the job is sent, and under a name of its own, since a job deletes what it has taken"
+    "the staged blob {STAGING}/{0} does not exist: stage it before the job is sent, and under a name of its own, since a job deletes what it \
+     has taken; where an earlier delivery of this message has done the job, discard it"
 )]
 pub(super) struct Gone(BlobName);
 

@@ -7,7 +7,7 @@ use evenkeel::model::job::{Primary, PutMode};
 use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{BlobUpload, FilePlace};
-use evenkeel::reconcile::FailureClass;
+use evenkeel::reconcile::{FailureClass, Outcome};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -388,6 +388,114 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     let refused = lab.work(&put).await;
     assert!(refused.is_err_and(|failure| failure.class == FailureClass::Permanent), "what a put carries would be lost");
     assert!(lab.sim.rows(&table("Departments")).iter().all(|row| row.entity.key != person("Ada").key));
+}
+
+/// A laboratory whose archived values lie in another account, with an entity that has one value of one block and one of several.
+async fn over_two_accounts(before: &[&str]) -> Lab {
+    let own = "[views.former_photos]";
+    let catalog =
+        CATALOG.replace(own, &format!("[accounts.other]\nkind = \"embedded\"\npath = \"other.db\"\n\n{own}\naccount = \"other\""));
+    let lab = Lab::over_two(declared(&catalog));
+    let (blobs, beside) = (&lab.account.blobs, lab.beside.as_ref().unwrap().account().blobs);
+    for name in ["large", STAGING] {
+        blobs.create_container(&container(name)).await.unwrap();
+    }
+    beside.create_container(&container("former")).await.unwrap();
+    let upload = BlobUpload { content_type: Some(STAGED_KIND.to_owned()), ..BlobUpload::default() };
+    blobs.put(&container(STAGING), &BlobName::new("photo").unwrap(), staged().into(), &upload).await.unwrap();
+    let entity = odata::encode(&person("Ada").with("Resume", FIRST));
+    let staged = json!({"Photo": {"blob": format!("{STAGING}/photo")}});
+    lab.work(&job(&json!({"op": "put", "table": "Staff", "entity": entity, "blobs": staged}))).await.unwrap();
+    for op in before {
+        lab.work(&on(op)).await.unwrap();
+    }
+    lab
+}
+
+#[tokio::test]
+async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content_types() {
+    for (op, before, from, to) in [("archive", &[][..], "Staff", "Former"), ("restore", &["archive"], "Former", "Staff")] {
+        let mut sweep = Sweep::at_once(over_two_accounts(before).await.operations_of(&on(op)).await);
+        while let Some(case) = sweep.next() {
+            let story = format!("{op}, {case}");
+            let lab = over_two_accounts(before).await;
+            case.arm(&lab.faults);
+            lab.deliver_until_done(&on(op)).await;
+            sweep.seen(&lab);
+            lab.faults.calm();
+            lab.finish().await;
+            assert!(lab.read(from, "p", "1").await.is_none(), "{story}: it is still there");
+            let entity = lab.read(to, "p", "1").await.unwrap().entity;
+            let beside = lab.beside.as_ref().unwrap().account();
+            for (name, content, kind) in [("Photo", staged(), STAGED_KIND), ("Resume", FIRST.as_bytes().to_vec(), TEXT)] {
+                let pointer = Pointer::of(entity.get(name).unwrap()).unwrap_or_else(|| panic!("{story}: {name} points nowhere"));
+                let blobs = if to == "Former" { &beside.blobs } else { &lab.account.blobs };
+                let blob = blobs.get(&pointer.container.unwrap(), &pointer.name, None).await.unwrap();
+                let blob = blob.unwrap_or_else(|| panic!("{story}: {name} leads nowhere"));
+                assert!(blob.content == content && blob.properties.content_type == kind, "{story}: {name}");
+            }
+            let former = beside.blobs.list(&container("former"), "", None).await.unwrap().blobs.len();
+            let counts = (names(&lab, "large").await.len(), former);
+            assert_eq!(counts, if to == "Former" { (0, 2) } else { (2, 0) }, "{story}: blobs of nobody");
+        }
+    }
+}
+
+/// The first delivery of a staged entity stops anywhere, a later job writes the entity, and the message comes again.
+#[tokio::test]
+async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_was_taken_or_its_condition_is_unmet() {
+    let staging = container(STAGING);
+    let mut taken = 0;
+    for condition in [None, Some("if_absent")] {
+        let mut staged = json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity_ref": {"blob": format!("{STAGING}/person")}});
+        if let Some(condition) = condition {
+            staged[condition] = json!(true);
+        }
+        let staged = job(&staged);
+        let mut at = 0;
+        loop {
+            at += 1;
+            let story = format!("{condition:?}, stopped at operation {at}");
+            let lab = lab().await;
+            let content = json!(odata::encode(&person("Ada").with("Photo", FIRST))).to_string();
+            lab.account.blobs.put(&staging, &BlobName::new("person").unwrap(), content.into(), &BlobUpload::default()).await.unwrap();
+            lab.faults.arm(at, Disturbance::Crash);
+            let stopped = lab.deliver(&staged, 1).await.is_none();
+            lab.faults.calm();
+            lab.wait(std::time::Duration::from_mins(1));
+            lab.work(&put(&person("Countess"), "replace")).await.unwrap();
+            let gone = names(&lab, STAGING).await.is_empty();
+            let again = lab.deliver(&staged, 2).await.unwrap().unwrap_or_else(|failure| panic!("{story}: {}", failure.chain()));
+            let skipped = matches!(again, Outcome::Skipped { .. });
+            assert_eq!(skipped, gone || condition.is_some(), "{story}: {again:?}");
+            let there = lab.read("Staff", "p", "1").await.unwrap().entity;
+            assert_eq!(there.text("Name"), Some(if skipped { "Countess" } else { "Ada" }), "{story}");
+            assert_eq!(names(&lab, STAGING).await, Vec::<String>::new(), "{story}: what was staged is left behind");
+            taken += usize::from(gone);
+            if !stopped {
+                break;
+            }
+        }
+    }
+    assert!(taken >= 2, "nothing was taken by the first delivery");
+}
+
+/// A client that writes pointers itself.
+#[tokio::test]
+async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
+    let lab = lab().await;
+    lab.work(&put(&Entity::new(EntityKey::new("p", "2").unwrap()).with("Name", "Bea").with("Photo", FIRST), "replace")).await.unwrap();
+    let theirs = lab.read("Staff", "p", "2").await.unwrap().entity.text("Photo").unwrap().to_owned();
+    assert!(Pointer::of(&theirs.as_str().into()).is_some(), "{theirs}");
+    let foreign = lab.work(&put(&person("Ada").with("Photo", theirs.as_str()), "replace")).await.unwrap_err();
+    assert!(foreign.class == FailureClass::Permanent && foreign.chain().contains("no blob of this entity"), "{}", foreign.chain());
+    // Its own, which is gone.
+    lab.work(&put(&person("Ada").with("Photo", FIRST), "replace")).await.unwrap();
+    let own = lab.read("Staff", "p", "1").await.unwrap().entity.text("Photo").unwrap().to_owned();
+    lab.work(&put(&person("Ada"), "replace")).await.unwrap();
+    let dangling = lab.work(&put(&person("Ada").with("Photo", own.as_str()), "replace")).await.unwrap_err();
+    assert!(dangling.class == FailureClass::Permanent && dangling.chain().contains("does not exist"), "{}", dangling.chain());
+    assert_eq!(lab.read("Staff", "p", "1").await.unwrap().entity.get("Photo"), None);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::Job;
+use evenkeel::model::{Entity, EntityKey, Job};
 use evenkeel::reconcile::Outcome;
 use futures::future::join_all;
 use serde_json::json;
@@ -133,6 +133,25 @@ async fn lines_that_travel_together_and_arrive_at_any_time_are_there_once() {
             }
         }
     }
+}
+
+/// Records of lines are named by the whole key.
+#[tokio::test]
+async fn events_with_one_row_key_in_several_partitions_have_a_line_each() {
+    let partitions = ["Sales", "Trade", "Works"];
+    let lab = prepared(0, &[]).await;
+    for pk in partitions {
+        lab.write(Entity::new(EntityKey::new(pk, "1").unwrap()).with("Email", "1@contoso.com")).await;
+    }
+    lab.faults.take_turns();
+    let jobs = partitions.map(|pk| job(&json!({"op": "archive", "archive": "former_log", "pk": pk, "rk": "1"})));
+    for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
+        ended.unwrap();
+    }
+    let mut logged: Vec<String> = lab.lines().await.iter().map(|line| line["PartitionKey"].as_str().unwrap().to_owned()).collect();
+    logged.sort_unstable();
+    assert_eq!(logged, partitions);
+    assert_eq!(lab.rows("Employees").await, []);
 }
 
 #[tokio::test]

@@ -221,3 +221,91 @@ async fn every_key_that_is_not_to_be_had_is_named_and_every_view_that_cannot_der
     assert_eq!(views.iter().map(ViewName::as_str).collect::<Vec<_>>(), ["by_guest", "by_table", "covers"]);
     assert!(["ByGuest", "ByTable", "view covers"].iter().all(|named| error.contains(named)), "{error}");
 }
+
+const ELSEWHERE_IN_ITS_TABLE: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.by_guest]
+kind = "secondary_index"
+source = "Bookings"
+table = "Bookings"
+partition_key = "guest_{Guest}"
+row_key = "{PartitionKey}_{RowKey}"
+select = []
+"#;
+
+/// No transaction goes beyond a partition.
+#[tokio::test]
+async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_primarys_transaction() {
+    let copies = async |lab: &Lab| {
+        let rows = lab.rows("Bookings").await.into_iter().filter(|row| row.entity.get("ek_view").is_some());
+        rows.map(|row| row.entity.key.pk.to_string()).collect::<Vec<_>>()
+    };
+    let prepared = async || {
+        let lab = Lab::with(SMALL, declared(ELSEWHERE_IN_ITS_TABLE));
+        lab.work(&put(&booking("Ada", 4))).await.unwrap();
+        assert_eq!(copies(&lab).await, ["guest_Ada"]);
+        lab
+    };
+    for (job, expected) in [(put(&booking("Bea", 4)), vec!["guest_Bea"]), (on_key("delete"), vec![])] {
+        let mut sweep = Sweep::over(prepared().await.operations_of(&job).await);
+        while let Some(case) = sweep.next() {
+            let lab = prepared().await;
+            case.arm(&lab.faults);
+            lab.deliver_until_done(&job).await;
+            sweep.seen(&lab);
+            lab.faults.calm();
+            lab.finish().await;
+            assert_eq!(copies(&lab).await, expected, "{job:?}, {case}");
+            in_step(&lab, &case.to_string()).await;
+        }
+    }
+}
+
+const TWO_IN_ONE_TABLE: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.guest]
+kind = "secondary_index"
+source = "Bookings"
+table = "ByName"
+partition_key = "{PartitionKey}"
+row_key = "{Guest}"
+
+[views.host]
+kind = "secondary_index"
+source = "Bookings"
+table = "ByName"
+partition_key = "{PartitionKey}"
+row_key = "{Host}"
+"#;
+
+/// Each key is held by an item of the very primary that wants it.
+#[tokio::test]
+async fn two_views_of_one_primary_exchange_their_keys() {
+    let meeting = |guest: &str, host: &str| put(&booking(guest, 4).with("Host", host));
+    let prepared = async || {
+        let lab = Lab::with(SMALL, declared(TWO_IN_ONE_TABLE));
+        lab.work(&meeting("Ada", "Bea")).await.unwrap();
+        lab
+    };
+    let exchange = meeting("Bea", "Ada");
+    let mut sweep = Sweep::over(prepared().await.operations_of(&exchange).await);
+    while let Some(case) = sweep.next() {
+        let lab = prepared().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(&exchange).await;
+        sweep.seen(&lab);
+        lab.faults.calm();
+        lab.finish().await;
+        let rows = lab.rows("ByName").await.into_iter();
+        let views: Vec<_> = rows.map(|row| (row.entity.key.rk.to_string(), row.entity.text("ek_view").unwrap().to_owned())).collect();
+        let expected = [("Ada", "host"), ("Bea", "guest")].map(|(name, view)| (name.to_owned(), view.to_owned()));
+        assert_eq!(views, expected, "{case}");
+        in_step(&lab, &case.to_string()).await;
+    }
+}
