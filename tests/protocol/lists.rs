@@ -60,7 +60,11 @@ const FULL: usize = 16;
 const BLOCKS: usize = 48;
 
 async fn lab() -> Lab {
-    let lab = Lab::with(SMALL, declared(CATALOG));
+    lab_of(declared(CATALOG)).await
+}
+
+async fn lab_of(catalog: Catalog) -> Lab {
+    let lab = Lab::with(SMALL, catalog);
     for container in ["skilled", spilled::CONTAINER] {
         lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
     }
@@ -484,10 +488,7 @@ async fn a_list_too_long_for_its_row_from_the_first_moment_leaves_nobody_behind(
     let keys: Vec<String> = (0..8).map(|n| format!("{n:03}")).collect();
     let prepared = async || {
         let sizes = ListSizes { row_bytes: 20_000, ..ListSizes::default() };
-        let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..declared(CATALOG) });
-        for container in ["skilled", spilled::CONTAINER] {
-            lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
-        }
+        let lab = lab_of(Catalog { list_sizes: sizes, ..declared(CATALOG) }).await;
         for rk in &keys {
             lab.write(person(rk, "King", "")).await;
         }
@@ -548,13 +549,8 @@ set = {{ Boss = "{{Boss}}" }}
 "#
     );
     let prepared = async || {
-        let lab = Lab::with(SMALL, declared(&titled));
-        for container in ["skilled", spilled::CONTAINER] {
-            lab.account.blobs.create_container(&ContainerName::new(container).unwrap()).await.unwrap();
-        }
-        people(&lab, 0..FULL, "King", "").await;
-        pad(&lab, "Lists", "list", "King").await;
-        people(&lab, FULL..FULL + 1, "King", "").await;
+        let lab = lab_of(declared(&titled)).await;
+        moved_out(&lab).await;
         without_padding(&lab, "Lists", "list", "King").await;
         let family = Entity::new(EntityKey::new("f", "1").unwrap()).with("Name", "King").with("Boss", "Ada");
         lab.account.tables.apply(&table("Families"), &TableOperation::Insert(family)).await.unwrap();

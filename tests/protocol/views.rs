@@ -222,6 +222,21 @@ async fn every_key_that_is_not_to_be_had_is_named_and_every_view_that_cannot_der
     assert!(["ByGuest", "ByTable", "view covers"].iter().all(|named| error.contains(named)), "{error}");
 }
 
+/// Disturbs a job at each of its operations, and asks afterwards.
+async fn swept(prepared: impl AsyncFn() -> Lab, job: &Job, ask: impl AsyncFn(&Lab, &str)) {
+    let mut sweep = Sweep::over(prepared().await.operations_of(job).await);
+    while let Some(case) = sweep.next() {
+        let lab = prepared().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(job).await;
+        sweep.seen(&lab);
+        lab.faults.calm();
+        lab.finish().await;
+        ask(&lab, &case.to_string()).await;
+        in_step(&lab, &case.to_string()).await;
+    }
+}
+
 const ELSEWHERE_IN_ITS_TABLE: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -250,17 +265,7 @@ async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_pri
         lab
     };
     for (job, expected) in [(put(&booking("Bea", 4)), vec!["guest_Bea"]), (on_key("delete"), vec![])] {
-        let mut sweep = Sweep::over(prepared().await.operations_of(&job).await);
-        while let Some(case) = sweep.next() {
-            let lab = prepared().await;
-            case.arm(&lab.faults);
-            lab.deliver_until_done(&job).await;
-            sweep.seen(&lab);
-            lab.faults.calm();
-            lab.finish().await;
-            assert_eq!(copies(&lab).await, expected, "{job:?}, {case}");
-            in_step(&lab, &case.to_string()).await;
-        }
+        swept(prepared, &job, async |lab, case| assert_eq!(copies(lab).await, expected, "{job:?}, {case}")).await;
     }
 }
 
@@ -293,19 +298,11 @@ async fn two_views_of_one_primary_exchange_their_keys() {
         lab.work(&meeting("Ada", "Bea")).await.unwrap();
         lab
     };
-    let exchange = meeting("Bea", "Ada");
-    let mut sweep = Sweep::over(prepared().await.operations_of(&exchange).await);
-    while let Some(case) = sweep.next() {
-        let lab = prepared().await;
-        case.arm(&lab.faults);
-        lab.deliver_until_done(&exchange).await;
-        sweep.seen(&lab);
-        lab.faults.calm();
-        lab.finish().await;
+    swept(prepared, &meeting("Bea", "Ada"), async |lab, case| {
         let rows = lab.rows("ByName").await.into_iter();
         let views: Vec<_> = rows.map(|row| (row.entity.key.rk.to_string(), row.entity.text("ek_view").unwrap().to_owned())).collect();
         let expected = [("Ada", "host"), ("Bea", "guest")].map(|(name, view)| (name.to_owned(), view.to_owned()));
         assert_eq!(views, expected, "{case}");
-        in_step(&lab, &case.to_string()).await;
-    }
+    })
+    .await;
 }
