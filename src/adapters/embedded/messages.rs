@@ -4,6 +4,8 @@
 //! the same at any backlog; its row number is the stamp of its put, so equal visibility sorts by insertion. A pop
 //! receipt is the stamp of the put, get or update that gave it: only the newest is kept, and it stays good
 //! until the next one, whether or not the visibility has ended.
+//!
+//! The file keeps the clock of its last write. Where the clock is behind that, it was set back, and visibilities follow it.
 
 use std::time::Duration;
 
@@ -22,6 +24,8 @@ use super::writer::Writing;
 const EXPIRED_PER_GET: usize = 2_000;
 /// How far stamps may be ahead of the clock and still date messages: the conditions of jobs and retentions are judged by these dates, too.
 const STAMPS_AHEAD: SignedDuration = SignedDuration::from_hours(24);
+/// How far the clock may be set back while messages wait so much longer, in microseconds.
+const SET_BACK: i64 = 1_000_000;
 
 /// The number of a queue.
 fn queue_id(connection: &Connection, queue: &QueueName) -> Result<i64, Fault> {
@@ -42,6 +46,20 @@ fn after(now: Timestamp, duration: Duration) -> i64 {
 
 fn moment(micros: i64) -> Result<Timestamp, Fault> {
     Timestamp::from_microsecond(micros).map_err(|_| Fault::corrupt(format_args!("the time {micros}")))
+}
+
+/// Follows a clock that was set back since the last write: messages are hidden as long as they would have been. One that was hidden before what is
+/// now the present keeps its time: it was hidden by a clock that was right, or waits a little longer.
+pub(super) fn follow_clock(connection: &Connection, last_clock: i64, now: Timestamp) -> rusqlite::Result<()> {
+    let present = now.as_microsecond();
+    let behind = last_clock.saturating_sub(present);
+    if behind <= SET_BACK {
+        return Ok(());
+    }
+    let sql = "UPDATE messages SET visible = visible - ?3 WHERE visible > ?1 AND receipt > ?2";
+    connection.prepare_cached(sql)?.execute((present, stamp::of(now), behind))?;
+    connection.prepare_cached("UPDATE store SET last_clock = ?1")?.execute([present])?;
+    Ok(())
 }
 
 /// Time of a put, by its stamp, as rows are dated: no job is older than the rows before it, though the clock was set back since.

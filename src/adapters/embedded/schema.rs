@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// The version of the layout below, in `PRAGMA user_version`.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
 const APPLICATION: i64 = 0x6576_6b6c;
 
@@ -69,6 +69,9 @@ CREATE TABLE waiting_blocks (
 /// Version 4: the blocks of a blob lie apart, each under a stamp of its own (the stamp and the length of each), so that the next
 /// version has those that stay without writing them again.
 const FOURTH: &str = "ALTER TABLE blob_headers ADD COLUMN parts BLOB;";
+
+/// Version 5 keeps the clock of the last write, in microseconds since 1970.
+const FIFTH: &str = "ALTER TABLE store ADD COLUMN last_clock INTEGER NOT NULL DEFAULT 0;";
 
 /// Why a file cannot be opened as an embedded store.
 #[derive(Debug, thiserror::Error)]
@@ -228,6 +231,9 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     }
     if found < 4 {
         transaction.execute_batch(FOURTH).map_err(sqlite)?;
+    }
+    if found < 5 {
+        transaction.execute_batch(FIFTH).map_err(sqlite)?;
     }
     transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
     transaction.commit().map_err(sqlite)

@@ -26,9 +26,7 @@ impl Stamps {
 
     /// A new stamp.
     pub(super) fn next(&mut self, now: Timestamp) -> i64 {
-        // A clock outside 1601 to 9999 counts as one that stands still.
-        let clock = EdmDateTime::from_timestamp(now).map_or(0, EdmDateTime::ticks);
-        self.last = clock.max(self.last + 1).max(FIRST);
+        self.last = of(now).max(self.last + 1).max(FIRST);
         self.changed = true;
         self.last
     }
@@ -41,6 +39,11 @@ impl Stamps {
 
 /// 1601-01-01, the first moment of `Edm.DateTime`.
 const FIRST: i64 = 504_911_232_000_000_000;
+
+/// The stamp of a moment, by the clock alone. One outside 1601 to 9999 counts as a clock that stands still.
+pub(super) fn of(now: Timestamp) -> i64 {
+    EdmDateTime::from_timestamp(now).map_or(0, EdmDateTime::ticks)
+}
 
 /// The Timestamp that a stamp is.
 pub(super) fn timestamp(stamp: i64) -> Result<EdmDateTime, Fault> {

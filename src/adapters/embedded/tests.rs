@@ -148,7 +148,7 @@ async fn a_file_of_the_first_layout_is_brought_up_to_date_and_keeps_what_it_hold
     store.blobs.create_container(&container()).await.unwrap();
     let etag = store.blobs.put(&container(), &old, Bytes::from_static(b"old"), &BlobUpload::default()).await.unwrap();
     drop(store);
-    Connection::open(file.path()).unwrap().execute_batch("ALTER TABLE blobs DROP COLUMN append; ALTER TABLE blob_headers DROP COLUMN blocks; ALTER TABLE blob_headers DROP COLUMN parts; DROP TABLE waiting_blocks; PRAGMA user_version = 1;").unwrap();
+    Connection::open(file.path()).unwrap().execute_batch("ALTER TABLE blobs DROP COLUMN append; ALTER TABLE blob_headers DROP COLUMN blocks; ALTER TABLE blob_headers DROP COLUMN parts; DROP TABLE waiting_blocks; ALTER TABLE store DROP COLUMN last_clock; PRAGMA user_version = 1;").unwrap();
     let store = file.open();
     let blob = store.blobs.get(&container(), &old, None).await.unwrap().unwrap();
     assert_eq!((blob.content.as_ref(), blob.properties.etag), (b"old".as_slice(), etag));
@@ -165,7 +165,7 @@ fn files_of_others_and_of_newer_versions_are_refused_by_name() {
     open(&newer).unwrap();
     Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(&newer).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 4, .. }));
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 5, .. }));
     assert!(error.to_string().contains("newer.db"), "{error}");
 
     let foreign = file.folder.path().join("foreign.db");
@@ -346,7 +346,9 @@ async fn blocks_of_a_file_of_the_third_layout_are_kept() {
     for (number, piece) in (0_i64..).zip(whole.chunks(262_144)) {
         connection.execute("INSERT INTO blob_blocks (stamp, number, content) VALUES (?1, ?2, ?3)", (stamp, number, piece)).unwrap();
     }
-    connection.execute_batch("ALTER TABLE blob_headers DROP COLUMN parts; PRAGMA user_version = 3;").unwrap();
+    connection
+        .execute_batch("ALTER TABLE blob_headers DROP COLUMN parts; ALTER TABLE store DROP COLUMN last_clock; PRAGMA user_version = 3;")
+        .unwrap();
     drop(connection);
     let store = file.open();
     assert!(store.blobs.get(&container(), &name, None).await.unwrap().unwrap().content == whole);
@@ -418,9 +420,23 @@ async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
     let store = file.open();
     store.tables.create_table(&table()).await.unwrap();
     store.queues.create_queue(&queue()).await.unwrap();
-    file.clock.turn(Duration::from_hours(24 * 365));
+    let hour = Duration::from_hours(1);
+    store.queues.put(&queue(), "later", hour * 2, Ttl::Never).await.unwrap();
+    file.clock.turn(hour);
+    store.queues.put(&queue(), "held", Duration::ZERO, Ttl::Never).await.unwrap();
+    let held = store.queues.get(&queue(), 1, MINUTE).await.unwrap().remove(0);
+    store.queues.put(&queue(), "waits", Duration::ZERO, Ttl::Never).await.unwrap();
     let ahead = store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("r"))).await.unwrap();
-    file.clock.0.store(0, Ordering::SeqCst);
+    file.clock.0.store(1_000, Ordering::SeqCst);
+    let next = async || store.queues.get(&queue(), 1, MINUTE).await.unwrap().pop();
+    let waits = next().await.unwrap();
+    assert_eq!((&waits.text, next().await), (&MessageText::Readable("waits".to_owned()), None), "a lease lasts as long as it was to last");
+    store.queues.delete(&queue(), &waits.id, &waits.pop_receipt).await.unwrap();
+    file.clock.turn(MINUTE);
+    let again = next().await.unwrap();
+    assert_eq!((&again.id, again.dequeue_count), (&held.id, 2));
+    store.queues.delete(&queue(), &again.id, &again.pop_receipt).await.unwrap();
+    assert_eq!(next().await, None, "a message that was hidden by the right clock keeps its time");
     let back = store.tables.apply(&table(), &TableOperation::InsertOrReplace(entity("r"))).await.unwrap();
     assert_ne!(ahead, back);
     store.queues.put(&queue(), "job", Duration::from_secs(1), Ttl::Never).await.unwrap();

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use jiff::Timestamp;
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ports::Clock;
 
 use super::fault::Fault;
+use super::messages;
 use super::reclaim;
 use super::schema::OpenError;
 use super::stamp::Stamps;
@@ -100,7 +101,7 @@ trait Erased: Send {
     fn is_wanted(&self) -> bool;
     /// Does the work. Whether it succeeded; its savepoint is undone where it did not.
     fn execute(&mut self, writing: &mut Writing<'_>) -> bool;
-    /// Sends the answer: the result where there is one and the commit succeeded, else the failure.
+    /// Sends the answer: the failure of its batch, else the result.
     fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
@@ -130,9 +131,9 @@ where
 
     fn answer(self: Box<Self>, failure: Option<Fault>) {
         let result = match (self.result, failure) {
-            // A refusal stands for any result of the batch: the request wrote nothing in either case.
-            (Some(Err(fault)), _) | (_, Some(fault)) => Err(fault),
-            (Some(Ok(value)), None) => Ok(value),
+            // A refusal too rests on what earlier requests of the batch have written, which is undone.
+            (_, Some(fault)) => Err(fault),
+            (Some(result), None) => result,
             (None, None) => Err(Fault::transient("the request was not executed")),
         };
         // The receiver is gone where the caller was dropped.
@@ -166,8 +167,8 @@ fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<
         }
         batch.retain(|request| request.is_wanted());
         let failure = commit(connection, clock, &mut batch, &mut reclaim).err();
-        for request in batch.drain(..) {
-            request.answer(failure.as_ref().map(BatchFailure::fault));
+        for (place, request) in batch.drain(..).enumerate() {
+            request.answer(failure.as_ref().and_then(|failure| failure.fault(place)));
         }
         batches += 1;
     }
@@ -177,18 +178,23 @@ fn run(connection: &Connection, clock: &dyn Clock, mut receiver: mpsc::Receiver<
 enum BatchFailure {
     /// A statement around the requests failed: nothing was written.
     Lost(Arc<rusqlite::Error>),
-    /// SQLite undid the whole transaction inside a request, which reports the reason itself: nothing was written.
-    Undone,
+    /// SQLite undid the whole transaction inside a request: nothing was written.
+    Undone {
+        /// The place of the request where it reports the reason itself.
+        reported_by: Option<usize>,
+    },
     /// The commit failed.
     Commit(Arc<rusqlite::Error>),
 }
 
 impl BatchFailure {
-    fn fault(&self) -> Fault {
+    /// The failure of the request at a place; nothing where its own result says why.
+    fn fault(&self, place: usize) -> Option<Fault> {
         match self {
-            Self::Lost(error) => Fault::sqlite(error),
-            Self::Undone => Fault::transient("a failure of the disk undid this request together with another"),
-            Self::Commit(error) => Fault::commit(error),
+            Self::Lost(error) => Some(Fault::sqlite(error)),
+            Self::Undone { reported_by } if *reported_by == Some(place) => None,
+            Self::Undone { .. } => Some(Fault::transient("a failure of the disk undid this request together with another")),
+            Self::Commit(error) => Some(Fault::commit(error)),
         }
     }
 }
@@ -214,13 +220,18 @@ fn commit(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erase
 
 fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>], reclaim: &mut bool) -> Result<(), BatchFailure> {
     run_cached(connection, "BEGIN IMMEDIATE")?;
-    let mut stamps = Stamps::after(connection.prepare_cached("SELECT last_stamp FROM store")?.query_row([], |row| row.get(0))?);
-    for request in batch {
+    // Not before the transaction has begun: another process may have written until then.
+    let now = clock.now();
+    let kept = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (last_stamp, last_clock) = connection.prepare_cached("SELECT last_stamp, last_clock FROM store")?.query_row([], kept)?;
+    messages::follow_clock(connection, last_clock, now)?;
+    let mut stamps = Stamps::after(last_stamp);
+    for (place, request) in batch.iter_mut().enumerate() {
         run_cached(connection, "SAVEPOINT request")?;
         let mut writing = Writing { connection, now: clock.now(), stamps: &mut stamps, reclaim };
         let succeeded = request.execute(&mut writing);
         if connection.is_autocommit() {
-            return Err(BatchFailure::Undone);
+            return Err(BatchFailure::Undone { reported_by: (!succeeded).then_some(place) });
         }
         if !succeeded {
             run_cached(connection, "ROLLBACK TO request")?;
@@ -228,7 +239,8 @@ fn fill(connection: &Connection, clock: &dyn Clock, batch: &mut [Box<dyn Erased>
         run_cached(connection, "RELEASE request")?;
     }
     if let Some(last) = stamps.to_keep() {
-        connection.prepare_cached("UPDATE store SET last_stamp = ?1")?.execute([last])?;
+        let sql = "UPDATE store SET last_stamp = ?1, last_clock = ?2";
+        connection.prepare_cached(sql)?.execute((last, now.as_microsecond()))?;
     }
     Ok(())
 }
@@ -358,6 +370,49 @@ mod tests {
         limit(1_000_000).await.unwrap();
         fill("afterwards").await.unwrap();
         assert!(has(&reader, "afterwards"));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_rests_on_a_write_of_its_batch_is_undone_with_it() {
+        type Breaks = fn(&mut Writing<'_>) -> Result<(), Fault>;
+        // The write after the requests fails.
+        let afterwards: Breaks = |writing| {
+            writing.stamp();
+            writing.connection.execute_batch("DROP TABLE store")?;
+            Ok(())
+        };
+        // As SQLite does where the disk fails.
+        let everything: Breaks = |writing| {
+            writing.connection.execute_batch("ROLLBACK")?;
+            Err(Fault::too_large("the reason"))
+        };
+        for (breaks, own) in [(afterwards, None), (everything, Some(ErrorClass::TooLarge))] {
+            let (writer, reader, _folder) = writer();
+            let (open, gate) = mpsc::channel::<()>();
+            let (began, begun) = mpsc::channel::<()>();
+            let mut first = Box::pin(writer.execute(move |_| {
+                began.send(()).map_err(|_| Fault::permanent("no test"))?;
+                gate.recv().map_err(|_| Fault::permanent("no gate"))
+            }));
+            begin(&mut first).await;
+            begun.recv().unwrap();
+            let mut made = Box::pin(writer.execute(|writing| make(writing.connection, "made")));
+            begin(&mut made).await;
+            let mut refused = Box::pin(
+                writer.execute(|writing| if has(writing.connection, "made") { Err(Fault::no_container("table")) } else { Ok(()) }),
+            );
+            begin(&mut refused).await;
+            let mut breaking = Box::pin(writer.execute(breaks));
+            begin(&mut breaking).await;
+            open.send(()).unwrap();
+            first.await.unwrap();
+            let transient = ErrorClass::Transient { retry_after: None };
+            assert_eq!((made.await.unwrap_err().class, refused.await.unwrap_err().class), (transient, transient));
+            assert_eq!(breaking.await.unwrap_err().class, own.unwrap_or(transient));
+            assert!(!has(&reader, "made"));
+            writer.execute(|writing| make(writing.connection, "later")).await.unwrap();
+            assert!(has(&reader, "later"));
+        }
     }
 
     #[tokio::test]
