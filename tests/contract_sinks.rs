@@ -14,7 +14,7 @@ use evenkeel::adapters::sql;
 use evenkeel::adapters::stack::decorate_sink;
 use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink};
+use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
 use evenkeel::settings::{Backoff, ConfiguredSecret, PostgresSettings, RetryPolicy, SecretPair, SinkAuth, SqlSettings, SqlTls};
 use futures::future::join_all;
 use secrecy::SecretString;
@@ -142,7 +142,7 @@ fn people() -> CollectionName {
 
 fn write(key: &str, name: &str) -> DocumentWrite {
     let fields = serde_json::from_value(json!({"name": name})).unwrap();
-    DocumentWrite { key: DocumentKey::new(key).unwrap(), document: Some(SinkDocument(fields)), version: 1 }
+    DocumentWrite { key: DocumentKey::new(key).unwrap(), document: Some(SinkDocument(fields)), version: 1, deadline: None }
 }
 
 /// How a write of one document ended.
@@ -448,6 +448,35 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
 }
 
 #[tokio::test]
+async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
+    let server = support::postgres::shared();
+    let sink = sql::open(&name(), server.database("held"));
+    sink.define(&people(), &columns()).await.unwrap();
+    let admin = |statement: &str| server.ask("held", statement);
+    let transient = ErrorClass::Transient { retry_after: None };
+    // As where another transaction holds the row, for good or for too long.
+    let hold = |rows: &str, code: &str| {
+        let does = format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF; RETURN NEW;");
+        admin(&format!("CREATE OR REPLACE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does} END'"));
+    };
+    hold("IS NULL", "55P03");
+    admin("CREATE TRIGGER held BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION held()");
+    for (version, code) in (1..).zip(["55P03", "40P01", "40001", "57014"]) {
+        hold("= ''b''", code);
+        let batch = ["a", "b", "c"].map(|key| DocumentWrite { version, ..write(key, code) });
+        let ended = sink.write(&people(), &batch).await.unwrap().into_iter();
+        let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
+        assert_eq!(ended, [Ok(()), Err((transient, Some(code.to_owned()))), Ok(())]);
+        assert_eq!(server.ask("held", "SELECT name FROM people ORDER BY ek_key"), [code, code]);
+    }
+    // More of them than are waited for: what is behind them comes again.
+    hold("< ''c''", "55P03");
+    let batch = ["a", "b", "c"].map(|key| DocumentWrite { version: 9, ..write(key, "Ada") });
+    assert_eq!(sink.write(&people(), &batch).await.unwrap_err().class, transient);
+    assert_eq!(ends(sink.as_ref(), batch[2].clone()).await, Ok(()));
+}
+
+#[tokio::test]
 async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let port_option = format!("port={port}");
@@ -536,6 +565,45 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
     assert!(class == ErrorClass::Ambiguous && text.contains("time allowed"), "{text}");
     assert_eq!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+}
+
+#[tokio::test]
+async fn a_receiver_that_hangs_gets_no_more_than_eight_events_of_a_write_and_opens_its_circuit() {
+    use support::stub::{Reply, Stub};
+    let silent = Stub::start(|_| Reply::Silence);
+    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let decorated = decorate_sink(&name(), receiver(&silent, Duration::from_millis(200)), once, &clock, &chance);
+    let events: Vec<DocumentWrite> = (0..20).map(|n| write(&format!("k{n}"), "Ada")).collect();
+    for writes in 1..=8 {
+        assert!(decorated.circuit.open_circuits().is_empty());
+        assert_eq!(decorated.sink.write(&people(), &events).await.unwrap_err().class, ErrorClass::Ambiguous);
+        assert_eq!(silent.requests().len(), 8 * writes);
+    }
+    assert_eq!(decorated.circuit.open_circuits().len(), 1);
+    let withheld = decorated.sink.write(&people(), &events).await.unwrap_err();
+    assert_eq!(withheld.withheld, Some(evenkeel::ports::Withheld::CircuitOpen), "{withheld}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_takes_some_events_is_asked_until_it_takes_none() {
+    use support::stub::{Reply, Stub};
+    let busy = ErrorClass::Throttled { retry_after: None };
+    let sent = async |stub: Stub| {
+        let events: Vec<DocumentWrite> = (0..20).map(|n| write(&format!("k{n}"), "Ada")).collect();
+        let ended = receiver(&stub, Duration::from_secs(10)).write(&people(), &events).await;
+        let ended = ended.map(|ended| ended.into_iter().map(|one| one.map_err(|error| error.class)).collect::<Vec<_>>());
+        (stub.requests().len(), ended.map_err(|error| error.class))
+    };
+    let (requests, ended) = sent(Stub::start(|request| Reply::status(if request.number % 8 == 3 { 204 } else { 503 }).into())).await;
+    assert_eq!((requests, ended.unwrap().into_iter().flatten().count()), (20, 3));
+    let (requests, ended) = sent(Stub::start(|request| Reply::status(if request.number < 8 { 204 } else { 503 }).into())).await;
+    let unsent = [Err(ErrorClass::Transient { retry_after: None }); 4];
+    assert_eq!((requests, ended), (16, Ok([&[Ok(()); 8][..], &[Err(busy); 8], &unsent].concat())));
+    assert_eq!(sent(Stub::start(|_| Reply::status(503).into())).await, (8, Err(busy)));
+    let lost = Stub::start(|request| if request.number == 5 { Reply::Reset } else { Reply::status(503).into() });
+    assert_eq!(sent(lost).await, (8, Err(ErrorClass::Ambiguous)), "the receiver may have taken one");
 }
 
 #[tokio::test]

@@ -4,6 +4,9 @@
 //! gets the result that a request of its own would have had: a request that is refused as a whole because of something in it goes
 //! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
 //! order. A request of unknown outcome leaves every write in it with an unknown outcome.
+//!
+//! A write whose deadline is over by the time that its request would leave does not leave: it waited for a repetition, or behind other
+//! requests, and a newer one may have been written meanwhile. Neither does one whose caller has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,15 +15,17 @@ use async_trait::async_trait;
 
 use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use crate::ports::{DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
+use crate::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
 
 /// Bytes of a request that one document takes beside its fields, at most.
 const DOCUMENT_OVERHEAD: usize = 2_048;
+const WRITE: &str = "Index Documents";
 
 /// A sink with requests shared by its callers.
 pub struct Gathered {
     name: AccountName,
     inner: Arc<dyn Sink>,
+    clock: Arc<dyn Clock>,
     requests: Combiner<CollectionName, Writes, Answer>,
 }
 
@@ -30,20 +35,43 @@ type Answer = Result<Written, StoreError>;
 
 /// One collection of the sink.
 struct SinkCollection<'a> {
-    sink: &'a dyn Sink,
+    gathered: &'a Gathered,
     name: &'a CollectionName,
 }
 
 impl Gathered {
     /// Gathers writes into the collections of a sink.
-    pub fn new(name: &AccountName, inner: Arc<dyn Sink>) -> Self {
-        Self { name: name.clone(), inner, requests: Combiner::default() }
+    pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
+        Self { name: name.clone(), inner, clock, requests: Combiner::default() }
+    }
+
+    fn error(&self, class: ErrorClass, collection: &CollectionName, message: &'static str) -> StoreError {
+        let subject = Subject { account: self.name.clone(), what: What::Collection(collection.clone()) };
+        StoreError::new(class, WRITE, subject, message)
     }
 
     /// The error where the caller that sent the request was dropped with it.
     fn left_alone(&self, collection: &CollectionName) -> StoreError {
-        let subject = Subject { account: self.name.clone(), what: What::Collection(collection.clone()) };
-        StoreError::new(ErrorClass::Ambiguous, "Index Documents", subject, "the request that it went with was given up")
+        self.error(ErrorClass::Ambiguous, collection, "the request that it went with was given up")
+    }
+
+    /// The error of a write that was not sent in its time.
+    fn too_late(&self, collection: &CollectionName) -> StoreError {
+        self.error(ErrorClass::Precondition, collection, "not sent: its announcement is so old that another run may have written since")
+    }
+}
+
+impl SinkCollection<'_> {
+    /// The writes that are sent now: they have a caller, and their time is not over.
+    fn sendable(&self, batch: Vec<Pending<Writes, Answer>>) -> Vec<Pending<Writes, Answer>> {
+        let Self { gathered, name } = self;
+        let is_over = |write: &DocumentWrite| write.deadline.is_some_and(|deadline| deadline.is_over(gathered.clock.as_ref()));
+        let (late, in_time): (Vec<_>, Vec<_>) =
+            batch.into_iter().filter(Pending::is_awaited).partition(|one| one.request.iter().any(is_over));
+        for one in late {
+            one.tell(Err(gathered.too_late(name)));
+        }
+        in_time
     }
 }
 
@@ -58,13 +86,14 @@ impl Serve<Writes, Answer> for SinkCollection<'_> {
             keys.extend(writes.iter().map(|write| write.key.clone()));
             !again && documents <= limits::BATCH_DOCUMENTS && bytes <= limits::BATCH_BYTES
         })];
-        while let Some(mut batch) = batches.pop() {
+        while let Some(batch) = batches.pop() {
+            let mut batch = self.sendable(batch);
             let writes: Writes = batch.iter().flat_map(|one| one.request.iter().cloned()).collect();
             if writes.is_empty() {
                 tell(batch, Ok(Vec::new()));
                 continue;
             }
-            match self.sink.write(self.name, &writes).await {
+            match self.gathered.inner.write(self.name, &writes).await {
                 Err(error) if batch.len() > 1 && matches!(error.class, ErrorClass::Permanent | ErrorClass::TooLarge) => {
                     let second = batch.split_off(batch.len() / 2);
                     batches.extend([second, batch]);
@@ -97,7 +126,7 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
 #[async_trait]
 impl Sink for Gathered {
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let served = SinkCollection { sink: self.inner.as_ref(), name: collection };
+        let served = SinkCollection { gathered: self, name: collection };
         let answer = self.requests.ask(collection.clone(), writes.to_vec(), &served).await;
         answer.unwrap_or_else(|| Err(self.left_alone(collection)))
     }

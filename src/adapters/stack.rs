@@ -135,7 +135,7 @@ pub fn decorate_sink(
     let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
     let pace = Arc::new(Pace::new(name, None, clock.clone(), chance.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
-    let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced));
+    let gathered: Arc<dyn Sink> = Arc::new(Gathered::new(name, paced, clock.clone()));
     let sink = Arc::new(Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), chance.clone()).counting(COUNTED));
     DecoratedSink { sink, circuit, counts, pace, retry }
 }

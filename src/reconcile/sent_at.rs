@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::ports::Clock;
+use crate::ports::{Clock, Deadline};
 
 /// When that was, by the wall and by the steady clock.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,12 @@ pub(super) struct SentAt(Timestamp, Duration);
 impl SentAt {
     pub(super) fn now(clock: &dyn Clock) -> Self {
         Self(clock.now(), clock.monotonic())
+    }
+
+    /// The end of a time that began then.
+    pub(super) fn deadline(self, within: Duration) -> Deadline {
+        let Self(wall, steady) = self;
+        Deadline::after(wall, steady, within)
     }
 
     /// How long ago that was, by the clock that says more: the steady one may stand while the machine is suspended.

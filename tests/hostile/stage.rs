@@ -320,7 +320,7 @@ impl Stage {
         let customer = DocumentKey::new("customer-42").unwrap();
         let document = Some(SinkDocument([("name".to_owned(), json!("a customer"))].into()));
         let index = CollectionName::new("some-other-teams-index").unwrap();
-        self.sim.sink().write(&index, &[DocumentWrite { key: customer, document, version: 1 }]).await.unwrap();
+        self.sim.sink().write(&index, &[DocumentWrite { key: customer, document, version: 1, deadline: None }]).await.unwrap();
     }
 
     pub(crate) async fn row(&self, name: &str, entity: Entity) {

@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use evenkeel::adapters::stack::Grouping;
 use evenkeel::catalog::{Catalog, Source};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{CollectionName, EdmValue, Entity, EntityKey, Job, TableName};
 use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel::reconcile::Outcome;
 use evenkeel::reconcile::footprint::{self, Footprint};
 use futures::future::BoxFuture;
+use futures::poll;
 use serde_json::{Value, json};
+use tokio::task::yield_now;
 
 use crate::sweep::Sweep;
 use crate::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, declared, job, sync, table};
@@ -65,7 +69,15 @@ fn catalog(text: &str) -> Catalog {
 }
 
 fn lab() -> Lab {
-    let lab = Lab::with(SMALL, catalog(CATALOG));
+    indexed(Lab::with(SMALL, catalog(CATALOG)))
+}
+
+/// Whose requests are gathered, and tried again.
+fn decorated() -> Lab {
+    indexed(Lab::decorated(SMALL, catalog(CATALOG), Grouping::Apart))
+}
+
+fn indexed(lab: Lab) -> Lab {
     lab.sim.create_collection(&people(), &["name", "Salary"]);
     lab
 }
@@ -346,6 +358,80 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
         }
     }
     assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+/// Somebody whose document changes, and the number of the operation that changes it.
+async fn changed() -> (Lab, u64) {
+    let prepared = async || {
+        let lab = decorated();
+        hired(&lab).await;
+        lab.write(person("1", "King", 2)).await;
+        lab
+    };
+    let lab = prepared().await;
+    let operations = lab.operations_of(&sync("Sales", "1")).await;
+    let at = (1..=operations).find(|number| lab.faults.named(*number) == Some("Index Documents"));
+    (prepared().await, at.unwrap())
+}
+
+/// Lets a job go on that waits before its request to the index, after everything that `meddle` does, and stops its worker behind that request.
+async fn wakes_up(lab: &Lab, meddle: Step, job: impl Future<Output = Option<Outcome>>, story: &str) {
+    lab.faults.calm();
+    meddle(lab.of_another_worker()).await;
+    lab.faults.arm(2, Disturbance::Crash);
+    job.await;
+    lab.faults.calm();
+    lab.work(&sync("Sales", "2")).await.unwrap();
+    lab.finish().await;
+    check(lab, story).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waits_for_its_repetition_until_it_is_too_late_is_not_sent() {
+    for (what, meddle) in &MEDDLERS[2..] {
+        let (lab, at) = changed().await;
+        lab.faults.arm(at, Disturbance::Throttle);
+        let job = sync("Sales", "1");
+        let before = lab.faults.total("Index Documents");
+        let mut delivered = Box::pin(lab.deliver_until_done(&job));
+        while lab.faults.total("Index Documents") == before {
+            assert!(poll!(&mut delivered).is_pending());
+            yield_now().await;
+        }
+        wakes_up(&lab, *meddle, delivered, &format!("{what} before a repetition")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waits_behind_another_request_until_it_is_too_late_is_not_sent() {
+    for (what, meddle) in &MEDDLERS[2..] {
+        let (lab, at) = changed().await;
+        lab.write(person("2", "Byron", 1)).await;
+        lab.work(&sync("Sales", "2")).await.unwrap();
+        lab.write(person("2", "Byron", 2)).await;
+        // Its request never ends.
+        lab.faults.arm(at, Disturbance::Crash);
+        let message = lab.message(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"}));
+        let mut ahead = Box::pin(lab.run(&message));
+        tokio::select! {
+            biased;
+            ended = &mut ahead => panic!("{ended:?}"),
+            () = lab.faults.crash() => {}
+        }
+        assert_eq!(lab.faults.named(at), Some("Index Documents"));
+        lab.faults.calm();
+        let job = sync("Sales", "1");
+        let mut delivered = Box::pin(lab.deliver_until_done(&job));
+        for _ in 0..100 {
+            assert!(poll!(&mut delivered).is_pending());
+            yield_now().await;
+        }
+        let behind = async {
+            drop(ahead);
+            delivered.await
+        };
+        wakes_up(&lab, *meddle, behind, &format!("{what} before the end of another request")).await;
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use evenkeel::adapters::azure::vault::LocalVault;
 use evenkeel::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
-use evenkeel::adapters::stack::{Grouping, decorate};
+use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
 use evenkeel::catalog::Catalog;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::KeyBytes;
@@ -350,9 +350,24 @@ pub(crate) fn vault() -> Arc<dyn Vault> {
 /// The account with the decorators that it has in the program, or without.
 fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
     let Some(grouping) = decorators else { return sim.account() };
-    let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
     let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
-    decorate(&AccountName::main(), &sim.account(), grouping, RetryPolicy::growing(backoff, 6), &clock, &chance).account
+    decorate(&AccountName::main(), &sim.account(), grouping, retries(), &clock, &chance).account
+}
+
+/// The sink, likewise.
+fn sink(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> (AccountName, Arc<dyn Sink>) {
+    let name = AccountName::new("catalog").unwrap();
+    if decorators.is_none() {
+        return (name, sim.sink());
+    }
+    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (clock.clone(), Arc::new(Dice));
+    let decorated = decorate_sink(&name, sim.sink(), retries(), &clock, &chance).sink;
+    (name, decorated)
+}
+
+fn retries() -> RetryPolicy {
+    let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
+    RetryPolicy::growing(backoff, 6)
 }
 
 /// The other account of a laboratory that has two.
@@ -367,7 +382,7 @@ fn engine(
     decorators: Option<Grouping>,
     chance: Arc<dyn Chance>,
 ) -> Arc<Engine> {
-    let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [(AccountName::new("catalog").unwrap(), sim.sink())].into();
+    let sinks: BTreeMap<AccountName, Arc<dyn Sink>> = [sink(sim, clock, decorators)].into();
     let beside = beside.map(|sim| (other(), sim.account()));
     let accounts = [(AccountName::main(), account(sim, clock, decorators))].into_iter().chain(beside);
     let stores = Stores::new(accounts.collect()).with_files(sim.files()).with_sinks(sinks);
@@ -386,7 +401,7 @@ impl Lab {
         Self::with(shape, catalog(shape))
     }
 
-    /// Whose account has the decorators that it has in the program.
+    /// Whose account and sink have the decorators that they have in the program.
     pub(crate) fn decorated(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
         Self::build(shape, catalog, Some(grouping), false)
     }

@@ -53,11 +53,11 @@ fn next_version() -> i64 {
 }
 
 fn upload(at: &str, document: SinkDocument) -> DocumentWrite {
-    DocumentWrite { key: key(at), document: Some(document), version: next_version() }
+    DocumentWrite { key: key(at), document: Some(document), version: next_version(), deadline: None }
 }
 
 fn delete(at: &str) -> DocumentWrite {
-    DocumentWrite { key: key(at), document: None, version: next_version() }
+    DocumentWrite { key: key(at), document: None, version: next_version(), deadline: None }
 }
 
 impl Shelf {

@@ -30,18 +30,20 @@ pub(super) trait Database: Send + Sync + 'static {
 }
 
 /// The error of a database.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct DatabaseError {
     pub(super) class: ErrorClass,
     /// The database's own code, where it has one.
     pub(super) code: Option<String>,
+    /// Others hold some of the rows, or it took too long for them: its transaction is undone, and any row by itself may be written.
+    pub(super) contended: bool,
     /// In words, without secrets.
     pub(super) message: String,
 }
 
 impl DatabaseError {
     pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, code: None, message: message.into() }
+        Self { class, code: None, contended: false, message: message.into() }
     }
 
     /// Not executed, and worth another try.

@@ -127,6 +127,7 @@ impl Postgres {
         if committing.load(Ordering::SeqCst) && !error.code.as_deref().is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
         {
             error.class = ErrorClass::Ambiguous;
+            error.contended = false;
         }
         Err(error)
     }
@@ -320,7 +321,13 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
         ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,
         class => class,
     };
-    DatabaseError { class, code: Some(code.code().to_owned()), message }
+    DatabaseError { class, code: Some(code.code().to_owned()), contended: is_contended(code), message }
+}
+
+/// Whether a transaction failed for its rows together, by its code: a serialization, a deadlock, a lock that others hold, a statement that took
+/// too long.
+fn is_contended(code: &SqlState) -> bool {
+    code.code().starts_with("40") || code.code().starts_with("55") || *code == SqlState::QUERY_CANCELED
 }
 
 /// The class of an error, by its code ("PostgreSQL Error Codes").

@@ -14,6 +14,8 @@ const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
 const DESCRIBE: &str = "Read Columns";
 const DEFINE: &str = "Define Table";
+/// Most rows of a write that are waited for alone: each of them may take as long as the whole did.
+const WAITS_ALONE: usize = 2;
 
 /// The tables of a database.
 pub(super) struct SqlSink<D> {
@@ -29,7 +31,7 @@ impl<D: Database> SqlSink<D> {
     }
 
     fn error(&self, operation: &'static str, what: What, error: DatabaseError) -> StoreError {
-        let DatabaseError { class, code, message } = error;
+        let DatabaseError { class, code, message, .. } = error;
         let mut error = StoreError::new(class, operation, Subject { account: self.sink.clone(), what }, message);
         error.code = code.map(String::into_boxed_str);
         if class == ErrorClass::NotFound(Missing::Container) {
@@ -54,6 +56,28 @@ impl<D: Database> SqlSink<D> {
         let table = Arc::new(TableSchema { name: collection.to_string(), columns });
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).insert(collection.clone(), Arc::clone(&table));
         Ok(table)
+    }
+
+    /// Writes rows in one transaction, or each in its own where others hold some of them. Rows behind the first few that have to be waited
+    /// for have the error of all.
+    async fn apply(&self, table: &TableSchema, writes: &[&DocumentWrite]) -> Result<Vec<Result<bool, DatabaseError>>, DatabaseError> {
+        let together = match self.database.write(table, writes.iter().copied().map(row_of).collect()).await {
+            Ok(applied) => return Ok(applied.into_iter().map(Ok).collect()),
+            Err(error) if error.contended && writes.len() > 1 => error,
+            Err(error) => return Err(error),
+        };
+        let (mut applied, mut waited) = (Vec::with_capacity(writes.len()), 0);
+        for write in writes {
+            if waited == WAITS_ALONE {
+                applied.push(Err(together.clone()));
+                continue;
+            }
+            let alone = self.database.write(table, vec![row_of(write)]).await;
+            waited += usize::from(alone.as_ref().is_err_and(|error| error.class.is_transient()));
+            applied.push(alone.map(|written| written.first() == Some(&true)));
+        }
+        let nothing = |ended: &Result<bool, DatabaseError>| ended.as_ref().is_err_and(|error| error.contended);
+        if applied.iter().all(nothing) { Err(together) } else { Ok(applied) }
     }
 
     fn forget(&self, collection: &CollectionName) {
@@ -81,25 +105,34 @@ impl<D: Database> Sink for SqlSink<D> {
             self.error(WRITE, What::Document(collection.clone(), write.key.clone()), DatabaseError::new(class, message))
         };
         let mut written: Written = Vec::with_capacity(writes.len());
-        let (mut rows, mut places) = (Vec::new(), Vec::new());
+        let mut places = Vec::new();
         for (place, write) in writes.iter().enumerate() {
             written.push(if let Some(column) = write.document.as_ref().and_then(|document| unknown(&table, document)) {
                 let lacks = error(write, ErrorClass::Permanent, format!("the table has no column {column}: run `evenkeel migrate up`"));
                 Err(StoreError { withheld: Some(Withheld::Unprepared), ..lacks })
             } else {
                 places.push(place);
-                let (key, document) = (write.key.to_string(), write.document.clone());
-                rows.push(SqlRow { key, version: write.version, document });
                 Ok(())
             });
         }
-        if rows.is_empty() {
+        if places.is_empty() {
             return Ok(written);
         }
-        let applied = self.database.write(&table, rows).await;
+        let rows: Vec<&DocumentWrite> = places.iter().map(|place| &writes[*place]).collect();
+        let applied = self.apply(&table, &rows).await;
         let applied = applied.map_err(|error| self.failed(WRITE, collection, What::Collection(collection.clone()), error))?;
-        for place in places.into_iter().zip(applied).filter_map(|(place, applied)| (!applied).then_some(place)) {
-            written[place] = Err(error(&writes[place], ErrorClass::Precondition, "a newer version of this row was written".to_owned()));
+        for (place, applied) in places.into_iter().zip(applied) {
+            let write = &writes[place];
+            match applied {
+                Ok(true) => {}
+                Ok(false) => {
+                    written[place] = Err(error(write, ErrorClass::Precondition, "a newer version of this row was written".to_owned()));
+                }
+                Err(error) => {
+                    let what = What::Document(collection.clone(), write.key.clone());
+                    written[place] = Err(self.failed(WRITE, collection, what, error));
+                }
+            }
         }
         Ok(written)
     }
@@ -141,6 +174,10 @@ impl<D: Database> Sink for SqlSink<D> {
     }
 }
 
+fn row_of(write: &DocumentWrite) -> SqlRow {
+    SqlRow { key: write.key.to_string(), version: write.version, document: write.document.clone() }
+}
+
 /// A column that a document needs and a table does not have.
 fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d str> {
     let columns = document.0.keys().map(String::as_str);
@@ -163,7 +200,7 @@ mod tests {
         let (staff, tombstones) = (CollectionName::new("staff").unwrap(), CollectionName::new(TOMBSTONES).unwrap());
         let fields = BTreeMap::from([("name".to_owned(), ColumnType::Text(None))]);
         let document = SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]));
-        let write = DocumentWrite { key: DocumentKey::new("a").unwrap(), document: Some(document), version: 1 };
+        let write = DocumentWrite { key: DocumentKey::new("a").unwrap(), document: Some(document), version: 1, deadline: None };
         let write_it = async || {
             let written = sink.write(&staff, std::slice::from_ref(&write)).await;
             written.and_then(|written| written.into_iter().next().unwrap()).map_err(|error| (error.withheld, error.to_string()))
@@ -209,7 +246,7 @@ mod tests {
         let staff = CollectionName::new("staff").unwrap();
         sink.define(&staff, &BTreeMap::from([("name".to_owned(), ColumnType::Text(None))])).await.unwrap();
         let document = SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]));
-        let write = DocumentWrite { key: DocumentKey::new("a").unwrap(), document: Some(document), version: 1 };
+        let write = DocumentWrite { key: DocumentKey::new("a").unwrap(), document: Some(document), version: 1, deadline: None };
         let admin = |statement: &str| Connection::open(&path).unwrap().execute_batch(statement).unwrap();
         admin("CREATE TABLE kept (at TEXT)");
         for does in ["INSERT INTO log VALUES (NEW.ek_key)", "INSERT INTO kept (absent) VALUES (1)"] {

@@ -250,6 +250,6 @@ impl From<rusqlite::Error> for DatabaseError {
             ) => ErrorClass::Transient { retry_after: None },
             _ => ErrorClass::Permanent,
         };
-        Self { class, code: None, message }
+        Self { class, code: None, contended: false, message }
     }
 }

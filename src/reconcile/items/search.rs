@@ -58,7 +58,8 @@ impl WholeItem for Indexed<'_> {
             }
         };
         let token = document.as_ref().map(SinkDocument::token);
-        let write = DocumentWrite { key: self.key.clone(), document, version: by.doubt.version() };
+        let (version, deadline) = (by.doubt.version(), by.doubt.deadline(by.scope.engine));
+        let write = DocumentWrite { key: self.key.clone(), document, version, deadline };
         let written = self.sink(by.scope)?.write(self.collection, std::slice::from_ref(&write)).await;
         // A sink answers for each write.
         Ok(written.and_then(|written| written.into_iter().next().unwrap_or(Ok(()))).map(|()| token))

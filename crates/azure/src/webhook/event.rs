@@ -53,7 +53,7 @@ pub(super) struct WebhookEvent {
 impl WebhookEvent {
     /// The event of a write.
     pub(super) fn of(sink: &AccountName, topic: &CollectionName, write: &DocumentWrite) -> Self {
-        let DocumentWrite { key, document, version } = write;
+        let DocumentWrite { key, document, version, .. } = write;
         let id = format!("{topic}/{key}/{version}");
         let mut event = json!({
             "specversion": "1.0",
@@ -113,7 +113,7 @@ mod tests {
         let topic = CollectionName::new("people").unwrap();
         let key = DocumentKey::new(URL_SAFE_NO_PAD.encode(r#"["employees","Sales","7"]"#)).unwrap();
         let document = Some(SinkDocument(serde_json::from_value(json!({"name": "Ada"})).unwrap()));
-        let write = DocumentWrite { key: key.clone(), document, version: 1_800_000_000_000 };
+        let write = DocumentWrite { key: key.clone(), document, version: 1_800_000_000_000, deadline: None };
         let sink = AccountName::new("hooks").unwrap();
         let event = WebhookEvent::of(&sink, &topic, &write);
         assert_eq!(event, WebhookEvent::of(&sink, &topic, &write));
@@ -125,7 +125,7 @@ mod tests {
         let later: Value = serde_json::from_str(&gone.body).unwrap();
         assert_eq!((&later["type"], &later["data"]["document"]), (&json!("evenkeel.document.deleted"), &Value::Null));
         assert!(gone.id != event.id && later["sequence"].as_str() > body["sequence"].as_str());
-        let hashed = DocumentWrite { key: DocumentKey::new("sha256-00").unwrap(), document: None, version: i64::MAX };
+        let hashed = DocumentWrite { key: DocumentKey::new("sha256-00").unwrap(), document: None, version: i64::MAX, deadline: None };
         let body: Value = serde_json::from_str(&WebhookEvent::of(&sink, &topic, &hashed).body).unwrap();
         assert_eq!((&body["data"]["row_key"], body.get("time")), (&Value::Null, None));
     }

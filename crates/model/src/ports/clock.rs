@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// Wall clock, monotonic clock and sleep.
 pub trait Clock: Send + Sync {
@@ -15,6 +15,27 @@ pub trait Clock: Send + Sync {
 
     /// Time since some fixed moment, never going back: for durations and deadlines.
     fn monotonic(&self) -> Duration;
+}
+
+/// The end of a time, by the wall and by the steady clock, whichever is over first: the steady one may stand while the machine is suspended, the
+/// wall clock may be set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    wall: Timestamp,
+    steady: Duration,
+}
+
+impl Deadline {
+    /// So long after a moment, as both clocks have it.
+    pub fn after(wall: Timestamp, steady: Duration, wait: Duration) -> Self {
+        let by_wall = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+        Self { wall: wall.saturating_add(by_wall).unwrap_or(Timestamp::MAX), steady: steady.saturating_add(wait) }
+    }
+
+    /// Whether the time is over.
+    pub fn is_over(self, clock: &dyn Clock) -> bool {
+        clock.now() >= self.wall || clock.monotonic() >= self.steady
+    }
 }
 
 /// Random numbers, from a seed in tests.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::StoreError;
+use super::{Deadline, StoreError};
 use crate::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
 
 /// One document to write.
@@ -17,6 +17,9 @@ pub struct DocumentWrite {
     /// Its place in the order of the document's writes, which the footprint gives: milliseconds since 1970 at least, and more than
     /// any before. A sink that keeps it refuses older writes (`Precondition`).
     pub version: i64,
+    /// It is sent before this time is over or not at all: after it another run may have written the document for good. Decorators see to
+    /// that (`Precondition`).
+    pub deadline: Option<Deadline>,
 }
 
 /// The fields that documents of a collection can have, each with its type in the store's words, or in those of [`ColumnType`].
