@@ -70,13 +70,22 @@ impl ThrottleHolds {
         held.map(|(scope, hold)| (scope.clone(), hold.until.saturating_sub(now))).collect()
     }
 
+    /// How long a scope is held still, where it is.
+    pub(super) fn remaining(&self, scope: &ThrottleScope, now: Duration) -> Option<Duration> {
+        let hold = self.held.get(scope)?;
+        if now < hold.until {
+            return Some(hold.until.saturating_sub(now));
+        }
+        let probed = hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace));
+        probed.then(|| HOLDS.unjittered(hold.times))
+    }
+
     pub(super) fn admit(&mut self, scope: &ThrottleScope, now: Duration) -> PaceAdmission {
+        if let Some(remaining) = self.remaining(scope, now) {
+            return PaceAdmission::Held(remaining);
+        }
         match self.held.get_mut(scope) {
             None => PaceAdmission::Free,
-            Some(hold) if now < hold.until => PaceAdmission::Held(hold.until.saturating_sub(now)),
-            Some(hold) if hold.probing.is_some_and(|since| now < since + PROBE_PATIENCE || planted(Bug::ProbeKeepsItsPlace)) => {
-                PaceAdmission::Held(HOLDS.unjittered(hold.times))
-            }
             Some(hold) if now >= hold.until + FORGOTTEN_AFTER => {
                 self.held.remove(scope);
                 PaceAdmission::Free

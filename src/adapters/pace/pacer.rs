@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::crowd::{AccessKind, Crowds};
 use super::holds::{PaceAdmission, Sent, ThrottleHolds, Verdict};
 use super::rates::{PacedScope, Rates, Scopes};
-use crate::adapters::layer::{Evidence, Layer, Op, Request, ThrottleScope};
+use crate::adapters::layer::{Evidence, Layer, Op, Request, Target, ThrottleScope};
 use crate::model::AccountName;
 use crate::ports::{Chance, Clock, ErrorClass, Service, StoreError, Withheld};
 use crate::settings::PaceCeilings;
@@ -65,6 +65,12 @@ impl Pace {
         StoreError::new(class, request.op.operation(), request.target.subject(&self.account), message).not_sent(Withheld::Held, LANE_HELD)
     }
 
+    /// How long a request's scope is held still, where it is.
+    fn remaining(&self, target: &Target<'_>) -> Option<Duration> {
+        let holds = self.locked();
+        if holds.is_empty() { None } else { holds.remaining(&target.scope(), self.clock.monotonic()) }
+    }
+
     fn locked(&self) -> MutexGuard<'_, ThrottleHolds> {
         // Every change of a scope is one assignment, so a panic leaves nothing half done.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,6 +84,10 @@ impl Pace {
 impl Layer for Pace {
     async fn call<T: Send>(&self, request: Request<'_>, send: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let booked = request.entities.max(1);
+        // A request that is held back takes no part of the rate, and its wait proves no room.
+        if let Some(remaining) = self.remaining(&request.target) {
+            return Err(self.held(&request, remaining));
+        }
         if let Some(wait) = self.with_rates(|(rates, _), now| rates.admit(&request.target, booked, now)) {
             pause(wait).await;
         }

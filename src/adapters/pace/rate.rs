@@ -162,7 +162,7 @@ impl PacedRate {
         self.window.live += weight;
     }
 
-    /// How long background work waits before it asks: for its part of the rate, which is what live work leaves.
+    /// How long background work waits before it asks: for its part of the rate, the rest of live work.
     pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
         self.measure(now);
         let begins = now.max(self.booked_background);

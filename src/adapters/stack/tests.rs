@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::{DecoratedAccount, Grouping, decorate};
+use super::{DecoratedAccount, Grouping, decorate_within};
 use crate::adapters::azure::testing::{Answer, Arrival, Scripted};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::adapters::layer::{Op, ThrottleScope};
@@ -15,17 +15,27 @@ use crate::adapters::pace::LANE_HELD;
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
 use crate::ports::{Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation};
-use crate::settings::{Backoff, RetryPolicy};
+use crate::settings::{Backoff, PaceCeilings, RetryPolicy};
 
 const THROTTLED: Answer = Answer::Err(ErrorClass::Throttled { retry_after: None }, Some(503));
 const BROKEN: Answer = Answer::Err(ErrorClass::Ambiguous, Some(500));
 
 fn scripted_account(answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static) -> (DecoratedAccount, Arc<Scripted>) {
+    scripted_within(None, answer)
+}
+
+fn scripted_within(
+    ceilings: Option<PaceCeilings>,
+    answer: impl Fn(&Arrival) -> Answer + Send + Sync + 'static,
+) -> (DecoratedAccount, Arc<Scripted>) {
     let (bare, script) = Scripted::by(answer);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(7));
     let backoff = Backoff { min: Duration::from_millis(50), base: Duration::from_millis(100), max: Duration::from_secs(5) };
-    (decorate(&AccountName::main(), &bare, Grouping::Together, RetryPolicy::growing(backoff, 6), &clock, &chance), script)
+    (
+        decorate_within(&AccountName::main(), &bare, (Grouping::Together, ceilings), RetryPolicy::growing(backoff, 6), &clock, &chance),
+        script,
+    )
 }
 
 fn table() -> TableName {
@@ -80,6 +90,20 @@ async fn a_partition_that_recovers_is_served_within_its_last_hold() {
     let asked = Instant::now();
     join_all((0..64).map(|_| read(&decorated, "hot"))).await.into_iter().collect::<Result<Vec<()>, _>>().unwrap();
     assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_sent_takes_no_part_of_a_ceiling() {
+    let busy = Answer::Err(ErrorClass::Throttled { retry_after: Some(Duration::from_mins(5)) }, Some(503));
+    let ceilings = PaceCeilings { account: 100.0, partition: 100.0, ..PaceCeilings::AZURE };
+    let (decorated, script) = scripted_within(Some(ceilings), move |arrival| if arrival.scope == scope("hot") { busy } else { Answer::Ok });
+    let (rate, start) = (decorated.pace.account_rate(), Instant::now());
+    for _ in 0..1_000 {
+        read(&decorated, "hot").await.unwrap_err();
+    }
+    read(&decorated, "calm").await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!((script.arrivals().len(), decorated.pace.account_rate()), (2, rate));
 }
 
 #[tokio::test(start_paused = true)]

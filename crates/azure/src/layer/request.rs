@@ -167,8 +167,9 @@ impl Evidence {
             }
             ErrorClass::Throttled { .. } => Self::Throttled,
             ErrorClass::Refused => Self::Refused,
-            // 409 TableBeingDeleted and its like: the service works, this one thing takes its time.
-            ErrorClass::Transient { .. } if error.status == Some(409) => Self::Answered,
+            // TableBeingDeleted, a lease that another one holds on a blob, bytes damaged on their way, an index that is being changed: the
+            // service works, this one thing takes its time.
+            ErrorClass::Transient { .. } if matches!(error.status, Some(400 | 409 | 412 | 422 | 425 | 449)) => Self::Answered,
             ErrorClass::Transient { .. } | ErrorClass::Ambiguous => Self::Failed,
         }
     }
@@ -201,7 +202,9 @@ mod tests {
         };
         assert_eq!(about(ErrorClass::TooLarge, None), Evidence::None);
         assert_eq!(about(ErrorClass::TooLarge, Some(413)), Evidence::Answered);
-        assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(409)), Evidence::Answered);
+        for said in [400, 409, 412, 422] {
+            assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(said)), Evidence::Answered, "{said}");
+        }
         assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(500)), Evidence::Failed);
         assert_eq!(about(ErrorClass::Unauthorised, Some(403)), Evidence::Answered);
         assert_eq!(Evidence::of(&Ok(())), Evidence::Answered);
