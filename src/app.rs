@@ -32,6 +32,7 @@ use crate::ops::board::{Board, BoardParts};
 use crate::ops::{Routes, Server, ServerError, pages};
 use crate::ports::{Chance, Clock};
 use crate::reconcile::{Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret};
+use crate::rollout::RecordHold;
 use crate::settings::HttpSettings;
 use crate::telemetry::{LogControl, Verbosity, announce_view, logging, names};
 
@@ -208,21 +209,21 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         }
         Command::Erase(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::erase::erase(args, context, &engine, out).await
+            cli::erase::erase(args, context, &engine, async || parts.refuse_unrecorded().await, out).await
         }
         Command::Retention(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::retention::retention(args, context, &engine, out).await
+            cli::retention::retention(args, context, &engine, async || parts.refuse_unrecorded().await, out).await
         }
         Command::Backfill(args) => {
-            let context = parts.recorded_context().await?;
-            let engine = parts.watched_engine(Arc::clone(&context.catalog));
+            let (context, engine) = parts.held().await?;
             let ready = async |out: &mut Output| parts.without_older_workers(out).await;
             cli::backfill::backfill(args, &context, &engine, ready, out).await
         }
         Command::Audit(args) => {
-            let context = parts.recorded_context().await?;
-            cli::audit::audit(args, &context, &parts.watched_engine(Arc::clone(&context.catalog)), out).await
+            let (context, engine) = parts.held().await?;
+            let ready = async |_: &mut Output| parts.refuse_unrecorded().await;
+            cli::audit::audit(args, &context, &engine, ready, out).await
         }
         Command::Run(_)
         | Command::Demo(_)
@@ -320,19 +321,29 @@ impl AppParts {
         Ok(Arc::new(catalog))
     }
 
-    /// The context of commands about whole tables: they know the views that were retired as well.
-    async fn recorded_context(&self) -> anyhow::Result<Context> {
-        Ok(Context { catalog: self.recorded_catalog().await?, ..self.context.clone() })
+    /// The context and engine of commands about whole tables, which a person watches: they report their progress often, know the views that
+    /// were retired as well, and end where another catalog is recorded.
+    async fn held(&self) -> anyhow::Result<(Context, Arc<Engine>)> {
+        let migrator = self.migrator()?;
+        let record = migrator.catalog_record().await?;
+        let mut catalog = Catalog::clone(&self.context.catalog);
+        catalog.generations = record.generations(&catalog);
+        let (catalog, clock) = (Arc::new(catalog), Arc::clone(&self.context.clock));
+        let engine = self.plain_engine(Arc::clone(&catalog)).in_parts_of(WATCHED_PART);
+        engine.stop_when_replaced(Arc::new(RecordHold::new(migrator, Arc::clone(&catalog), record.etag, clock)));
+        Ok((Context { catalog, ..self.context.clone() }, Arc::new(engine)))
+    }
+
+    /// Refuses where the catalog is not the recorded one.
+    async fn refuse_unrecorded(&self) -> anyhow::Result<()> {
+        Ok(self.migrator()?.refuse_unrecorded().await?)
     }
 
     /// Waits until no worker acknowledges jobs by an older catalog any more: a primary that such a worker writes after
     /// it was passed would be missing in a new view. Refuses where the catalog is not the recorded one.
     async fn without_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
-        let record = migrator.catalog_record().await?;
-        if !migrator.is_recorded(&record)? {
-            anyhow::bail!("the catalog is not recorded as it is configured: run `evenkeel migrate up` before");
-        }
+        migrator.refuse_unrecorded().await?;
         let wait = migrator.older_workers_for().await?;
         if !wait.is_zero() {
             out.say(format_args!(
@@ -390,18 +401,15 @@ impl AppParts {
             end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
             self.changes.close();
             if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {
-                tracing::warn!("a change of poisoned messages was not waited for: those that it holds show again within two minutes");
+                tracing::warn!(
+                    "changes of the API: not ended in time; poisoned messages that they hold show again within two minutes, and jobs may be unsent"
+                );
             }
         }
     }
 
     fn engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
         Arc::new(self.plain_engine(catalog))
-    }
-
-    /// An engine for a command that a person watches: walks over tables report their progress often.
-    fn watched_engine(&self, catalog: Arc<Catalog>) -> Arc<Engine> {
-        Arc::new(self.plain_engine(catalog).in_parts_of(WATCHED_PART))
     }
 
     fn plain_engine(&self, catalog: Arc<Catalog>) -> Engine {

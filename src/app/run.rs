@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::future::{Either, ready};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,8 @@ use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 const TEND_EVERY: Duration = Duration::from_mins(50);
 /// How soon again where that failed.
 const TEND_AGAIN: Duration = Duration::from_mins(2);
+/// How long it holds up the first message: an account that does not answer has no part in most jobs.
+const TEND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Works off the queues until told to stop, or until idle.
 pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
@@ -176,8 +179,9 @@ impl Daemon<'_> {
         Ok(RunTotals { jobs, storage_requests: opened.requests(), seconds })
     }
 
-    /// Maintains the tables by date every hour, for the first time after this wait.
-    async fn tend_on(&self, current: &Current, mut wait: Duration) -> std::convert::Infallible {
+    /// Maintains the tables by date every hour, after a first time that tells when the next one is due.
+    async fn tend_on(&self, current: &Current, first: impl Future<Output = Duration>) -> std::convert::Infallible {
+        let mut wait = first.await;
         loop {
             tokio::time::sleep(wait.mul_f64(self.parts.chance.between(1.0, 1.2))).await;
             wait = self.parts.tend(current).await;
@@ -189,8 +193,14 @@ impl Daemon<'_> {
         let (mut worker, current) = self.parts.worker(prepared, self.board.as_ref())?;
         let tuning = worker.tuning();
         self.condition.working(worker.status());
-        // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention.
-        let next = self.parts.tend(&current).await;
+        // Before the first message is got: a put into today's table finds it there, and `--until-idle` drops tables past their retention
+        // (not where an account does not answer).
+        let mut tending = Box::pin(self.parts.tend(&current));
+        let tended = match tokio::time::timeout(TEND_PATIENCE, &mut tending).await {
+            Ok(next) => Either::Left(ready(next)),
+            // It goes on beside: dropped half-way, a rule whose time is noted would not be sent.
+            Err(_) => Either::Right(tending),
+        };
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));
         let means = self.parts.means(self.board.as_deref());
         let watch = Watch { means, migrator, current: &current, changing: tokio::sync::Mutex::default() };
@@ -213,7 +223,7 @@ impl Daemon<'_> {
             never = reloading => match never {},
             never = watch.keep() => match never {},
             report = receive_by(&current, &worker, terms, &self.shutdown, &tells) => report,
-            never = self.tend_on(&current, next) => match never {},
+            never = self.tend_on(&current, tended) => match never {},
             never = provision::watch(self.parts, &current, &self.condition) => match never {},
         }
     }

@@ -9,11 +9,11 @@ use serde_json::json;
 
 use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, UsageError, args, help, whole_tables};
-use crate::model::job::{self, Primary};
+use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
 use crate::reconcile::{Engine, Erasure, Removed};
 use crate::telemetry::AUDIT;
-use crate::worker::discard_about;
+use crate::worker::{KeyOf, discard_about};
 
 /// Arguments of `erase`.
 #[derive(Debug, Args)]
@@ -61,13 +61,21 @@ struct AccountReport {
     staged: u64,
 }
 
-/// Erases an entity, with everything that is kept of it.
-pub async fn erase(args: &ErasureArgs, context: &Context, engine: &Arc<Engine>, out: &mut Output) -> anyhow::Result<Exit> {
+/// Erases an entity, with everything that is kept of it. `ready` refuses a catalog that is not the recorded one: it lacks views and
+/// archives that keep something of the entity.
+pub async fn erase(
+    args: &ErasureArgs,
+    context: &Context,
+    engine: &Arc<Engine>,
+    ready: impl AsyncFnOnce() -> anyhow::Result<()>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let table = context.known_table(&args.table)?.table;
     let primary = Primary { table, key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
     if !args.yes {
         return Err(UsageError::new(format!("{primary} would be removed with everything that is kept of it, for good: add --yes")).into());
     }
+    ready().await?;
     let message = json!({"op": "erase", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk});
     let delivery = whole_tables::delivery(&message, args.queue.as_ref(), context)?;
     let Erasure { removed, logs, skipped, .. } = engine.erase(&primary, &delivery).await?;
@@ -75,10 +83,9 @@ pub async fn erase(args: &ErasureArgs, context: &Context, engine: &Arc<Engine>, 
         out.complain(format_args!("{primary} was left alone: {reason}"))?;
         return Ok(Exit::Failed);
     }
-    let job = job::decode(&message.to_string())?.job;
-    let keys = Arc::clone(engine);
-    let discarded =
-        discard_about(&job, &context.stores, &context.settings.queues, &(Arc::new(move |job: &Job| keys.primary_of(job)) as _)).await?;
+    let (keys, meant) = (Arc::clone(engine), BTreeSet::from([primary.clone()]));
+    let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
+    let discarded = discard_about(&meant, &context.stores, &context.settings.queues, &key_of).await?;
     let mut report = ErasureReport {
         table: primary.table.as_str(),
         pk: primary.key.pk.as_str(),

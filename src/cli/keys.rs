@@ -28,7 +28,7 @@ pub struct KeysArgs {
     pub action: KeysAction,
 }
 
-/// What to do with the data keys.
+/// The command on the data keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysAction {
     /// Count the data keys by the key-encryption key that wraps them

@@ -37,8 +37,15 @@ struct RetentionLine<'a> {
     drop: Vec<&'a TableName>,
 }
 
-/// Maintains the tables by date and sends the jobs of rules, or shows the effect.
-pub async fn retention(args: &RetentionArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
+/// Maintains the tables by date and sends the jobs of rules, or shows the effect. `ready` refuses a catalog that is not the recorded
+/// one before anything is changed, as workers stop by it: its rules and tables by date are of another time.
+pub async fn retention(
+    args: &RetentionArgs,
+    context: &Context,
+    engine: &Engine,
+    ready: impl AsyncFnOnce() -> anyhow::Result<()>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let catalog = engine.catalog();
     let is_meant = |name: &ViewName| args.names.is_empty() || args.names.contains(name);
     let known = || catalog.retentions.keys().chain(catalog.rules.keys());
@@ -48,6 +55,9 @@ pub async fn retention(args: &RetentionArgs, context: &Context, engine: &Engine,
     }
     if known().next().is_none() {
         out.say("Nothing to do: the catalog has no [retention] and no [rules].")?;
+    }
+    if !args.dry_run {
+        ready().await?;
     }
     let queues = &context.settings.queues;
     let keeper = Keeper::new(catalog, context.stores.clone(), context.clock.clone(), queues);

@@ -100,7 +100,7 @@ fn declared<'a>(name: &ViewName, grants: &'a [SasGrant]) -> Result<&'a SasGrant,
     })
 }
 
-/// What a signature opens, for the log.
+/// The scope of a signature, for the log.
 fn described(target: &SasTarget) -> String {
     match target {
         SasTarget::Table(table, SasRows { pk, rk_from, rk_to }) => {

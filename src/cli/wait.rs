@@ -46,7 +46,7 @@ struct WaitAnswer<'a> {
     waited: InStep,
 }
 
-/// Waits until what is derived from an entity is in step; ends with 1 where that took too long.
+/// Waits until the items of an entity are in step; ends with 1 where that took too long.
 pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     let waited = context.client().wait_for(&args.table, &key, args.etag.as_ref(), args.timeout).await.map_err(misused)?;

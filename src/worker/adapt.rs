@@ -38,7 +38,7 @@ pub(crate) async fn adapt(sources: &[Arc<Intake>], memory: u64, clock: &dyn Cloc
 
 /// Slots, and the decision on their number.
 struct Pool<'a> {
-    /// What takes the slots, for the log.
+    /// The holders of the slots, for the log.
     of: &'static str,
     slots: &'a Slots,
     controller: Controller,

@@ -43,7 +43,7 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
     let raw = examine::open(&message);
     let weight = weight::examining(&message, raw.as_ref().map(RawBody::extent).unwrap_or_default());
     // Before it is decoded: a small message may hold much.
-    let mut memory = match lease.hold(context.memory.take(MemoryShare::Messages, weight)).await {
+    let mut memory = match lease.hold_past_expiry(context.memory.take(MemoryShare::Messages, weight)).await {
         LeaseOutcome::Finished(memory) => memory,
         LeaseOutcome::Lost | LeaseOutcome::Over => {
             tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
@@ -58,10 +58,10 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         });
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
     if let Ok(Assigned::Listed(_)) = examined.work {
-        // Given back first: whoever waits holds nothing of what it waits for.
+        // Given back first: a waiter holds nothing of the memory that it waits for.
         drop(memory);
         let window = weight::received(&message) + WINDOW_MEMORY;
-        let LeaseOutcome::Finished(granted) = lease.hold(context.memory.take(MemoryShare::Messages, window)).await else {
+        let LeaseOutcome::Finished(granted) = lease.hold_past_expiry(context.memory.take(MemoryShare::Messages, window)).await else {
             WorkerTally::add(&context.tally.lost);
             return;
         };
@@ -178,7 +178,7 @@ pub(super) async fn conclude(
     Concluded { end, ended, settlement, settled, jobs: None, keys: EndedKeys::default() }
 }
 
-/// Tells the worker what runs have met: a store that throttles, a newer catalog.
+/// Tells the worker of the obstacles of runs: a store that throttles, a newer catalog.
 pub(super) fn noticed<'a>(context: &RunContext, source: &Intake, ends: impl IntoIterator<Item = &'a End>) {
     for end in ends {
         source.slots.ended(is_throttled(end));
@@ -247,7 +247,14 @@ fn record(context: &RunContext, source: &Intake, examined: &Examined, concluded:
         (SettleOutcome::Lost, _) => (&tally.lost, "lost"),
     };
     count::job(source, examined.op, outcome, times.took);
-    if let Some(JobsEnded { done, skipped, poisoned, left }) = *jobs {
+    if let Some(JobsEnded { done, skipped, poisoned, left }) = *jobs
+        && settled == SettleOutcome::Lost
+    {
+        // Jobs without a poison message of their own come again.
+        WorkerTally::add(&tally.lost);
+        WorkerTally::add_many(&tally.poisoned, poisoned);
+        count::keys(source, examined.op, [("poisoned", poisoned), ("lost", done + skipped + left)]);
+    } else if let Some(JobsEnded { done, skipped, poisoned, left }) = *jobs {
         for (counter, ended) in [(&tally.done, done), (&tally.skipped, skipped), (&tally.poisoned, poisoned)] {
             WorkerTally::add_many(counter, ended);
         }
@@ -256,7 +263,7 @@ fn record(context: &RunContext, source: &Intake, examined: &Examined, concluded:
         }
         let ended = [("done", done), ("skipped", skipped), ("poisoned", poisoned), ("retried", left)];
         count::keys(source, examined.op, ended);
-        if settled != SettleOutcome::Lost && is_awaited(source, examined) {
+        if is_awaited(source, examined) {
             (0..done + skipped).for_each(|_| count::lag(source, times.age));
         }
     } else {

@@ -1,16 +1,18 @@
 //! Execution of erasures: poison messages about an entity are discarded when everything else of it is gone.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::Mutex;
 
 use super::context::KeyOf;
 use super::poison::{Discarded, PoisonQueue};
-use crate::model::job::{JobSubject, ListedBatch};
+use crate::model::job::{JobSubject, ListedBatch, Primary};
 use crate::model::{AccountName, ETag, Job};
-use crate::ports::{StoreError, Stores};
-use crate::reconcile::{Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Work};
+use crate::ports::{Chance, StoreError, Stores};
+use crate::reconcile::{Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Work, aside};
 use crate::settings::QueueSettings;
 
 /// How soon an erasure is tried again that has met messages held by another command.
@@ -25,22 +27,99 @@ pub(super) struct Erasing {
     pub(super) stores: Stores,
     pub(super) queues: Vec<QueueSettings>,
     pub(super) key_of: KeyOf,
+    pub(super) chance: Arc<dyn Chance>,
+    pub(super) walks: PoisonWalks,
 }
 
-/// Discards the poison messages about the primary of a job, of every queue: how many, by account.
+/// Walks over the poison queues. There is one at a time, since it hides the messages from every other, and it is for all erasures that have
+/// asked before it began.
+#[derive(Default)]
+pub(super) struct PoisonWalks {
+    asked: std::sync::Mutex<Asked>,
+    last: Mutex<LastWalk>,
+}
+
+#[derive(Default)]
+struct Asked {
+    /// How many walks have begun.
+    begun: u64,
+    /// Those that the next one is for, as far as they wait still.
+    waiting: Vec<Weak<Primary>>,
+}
+
+struct LastWalk {
+    number: u64,
+    meant: BTreeSet<Primary>,
+    ended: WalkEnd,
+}
+
+/// The erasures that a walk under way is for: they wait for the next one again where it is cut off.
+struct WalkUnderWay<'w> {
+    walks: &'w PoisonWalks,
+    waiting: Vec<Weak<Primary>>,
+}
+
+impl Drop for WalkUnderWay<'_> {
+    fn drop(&mut self) {
+        self.walks.asked().waiting.append(&mut self.waiting);
+    }
+}
+
+/// How many messages were hidden.
+type WalkEnd = Result<u64, Arc<StoreError>>;
+
+impl Default for LastWalk {
+    fn default() -> Self {
+        Self { number: 0, meant: BTreeSet::new(), ended: Ok(0) }
+    }
+}
+
+impl PoisonWalks {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the walk that is for this primary, or does it.
+    async fn over(&self, primary: Primary, walk: impl AsyncFnOnce(&BTreeSet<Primary>) -> WalkEnd) -> WalkEnd {
+        let primary = Arc::new(primary);
+        let number = {
+            let mut asked = self.asked();
+            asked.waiting.push(Arc::downgrade(&primary));
+            asked.begun + 1
+        };
+        // Everything else of the erasure is done by now: nothing that it announced waits for this.
+        let mut last = aside(self.last.lock()).await;
+        if last.number >= number && last.meant.contains(&primary) {
+            return last.ended.clone();
+        }
+        let (number, mut under_way) = {
+            let mut asked = self.asked();
+            asked.begun += 1;
+            (asked.begun, WalkUnderWay { walks: self, waiting: std::mem::take(&mut asked.waiting) })
+        };
+        let waiting = under_way.waiting.iter().filter_map(Weak::upgrade).chain([Arc::clone(&primary)]);
+        let meant = waiting.map(|primary| Primary::clone(&primary)).collect();
+        let ended = walk(&meant).await;
+        under_way.waiting.clear();
+        *last = LastWalk { number, meant, ended: ended.clone() };
+        ended
+    }
+}
+
+/// Discards the poison messages about primaries, of every queue: how many, by account.
 pub async fn discard_about(
-    job: &Job,
+    primaries: &BTreeSet<Primary>,
     stores: &Stores,
     queues: &[QueueSettings],
     key_of: &KeyOf,
 ) -> Result<Vec<(AccountName, Discarded)>, StoreError> {
     let mut discarded = Vec::new();
-    let Some(primary) = key_of(job) else { return Ok(discarded) };
     for queue in queues {
         let Ok(account) = stores.account(&queue.account) else { continue };
         let Ok(poison) = PoisonQueue::new(account, queue) else { continue };
-        let arrives = |job: &Job| matches!(job.operation().subject(), JobSubject::Moved(_, to) if *to == primary);
-        discarded.push((queue.account.clone(), poison.discard_about(|job| key_of(job).as_ref() == Some(&primary) || arrives(job)).await?));
+        let arrives = |job: &Job| matches!(job.operation().subject(), JobSubject::Moved(_, to) if primaries.contains(to));
+        let meant = |job: &Job| key_of(job).is_some_and(|primary| primaries.contains(&primary)) || arrives(job);
+        discarded.push((queue.account.clone(), poison.discard_about(meant).await?));
     }
     Ok(discarded)
 }
@@ -53,16 +132,24 @@ impl Execute for Erasing {
         if job.operation().erases().is_none() || !matches!(ended, Outcome::Done(_)) {
             return Ok(ended);
         }
-        let again = |cause: Box<dyn std::error::Error + Send + Sync>, retry_after| {
-            Failure::new(FailureClass::Transient { retry_after }, STEP, cause)
+        let Some(primary) = (self.key_of)(job) else { return Ok(ended) };
+        let walk = async |meant: &BTreeSet<Primary>| {
+            let discarded = discard_about(meant, &self.stores, &self.queues, &self.key_of).await.map_err(Arc::new)?;
+            Ok(discarded.iter().map(|(_, found)| found.hidden).sum())
         };
-        let discarded = discard_about(job, &self.stores, &self.queues, &self.key_of).await;
-        let hidden: u64 = discarded.map_err(|error| again(error.into(), None))?.iter().map(|(_, found)| found.hidden).sum();
-        if hidden > 0 {
-            let held = format!("about {hidden} poison messages are held by another command at the moment; the job is tried again");
-            return Err(again(held.into(), Some(HELD)));
+        match self.walks.over(primary, walk).await {
+            Ok(0) => Ok(ended),
+            Ok(hidden) => {
+                let held = format!("about {hidden} poison messages are held by another command at the moment; the job is tried again");
+                Err(Failure::new(FailureClass::Transient { retry_after: Some(self.chance.jittered(HELD)) }, STEP, held))
+            }
+            Err(error) => {
+                let retry_after = error.class.retry_after();
+                let class =
+                    if error.withheld.is_some() { FailureClass::Withheld { retry_after } } else { FailureClass::Transient { retry_after } };
+                Err(Failure::new(class, STEP, error))
+            }
         }
-        Ok(ended)
     }
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {

@@ -63,9 +63,17 @@ async fn turn(context: &RunContext, source: &Intake, pacing: &mut Pacing, wait: 
 /// Gets one batch and begins its jobs. Returns how long to wait.
 async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinSet<()>, pacing: &mut Pacing) -> ReceiverWait {
     let slots = async {
-        let slots = source.slots.refill().await;
-        context.stuck.settled().await;
-        slots
+        // Once more where others get stuck while it waits for slots.
+        for _ in 0..2 {
+            let slots = source.slots.refill().await;
+            if !context.stuck.has(&source.account, &source.queue) {
+                return slots;
+            }
+            // Its siblings may have the slots while it waits.
+            drop(slots);
+            context.stuck.settled(&source.account, &source.queue).await;
+        }
+        source.slots.refill().await
     };
     let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
         return ReceiverWait::For(Duration::ZERO);

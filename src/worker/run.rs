@@ -18,7 +18,7 @@ use super::context::{KeyOf, RunContext, RunReport, Stop, WorkerTally};
 use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
-use super::erasing::Erasing;
+use super::erasing::{Erasing, PoisonWalks};
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
 use super::receive::receive;
@@ -215,6 +215,8 @@ impl Worker {
                 stores: parts.stores.clone(),
                 queues: parts.queues.clone(),
                 key_of: Arc::clone(&parts.key_of),
+                chance: Arc::clone(&parts.chance),
+                walks: PoisonWalks::default(),
             }),
             clock: Arc::clone(&parts.clock),
             chance: Arc::clone(&parts.chance),

@@ -209,7 +209,7 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
         count::retry(op, error.class.name());
         let pause = waits.next_wait().max(retry_after.unwrap_or_default());
         if stuck.is_none() && context.now() + pause + MARGIN >= lease.deadline() {
-            stuck = Some(context.stuck.enter());
+            stuck = Some(context.stuck.enter(&source.account, &source.queue));
         }
         tokio::select! {
             biased;

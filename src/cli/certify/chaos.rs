@@ -67,7 +67,7 @@ pub trait ChaosStage: Send + Sync {
     fn queue(&self) -> &QueueName;
     /// Chance.
     fn chance(&self) -> &dyn Chance;
-    /// Creates what the catalog needs.
+    /// Creates the tables and containers of the catalog.
     async fn prepare(&self) -> anyhow::Result<()>;
     /// A worker from start to end. Dropped, it is killed.
     async fn work(&self, weather: Weather, mode: Mode) -> anyhow::Result<()>;

@@ -77,7 +77,7 @@ struct Left {
     attempt: Attempt,
 }
 
-/// What becomes of the jobs of a batch.
+/// The ends of the jobs of a batch.
 #[derive(Debug)]
 pub(crate) struct BatchDecision {
     /// Jobs that are done.

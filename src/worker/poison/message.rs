@@ -155,10 +155,11 @@ impl PoisonMessage {
         }
     }
 
-    /// The text that puts a kept body back on its queue: Base64 where it is JSON, without evenkeel's own note.
+    /// The text that puts a kept body back on its queue: Base64 where it is JSON, compressed where only that fits, without evenkeel's own
+    /// note.
     pub fn requeued_text(kept: &str) -> String {
         let text = note::without_note(kept);
-        if text.starts_with('{') { body::encode(&text) } else { text }
+        if text.starts_with('{') { body::pack(&text).unwrap_or_else(|| body::encode(&text)) } else { text }
     }
 
     /// The forged part of it; `None` where a worker of these queues can have written it. It leads to no other queue

@@ -18,8 +18,8 @@ use crate::settings::QueueSettings;
 use crate::worker::examine::follow_ups;
 use crate::worker::note;
 
-/// Bytes of the longest body: a message's text, each character of it as UTF-8.
-const BODY_BYTES: u64 = 4 * limits::QUEUE_TEXT_BYTES as u64;
+/// Bytes of the longest body: a job of a compressed message, expanded, which is longer by a third where it is encrypted.
+const BODY_BYTES: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 /// Requests under way at once.
 pub(super) const PARALLEL: usize = 16;
 
@@ -254,7 +254,7 @@ impl PoisonQueue {
 
     /// Refuses a job that its queue would poison again at once.
     fn refuse_disallowed(&self, queue: &QueueName, body: &str) -> Result<(), String> {
-        match job::decode(body) {
+        match job::decode_kept(body) {
             Ok(envelope) if *queue != self.recheck => self.allowed.refuses(&envelope.job).map_or(Ok(()), Err),
             Ok(_) | Err(_) => Ok(()),
         }

@@ -471,3 +471,20 @@ async fn what_is_planted_in_the_settlement_of_batches_is_caught() {
         assert!(caught, "{bug:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn jobs_whose_message_another_one_has_got_are_counted_as_lost() {
+    let world = World::new();
+    world.queues.seed(JOBS, &batch(0..3), None);
+    world.script(|_, _, _| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        done()
+    });
+    let steal = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        world.queues.steal(JOBS);
+    };
+    let (report, ()) = tokio::join!(world.until_idle(), steal);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.lost), (3, 1), "{report:?}");
+}

@@ -233,3 +233,19 @@ async fn no_lease_reaches_beyond_the_messages_own_end_and_an_expiring_job_is_poi
     let poisoned = world.poisoned().await;
     assert_eq!(poisoned[0].message.reason.name(), "expired");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_expires_while_it_waits_for_memory_is_poisoned_not_lost() {
+    let mut world = World::new();
+    world.settings.memory = 1;
+    world.queues.seed(JOBS, &put("a"), None);
+    world.queues.seed(JOBS, &put("b"), Some(150 * SECOND));
+    world.script(|_, _, _| async {
+        sleep(300 * SECOND).await;
+        done()
+    });
+    world.until_idle().await.unwrap();
+    let poisoned = world.poisoned().await;
+    assert_eq!((world.work.runs().len(), poisoned.len()), (1, 1));
+    assert_eq!(poisoned[0].message.reason.name(), "expired");
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -542,4 +543,62 @@ async fn a_walk_that_takes_longer_than_messages_are_hidden_sees_them_all() {
     let foreign = PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() };
     assert_eq!(tool(&world).discard(&foreign).await.unwrap().hidden, 0);
     assert_eq!(tool(&world).discard(&PoisonFilter::default()).await.unwrap().done.len(), 200);
+}
+
+fn erase(rk: impl std::fmt::Display) -> String {
+    body::encode(&format!(r#"{{"op":"erase","table":"Employees","pk":"p","rk":"{rk}"}}"#))
+}
+
+/// Each walk hides the poison queue's messages from the others, and most of them are about something else.
+#[tokio::test(start_paused = true)]
+async fn many_erasures_at_once_end_at_their_first_delivery() {
+    let world = World::new();
+    for rk in 0..12 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.script(|_, _, _| async { permanent() });
+    assert_eq!(world.until_idle().await.unwrap().poisoned, 12);
+    for _ in 0..300 {
+        world.queues.seed(POISON, &"x".repeat(1_000), None);
+    }
+    for rk in 0..12 {
+        world.queues.seed(JOBS, &erase(rk), None);
+    }
+    world.script(|_, _, _| async { done() });
+    assert_eq!(world.until_idle().await.unwrap().done, 12);
+    assert_eq!(world.work.runs().len(), 2 * 12, "none is tried again");
+    assert_eq!(world.queues.messages(POISON).len(), 300);
+    assert_eq!(world.poisoned().await.len(), 300, "what is about others shows again");
+}
+
+/// Jobs of a compressed message are kept expanded.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fits_a_message_only_compressed_is_requeued_and_erased() {
+    for erased in [false, true] {
+        let world = World::new();
+        let text = |length: usize| (0..length).map(|number| (format!("T{number}"), json!("x".repeat(30_000))));
+        let entity = |rk: &str, length: usize| {
+            let properties = [("PartitionKey".to_owned(), json!("p")), ("RowKey".to_owned(), json!(rk))];
+            Value::Object(properties.into_iter().chain(text(length)).collect())
+        };
+        let message = json!({"op": "put", "table": "Employees", "entities": [entity("0", 2), entity("1", 13)]});
+        world.queues.seed(JOBS, &body::pack(&message.to_string()).unwrap(), None);
+        world.script(|_, _, _| async { permanent() });
+        assert_eq!(world.until_idle().await.unwrap().poisoned, 2);
+        if erased {
+            for rk in 0..2 {
+                world.queues.seed(JOBS, &erase(rk), None);
+            }
+            world.script(|_, _, _| async { done() });
+            assert_eq!(world.until_idle().await.unwrap().done, 2);
+        } else {
+            let requeued = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+            assert_eq!((requeued.done.len(), requeued.failed.len()), (2, 0), "{:?}", requeued.failed);
+            let texts = world.queues.messages(JOBS).into_iter().map(|message| body::decode(&message.text).unwrap().text.len());
+            assert!(texts.max() > Some(390_000));
+        }
+        let left: Vec<String> =
+            world.queues.messages(POISON).into_iter().map(|message| body::decode(&message.text).unwrap().text).collect();
+        assert!(left.is_empty() && world.blobs.names().is_empty(), "erased: {erased}, {left:?}, {:?}", world.blobs.names());
+    }
 }
