@@ -27,7 +27,7 @@ const TUNED: [&str; 7] = [
     "worker.max_dequeue_count",
 ];
 /// Keys of the catalog: taken over where it grew.
-const CATALOG: [&str; 4] = ["tables.", "views.", "archives.", "retention."];
+const CATALOG: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
 
 /// The context of a reload.
 pub(super) struct Reload<'a> {

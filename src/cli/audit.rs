@@ -36,14 +36,24 @@ pub struct AuditArgs {
     pub queue: Option<QueueName>,
 }
 
-/// Compares the items of some tables' primaries with their expected state, here or as jobs.
-pub async fn audit(args: &AuditArgs, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Exit> {
-    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
-    whole_tables::say_if_none(&tables, out)?;
+/// Compares the items of some tables' primaries with their expected state, here or as jobs; here as soon as `ready` says that the catalog
+/// is the recorded one: another one would mend items wrongly, and its findings would be recorded for all.
+pub async fn audit(
+    args: &AuditArgs,
+    context: &Context,
+    engine: &Engine,
+    ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
+    let selection = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
+    selection.tell(out)?;
     if args.submit {
-        return whole_tables::submit(&tables, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
+        return whole_tables::submit(&selection, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
     }
-    let mut exit = Exit::Done;
+    let (tables, mut exit) = (selection.tables(), selection.exit());
+    if !whole_tables::may_begin(&tables, context, ready, out).await? {
+        return Ok(Exit::Interrupted);
+    }
     for (at, table) in tables.iter().enumerate() {
         let (cursor, interrupted) = one(table, args, context, engine, out).await?;
         let drift = match &args.view {
@@ -86,7 +96,11 @@ async fn one(
             break;
         }
         let done = cursor.primaries;
-        let part = engine.audit(&Audit { table: table.clone(), repair: args.repair, cursor: cursor.clone() }, &delivery).await;
+        let audit = Audit { table: table.clone(), repair: args.repair, cursor: cursor.clone() };
+        let part = match engine.refuse_replaced(|| format!("going on with {table}")).await {
+            Ok(()) => engine.audit(&audit, &delivery).await,
+            Err(replaced) => Err(replaced),
+        };
         let part = part.with_context(|| format!("comparing the items of the primaries of {table}: {done} were compared; begin anew"))?;
         let Some(part) = part else { break };
         cursor = part.cursor;

@@ -57,22 +57,15 @@ pub async fn backfill(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let tables = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
-    whole_tables::say_if_none(&tables, out)?;
+    let selection = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
+    selection.tell(out)?;
     if args.submit {
-        return whole_tables::submit(&tables, job, args.queue.as_ref(), context, out).await;
+        return whole_tables::submit(&selection, job, args.queue.as_ref(), context, out).await;
     }
-    if tables.iter().filter_map(|table| context.catalog.table(table)).any(|table| context.catalog.derives_from(table)) {
-        tokio::select! {
-            biased;
-            () = context.stop.cancelled() => {
-                out.complain("Interrupted before anything was done.")?;
-                return Ok(Exit::Interrupted);
-            }
-            ended = ready(&mut *out) => ended?,
-        }
+    let (tables, mut exit) = (selection.tables(), selection.exit());
+    if !whole_tables::may_begin(&tables, context, ready, out).await? {
+        return Ok(Exit::Interrupted);
     }
-    let mut exit = Exit::Done;
     for (at, table) in tables.iter().enumerate() {
         let done = one(table, args.queue.as_ref(), context, engine, out).await?;
         if done.failed > 0 {
@@ -109,7 +102,11 @@ async fn one<'a>(
             break;
         }
         let done = cursor.done;
-        let part = engine.backfill(&Backfill { scope: BackfillScope::Table(table.clone()), cursor: cursor.clone() }, &delivery).await;
+        let backfill = Backfill { scope: BackfillScope::Table(table.clone()), cursor: cursor.clone() };
+        let part = match engine.refuse_replaced(|| format!("going on with {table}")).await {
+            Ok(()) => engine.backfill(&backfill, &delivery).await,
+            Err(replaced) => Err(replaced),
+        };
         let part = part
             .with_context(|| format!("bringing the primaries of {table} in step: {done} were, and may be again: nothing is done twice"))?;
         let Some(part) = part else { break };

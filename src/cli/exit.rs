@@ -9,6 +9,7 @@ use crate::config::ConfigErrors;
 use crate::migrations::MigrationError;
 use crate::model::AccountName;
 use crate::ports::{ErrorClass, StoreError};
+use crate::reconcile::{Failure, FailureClass};
 use crate::worker::WorkerError;
 
 /// How a command ended.
@@ -59,10 +60,16 @@ impl Exit {
             }
             match cause.downcast_ref() {
                 Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) => return Self::Usage,
-                Some(MigrationError::NeedsConsent(_) | MigrationError::Outdated { .. } | MigrationError::NewerMessages { .. }) => {
-                    return Self::Outdated;
-                }
+                Some(
+                    MigrationError::NeedsConsent(_)
+                    | MigrationError::Outdated { .. }
+                    | MigrationError::Unrecorded
+                    | MigrationError::NewerMessages { .. },
+                ) => return Self::Outdated,
                 Some(_) | None => {}
+            }
+            if let Some(Failure { class: FailureClass::OutdatedCatalog, .. }) = cause.downcast_ref() {
+                return Self::Outdated;
             }
             if let Some(WorkerError::OutdatedCatalog) = cause.downcast_ref() {
                 return Self::Outdated;
@@ -141,6 +148,8 @@ mod tests {
         assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);
         assert_eq!(Exit::of(&MigrationError::NeedsConsent(Vec::new()).into()), Exit::Outdated);
         assert_eq!(Exit::of(&WorkerError::OutdatedCatalog.into()), Exit::Outdated);
+        let outdated = Failure::new(FailureClass::OutdatedCatalog, "closing a footprint", "another catalog is recorded");
+        assert_eq!(Exit::of(&anyhow::Error::new(outdated).context("backfill")), Exit::Outdated);
         let usage = Err::<(), _>(UsageError::new("no")).context("lookup").unwrap_err();
         assert_eq!(Exit::of(&usage), Exit::Usage);
         assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Failed);

@@ -16,29 +16,109 @@ use crate::model::{QueueName, TableName, ViewName};
 use crate::ports::all_tables;
 use crate::reconcile::{Delivery, audited_primaries};
 
+/// Tables of primaries that a command is about.
+#[derive(Debug, Default)]
+pub(super) struct TableSelection {
+    tables: BTreeSet<TableName>,
+    /// Sources of retired views whose tables cannot be gone through, each with the reason.
+    unknown: Vec<String>,
+}
+
+impl TableSelection {
+    /// The tables, in order.
+    pub(super) fn tables(&self) -> Vec<TableName> {
+        self.tables.iter().cloned().collect()
+    }
+
+    /// The exit code where nothing else is to be said: a failure where all that was selected is unknown.
+    pub(super) fn exit(&self) -> Exit {
+        if self.tables.is_empty() && !self.unknown.is_empty() { Exit::Failed } else { Exit::Done }
+    }
+
+    /// Reports the unknown ones, or that there is nothing to do.
+    pub(super) fn tell(&self, out: &mut Output) -> anyhow::Result<()> {
+        for unknown in &self.unknown {
+            out.complain(unknown)?;
+        }
+        if self.tables.is_empty() && self.unknown.is_empty() {
+            out.say("Nothing to do: no table has views, and none that was retired has left anything.")?;
+        }
+        Ok(())
+    }
+
+    /// Adds the tables of a source that a retired view had, as far as there are any.
+    async fn add_left(&mut self, source: &Source, context: &Context) -> anyhow::Result<()> {
+        let unknown = |reason: &str| format!("Whether retired views of {source} have left anything is unknown: {reason}.");
+        let Ok(account) = context.stores.account(source.account()) else {
+            self.unknown.push(unknown(&format!("[accounts.{}] is not configured", source.account())));
+            return Ok(());
+        };
+        match source {
+            Source::Table(table) => {
+                let tables = all_tables(account.tables.as_ref()).await?;
+                self.tables.extend(tables.contains(&table.table).then(|| table.table.clone()));
+            }
+            Source::Dated(dated) => {
+                let tables = there(dated, context).await?;
+                if tables.is_empty() || context.catalog.retentions.values().any(|retention| retention.source() == *dated) {
+                    self.tables.extend(tables);
+                } else {
+                    self.unknown.push(unknown("without their [retention] the place of their footprints is not known"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The selected tables of primaries: one, those of a view, or every one with views. Of a view over a range these are the one's
 /// and the many's, of a view of tables by date all that there are. Views that were retired count as well: their items are to go.
-pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<Vec<TableName>> {
+pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<TableSelection> {
+    let (catalog, mut selection) = (&context.catalog, TableSelection::default());
     if let Some(table) = table {
         let table = context.known_table(table)?;
-        return if context.catalog.derives_from(&table) { Ok(vec![table.table]) } else { Err(no_source(&table, &context.catalog).into()) };
+        if !catalog.derives_from(&table) {
+            return Err(no_source(&table, catalog).into());
+        }
+        selection.tables.insert(table.table);
+        return Ok(selection);
     }
-    let catalog = &context.catalog;
     if let Some(view) = view {
-        return match (catalog.dated_views.get(view), catalog.generations.retired.get(view)) {
-            (Some(dated), _) => Ok(there(&dated.source, context).await?.into_iter().collect()),
-            (None, Some((_, source))) if !catalog.declares(view) => Ok(left_of(source, context).await?.into_iter().collect()),
-            (None, _) => Ok(tables_of(context.known_view(view)?).collect()),
-        };
+        match (catalog.dated_views.get(view), catalog.generations.retired.get(view)) {
+            (Some(dated), _) => selection.tables.extend(there(&dated.source, context).await?),
+            (None, Some((_, source))) if !catalog.declares(view) => selection.add_left(source, context).await?,
+            (None, _) => selection.tables.extend(tables_of(context.known_view(view)?)),
+        }
+        return Ok(selection);
     }
-    let mut tables: BTreeSet<TableName> = catalog.views.values().flat_map(|view| tables_of(view)).collect();
+    selection.tables.extend(catalog.views.values().flat_map(|view| tables_of(view)));
     for source in catalog.dated_views.values().map(|view| &view.source).collect::<BTreeSet<_>>() {
-        tables.extend(there(source, context).await?);
+        selection.tables.extend(there(source, context).await?);
     }
     for source in catalog.generations.retired.values().map(|(_, source)| source).collect::<BTreeSet<_>>() {
-        tables.extend(left_of(source, context).await?);
+        selection.add_left(source, context).await?;
     }
-    Ok(tables.into_iter().collect())
+    Ok(selection)
+}
+
+/// Waits until primaries of some tables may be gone through here; whether it may, without an interruption.
+pub(super) async fn may_begin(
+    tables: &[TableName],
+    context: &Context,
+    ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
+    out: &mut Output,
+) -> anyhow::Result<bool> {
+    if !tables.iter().filter_map(|table| context.catalog.table(table)).any(|table| context.catalog.derives_from(table)) {
+        return Ok(true);
+    }
+    tokio::select! {
+        biased;
+        () = context.stop.cancelled() => {
+            out.complain("Interrupted before anything was done.")?;
+            Ok(false)
+        }
+        ended = ready(&mut *out) => ended.map(|()| true),
+    }
 }
 
 /// The refusal of a table that nothing is derived from: it names the view or archive that writes it, with its source.
@@ -60,33 +140,6 @@ fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
     UsageError::new(format!("no view has the table {table} as its source; {hint}"))
 }
 
-/// The tables of a source that a retired view had, as far as there are any.
-async fn left_of(source: &Source, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
-    if context.stores.account(source.account()).is_err() {
-        tracing::warn!(%source, "retired view: the account of its source is not configured any more; what it derived stays");
-        return Ok(BTreeSet::new());
-    }
-    match source {
-        Source::Table(table) => {
-            let tables = all_tables(context.stores.account(&table.account)?.tables.as_ref()).await?;
-            Ok(tables.contains(&table.table).then(|| table.table.clone()).into_iter().collect())
-        }
-        // Without its retention the place of its footprints is unknown.
-        Source::Dated(dated) if context.catalog.retentions.values().any(|retention| retention.source() == *dated) => {
-            there(dated, context).await
-        }
-        Source::Dated(_) => Ok(BTreeSet::new()),
-    }
-}
-
-/// Says that there is nothing to do, where that is so.
-pub(super) fn say_if_none(tables: &[TableName], out: &mut Output) -> anyhow::Result<()> {
-    if tables.is_empty() {
-        out.say("Nothing to do: no table has views, and none that was retired has left anything.")?;
-    }
-    Ok(())
-}
-
 /// The tables by date that there are.
 async fn there(source: &DatedRef, context: &Context) -> anyhow::Result<BTreeSet<TableName>> {
     let tables = all_tables(context.stores.account(&source.account)?.tables.as_ref()).await?;
@@ -105,12 +158,13 @@ pub(super) fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context
 
 /// Puts a job for each table on its queue, for the workers.
 pub(super) async fn submit(
-    tables: &[TableName],
+    selection: &TableSelection,
     job: impl Fn(&TableName) -> Value,
     queue: Option<&QueueName>,
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
+    let tables = selection.tables();
     for (at, table) in tables.iter().enumerate() {
         if context.stop.is_cancelled() {
             let left: Vec<&str> = tables[at..].iter().map(TableName::as_str).collect();
@@ -124,7 +178,7 @@ pub(super) async fn submit(
             Format::Text => out.line(format_args!("sent {} of {table} to {} as {}", sent.op, sent.queue, sent.message_id))?,
         }
     }
-    Ok(Exit::Done)
+    Ok(selection.exit())
 }
 
 /// The delivery of a job run here: as if it had come from the queue that carries it.

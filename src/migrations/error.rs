@@ -75,6 +75,9 @@ pub enum MigrationError {
         /// The generation that is recorded.
         recorded: u32,
     },
+    /// Views of the configured catalog are not recorded yet.
+    #[error("the catalog is not recorded as it is configured: run `evenkeel migrate up` before")]
+    Unrecorded,
     /// Messages may be sent that this program does not read.
     #[error(
         "messages of form {recorded} may be sent by now, and this program reads forms up to {FORMS}: upgrade it, or run `evenkeel migrate up --retire` \
@@ -141,6 +144,7 @@ impl MigrationError {
             | Self::NeedsConsent(_)
             | Self::LeftBehind(_)
             | Self::Outdated { .. }
+            | Self::Unrecorded
             | Self::NewerMessages { .. }
             | Self::SourceRespelled(_) => None,
         }
@@ -163,6 +167,7 @@ impl MigrationError {
             | Self::SourceChanged(_)
             | Self::SourceRespelled(_)
             | Self::Outdated { .. }
+            | Self::Unrecorded
             | Self::NewerMessages { .. }
             | Self::NeedsConsent(_)
             | Self::LeftBehind(_) => false,

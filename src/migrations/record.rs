@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{MigrationError, ViewAction, plan};
+use super::{MigrationError, ViewAction, ViewChange, plan};
 use crate::catalog::{Catalog, DatedRef, Generations, Source};
 use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, ETag, ViewName};
@@ -68,6 +68,17 @@ impl CatalogRecord {
     /// Whether a view is recorded under this hash of its definition.
     pub(super) fn has(&self, view: &ViewName, definition: &str) -> bool {
         self.views.get(view).is_some_and(|view| !view.retired && view.definition_hash == definition)
+    }
+
+    /// Whether a change of a view is recorded.
+    pub(super) fn has_change(&self, change: &ViewChange) -> bool {
+        let is_gone = change.action == ViewAction::Retired;
+        let is_same = |view: &RecordedView| {
+            let definition = change.definition.as_deref().map(plan::hash);
+            definition.is_none_or(|definition| definition == view.definition_hash)
+        };
+        let recorded = self.views.get(&change.view);
+        recorded.is_some_and(|view| (view.generation, view.retired) == (change.generation, is_gone) && is_same(view))
     }
 
     /// The part of the record that a catalog needs: the generations of its own views, which are gone, which messages may be sent, and names.

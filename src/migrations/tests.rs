@@ -302,6 +302,51 @@ async fn two_migrations_at_once_are_one_after_the_other_wherever_they_meet() {
     assert!(met > 15, "only {met} operations were interleaved");
 }
 
+/// The answer to the next transaction is lost.
+struct LostAnswer {
+    armed: AtomicBool,
+}
+
+#[async_trait]
+impl FaultPolicy for LostAnswer {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
+        let is_lost = !operation.rows.is_empty() && self.armed.swap(false, Ordering::SeqCst);
+        if is_lost { FaultDecision::LoseAnswer } else { FaultDecision::Execute }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn views_whose_record_was_made_and_not_answered_are_told() {
+    let faults = Arc::new(LostAnswer { armed: AtomicBool::new(false) });
+    let world = world(Arc::<LostAnswer>::clone(&faults));
+    up(&migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]))).await;
+    faults.armed.store(true, Ordering::SeqCst);
+    let changed = migrator(&world, &catalog(&[("name", "{Name|lower}")]));
+    let done: Vec<String> = up(&changed).await.iter().map(ToString::to_string).collect();
+    assert!(!faults.armed.load(Ordering::SeqCst), "an answer was lost");
+    assert_eq!(
+        done,
+        ["record view name of Employees as changed, generation 2", "retire view mail of Employees, last generation 1"],
+        "each once"
+    );
+    assert_eq!(changed.catalog_record().await.unwrap().generation, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn views_of_a_lost_round_that_another_catalog_has_not_are_not_told() {
+    let world = world(Arc::new(NoFaults));
+    up(&migrator(&world, &catalog(&[("name", "{Name}")]))).await;
+    let record = migrator(&world, &catalog(&[])).catalog_record().await.unwrap();
+    let of = |row_key: &str| {
+        let changes = super::plan::view_changes(&record, &catalog(&[("name", row_key)]), &crate::model::CatalogOwner::default());
+        changes.unwrap().remove(0)
+    };
+    let (ours, theirs) = (of("{Name|lower}"), of("{Name|upper}"));
+    up(&migrator(&world, &catalog(&[("name", "{Name|upper}")]))).await;
+    let record = migrator(&world, &catalog(&[])).catalog_record().await.unwrap();
+    assert_eq!((record.has_change(&ours), record.has_change(&theirs)), (false, true));
+}
+
 /// The names of a table, a queue and a container are still being deleted for a while.
 struct BeingDeleted {
     left: AtomicU32,

@@ -89,6 +89,16 @@ impl Migrator {
         self.reached(consented(self.status().await?.pending, consent)?)
     }
 
+    /// Refuses where the record is not that of the catalog, with the reason.
+    pub async fn refuse_unrecorded(&self) -> Result<(), MigrationError> {
+        if self.is_recorded(&self.catalog_record().await?)? {
+            return Ok(());
+        }
+        // An error where views would be retired or replaced: it names them.
+        self.pending(Consent::Additions).await?;
+        Err(MigrationError::Unrecorded)
+    }
+
     /// Whether this is the record of the catalog.
     pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
         record.fits(&self.catalog, &self.owner)
@@ -106,8 +116,12 @@ impl Migrator {
     /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
     /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
     pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Planned)) -> Result<(), MigrationError> {
+        let mut unheard: Vec<ViewChange> = Vec::new();
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
+            // Recorded all the same: the answer was lost, or another process did it.
+            let recorded = unheard.drain(..).filter(|change| state.record.has_change(change));
+            recorded.map(Planned::RecordView).for_each(|change| done(&change));
             let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
             let pending = self.reached(pending)?;
             if pending.is_empty() {
@@ -129,6 +143,7 @@ impl Migrator {
                 names.into_iter().chain(views.into_iter().map(Planned::RecordView)).chain(forms).for_each(|change| done(&change));
                 return Ok(());
             }
+            unheard = views;
         }
         Err(MigrationError::Contended(ROUNDS))
     }
@@ -236,7 +251,7 @@ impl Migrator {
     }
 
     /// Records views and names: each transaction raises the catalog's number at the ETag that was read, or inserts it.
-    /// `false` where another process was faster.
+    /// `false` where another process was faster, or the answer was lost: the record shows it.
     async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
@@ -259,7 +274,7 @@ impl Migrator {
             operations.extend(chunk.iter().cloned().map(TableOperation::InsertOrMerge));
             match tables.transact(&rows::table()?, &rows::catalog_partition()?, &operations).await {
                 Ok(etags) => etag = etags.into_iter().next().flatten(),
-                Err(error) if error.is_lost_race() => return Ok(false),
+                Err(error) if error.may_have_lost() => return Ok(false),
                 Err(error) => return Err(MigrationError::store(format!("recording generation {generation} of the catalog"))(error)),
             }
         }

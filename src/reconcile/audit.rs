@@ -8,8 +8,8 @@
 //!
 //! It reads, and only with `repair` it mends, by the passes that a thorough `sync` makes. It runs beside workers and
 //! clients: each finding is looked at again at the end of its page, so that a pass in progress is not reported as
-//! drift; a queued change is. Progress is kept as a backfill's is. Final results are kept in `EvenkeelAudits`, by table
-//! and view, for monitoring.
+//! drift; a queued change is. Progress is kept as a backfill's is; where a view changes meanwhile, the audit begins anew.
+//! Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
 //!
 //! Not found: members of lists and groups, properties and documents of sinks that no footprint lists. Only a manual
 //! write can have created them.
@@ -36,8 +36,9 @@ use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Place, Walk, place};
 use crate::catalog::{Form, RowForm, TableRef, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
+use crate::model::cursor::JobCursor as _;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
-use crate::model::job::{Looks, Primary};
+use crate::model::job::{AUDITS_FORM, Looks, Primary};
 use crate::model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
 
 /// Result of one part of an audit.
@@ -110,7 +111,7 @@ impl Engine {
         let mut run = AuditRun {
             walk,
             repair: audit.repair,
-            cursor: audit.cursor.clone(),
+            cursor: self.resumed(audit, source),
             findings: Vec::new(),
             summary: RunSummary::default(),
             told: BTreeSet::new(),
@@ -124,6 +125,19 @@ impl Engine {
             audit_records::write(self, source, &run.cursor).await?;
         }
         Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, summary: run.summary.take() }))
+    }
+
+    /// The cursor of an audit under way; a new one where its views are others than those compared so far.
+    fn resumed(&self, audit: &Audit, source: &TableRef) -> AuditCursor {
+        // Older workers beside this one would poison a cursor with a field that they do not know.
+        let views = (self.catalog.generations.forms >= AUDITS_FORM).then(|| self.catalog.audit_fingerprint(source));
+        if audit.cursor.views == views {
+            return audit.cursor.clone();
+        }
+        if audit.cursor.has_begun() {
+            tracing::info!(table = %source.table, "audit: the views changed while it was under way; it begins anew");
+        }
+        AuditCursor { views, ..AuditCursor::default() }
     }
 }
 

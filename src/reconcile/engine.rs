@@ -34,11 +34,14 @@ pub(super) const PART: Duration = Duration::from_secs(10);
 /// How long views may be chained (a view's target that is another view's source).
 pub(super) const LONGEST_CHAIN: u8 = 8;
 
+/// Why the record of a catalog cannot be read now.
+pub type Unread = Box<dyn std::error::Error + Send + Sync>;
+
 /// The record of an engine's catalog.
 #[async_trait]
 pub trait CatalogHold: Send + Sync {
-    /// Whether the engine's catalog is still the recorded one, as soon as that is known.
-    async fn holds(&self) -> bool;
+    /// Whether the engine's catalog is still the recorded one, as soon as that is known; why not, where it cannot be found out now.
+    async fn holds(&self) -> Result<bool, Unread>;
 }
 
 /// Components of an engine.
@@ -77,13 +80,14 @@ pub struct Engine {
     pub(super) secret: Arc<SealSecret>,
     /// Keys of hashes, once they were needed.
     pub(super) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
-    /// Asked before the close of a pass with changed items. Where there is none, nobody replaces the catalog.
+    /// Asked before the close of a pass with changed items, and by commands before each part of a walk. Where there is none, the catalog is
+    /// never replaced.
     recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
 /// The catalog of an engine is not the recorded one any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("another catalog may have views of the changed items: they stay announced for a pass that knows it")]
+#[error("another catalog is recorded by now: items that were changed last stay announced for a pass by it")]
 struct Replaced;
 
 /// A job names something that the catalog does not have.
@@ -148,13 +152,13 @@ impl Engine {
         self.recorded.get_or_init(|| recorded);
     }
 
-    /// Refuses to close a pass over a primary by a replaced catalog.
-    pub(super) async fn refuse_replaced(&self, primary: &Primary) -> Result<(), Failure> {
-        match self.recorded.get() {
-            Some(recorded) if !recorded.holds().await => {
-                Err(Failure::new(FailureClass::OutdatedCatalog, format!("closing the footprint of {primary}"), Replaced))
-            }
-            _ => Ok(()),
+    /// Refuses a step by a replaced catalog.
+    pub async fn refuse_replaced(&self, step: impl FnOnce() -> String) -> Result<(), Failure> {
+        let Some(recorded) = self.recorded.get() else { return Ok(()) };
+        match recorded.holds().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::new(FailureClass::OutdatedCatalog, step(), Replaced)),
+            Err(unread) => Err(Failure::new(FailureClass::Withheld { retry_after: None }, step(), unread)),
         }
     }
 

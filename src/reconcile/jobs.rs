@@ -148,7 +148,7 @@ impl Engine {
     pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<SyncedOn, Failure> {
         if plan.changed().next().is_some() {
             // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
-            self.refuse_replaced(&scope.primary).await?;
+            self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary)).await?;
         }
         let (nesting, mut failed, mut failure) = (Nesting::new(&scope.primary, scope.outer), Vec::new(), None);
         for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {

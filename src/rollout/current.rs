@@ -11,15 +11,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use tokio::time::timeout;
 
-use super::lease::{CatalogLease, HeldCatalog, Standing};
+use super::lease::{CatalogLease, HeldCatalog, PATIENCE, RecordUnread, Standing};
 use super::prepare::OnRecord;
 use crate::catalog::Catalog;
 use crate::model::job::{Effect, JobSubject, ListedBatch, Primary};
 use crate::model::{ETag, Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
-use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, ListWindow, Outcome, OutdatedCatalog, Work};
+use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, ListWindow, Outcome, OutdatedCatalog, Work, aside, note_untold};
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
@@ -87,7 +88,7 @@ impl Current {
         let generation = next.generation;
         next.engine.stop_when_replaced(Arc::new(HeldCatalog { lease: Arc::clone(&self.lease), generation }));
         self.in_force.store(Arc::new(next));
-        self.lease.confirm(generation, sent);
+        self.lease.take_over(generation, sent);
     }
 
     /// Takes the generations that were met and not told yet.
@@ -110,6 +111,13 @@ impl Current {
         self.lease.ask();
     }
 
+    /// How a run by a generation stands, by a look from now on or by one that is fresh enough.
+    async fn standing(&self, generation: u32, by_now: bool) -> Result<Standing, Failure> {
+        let looked = async { if by_now { self.lease.standing_now(generation).await } else { self.lease.standing(generation).await } };
+        let step = "comparing the catalog with the recorded one";
+        aside(timeout(PATIENCE, looked)).await.map_err(|_| Failure::new(FailureClass::Withheld { retry_after: None }, step, RecordUnread))
+    }
+
     /// Whole tables are worked on for a catalog's sake: by the recorded one, and when no worker acknowledges by an older one any more.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
         if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_)))
@@ -119,7 +127,7 @@ impl Current {
         if planted(Bug::WalkByAnyCatalog) {
             return Ok(());
         }
-        while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.lease.standing_now(self.in_force().generation).await {
+        while let standing @ (Standing::Exchanged | Standing::Outdated(_)) = self.standing(self.in_force().generation, true).await? {
             if let Standing::Outdated(recorded) = standing {
                 return Err(not_recorded(recorded));
             }
@@ -144,18 +152,25 @@ async fn follow(engine: &Engine, work: &Work, delivery: &Delivery, ended: Result
     if job.effect() == Effect::Drops {
         return ended;
     }
+    let ended = ended.map(untold);
     if ended.is_err() || job.effect() == Effect::Derives || job.key().is_none() || job.operation().erases().is_some() {
         // Half done or refused by the replaced catalog, over primaries without a name by now, or over every archive: once more, as after a
         // delivery without an end in order.
         return engine.execute(work, &Delivery { dequeue_count: delivery.dequeue_count.saturating_add(1), ..delivery.clone() }).await;
     }
     for primary in engine.primaries_of(job) {
-        engine.execute(&Work::Job(Job::sync(primary)), delivery).await?;
+        untold(engine.execute(&Work::Job(Job::sync(primary)), delivery).await?);
     }
     ended
 }
 
-/// What work is about.
+/// An outcome that does not become its message's, or with others: its changes are counted here.
+fn untold(mut outcome: Outcome) -> Outcome {
+    note_untold(std::mem::take(&mut outcome.summary_mut().changes));
+    outcome
+}
+
+/// The subject of work.
 fn subject(work: &Work) -> JobSubject<'_> {
     match work {
         Work::Job(job) => job.operation().subject(),
@@ -203,15 +218,20 @@ impl Execute for Current {
                 return ended;
             }
             // A name that is unknown to an older catalog may be no mistake of the sender.
-            let standing = match &ended {
-                Err(failure) if failure.class == FailureClass::Permanent && !planted(Bug::PoisonedByAnOldCatalog) => {
-                    self.lease.standing_now(ran.generation).await
+            let by_now = ended.as_ref().is_err_and(|failure| failure.class == FailureClass::Permanent);
+            let standing = match self.standing(ran.generation, by_now && !planted(Bug::PoisonedByAnOldCatalog)).await {
+                Ok(standing) => standing,
+                Err(unconfirmed) => {
+                    drop(ended.map(untold));
+                    return Err(unconfirmed);
                 }
-                Ok(_) | Err(_) => self.lease.standing(ran.generation).await,
             };
             match standing {
                 Standing::Holds => return ended.map_err(|failure| left_to_others(failure, ran.engine.catalog(), subject(work))),
-                Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
+                Standing::Outdated(recorded) => {
+                    drop(ended.map(untold));
+                    return Err(not_recorded(recorded));
+                }
                 Standing::Exchanged => {}
             }
         }
@@ -227,7 +247,7 @@ impl Execute for Current {
             let ended = read.engine.window(list, delivery).await;
             // A name that is unknown to an older catalog may be no mistake of the sender.
             let Err(Failure { class: FailureClass::Permanent, .. }) = &ended else { return ended };
-            match self.lease.standing_now(read.generation).await {
+            match self.standing(read.generation, true).await? {
                 Standing::Holds => {
                     let Ok(sample) = list.sample() else { return ended };
                     return ended.map_err(|failure| left_to_others(failure, read.engine.catalog(), sample.job.operation().subject()));

@@ -1,6 +1,6 @@
 //! A catalog that grew while its worker runs, or that fits the record again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::prepare::prepare;
@@ -14,6 +14,14 @@ pub async fn grow(watch: &Watch<'_>, catalog: &Catalog) -> bool {
     let old = watch.current.engine();
     // Nothing runs by a catalog that is not the recorded one: any that fits the record may take its place.
     let drained = watch.current.lease().newer().is_some();
+    let waiting = resealed(old.catalog(), catalog);
+    if !waiting.is_empty() {
+        tracing::warn!(
+            changed = waiting.join(", "),
+            "catalog: keys are opened at the start, and what is encrypted changed; restart for it"
+        );
+        return false;
+    }
     let added = match growth(old.catalog(), catalog) {
         Err(changed) if drained => changed,
         Ok(_) if drained => Vec::new(),
@@ -78,6 +86,17 @@ fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
     Ok(new.into_keys().filter(|name| !old.contains_key(name)).collect())
 }
 
+/// The tables whose properties are encrypted otherwise, or were not or are not any more. Pure.
+fn resealed(old: &Catalog, new: &Catalog) -> Vec<String> {
+    let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
+        let declared = |table| (catalog.encrypted.get(table), catalog.encrypted_when.get(table), catalog.hashed.get(table));
+        catalog.encrypted.keys().map(|table| (format!("the encryption of {table}"), format!("{:?}", declared(table)))).collect()
+    };
+    let (old, new) = (sealed(old), sealed(new));
+    let tables: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    tables.into_iter().filter(|table| old.get(*table) != new.get(*table)).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +125,18 @@ mod tests {
         assert_eq!(growth(&one, &catalog(&view("a", "z"))).unwrap_err(), ["the view a"]);
         let wide = catalog(&format!("{}[tables.Employees]\nwide = true\n", view("a", "x")));
         assert_eq!(growth(&one, &wide).unwrap_err(), ["the table Employees"]);
+    }
+
+    #[test]
+    fn what_is_encrypted_otherwise_waits_for_a_restart() {
+        const KEYS: &str = "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n";
+        let of = |encrypted: &str| catalog(&format!("{}[tables.Employees]\n{encrypted}{KEYS}", view("a", "x")));
+        let (plain, one, two) = (of(""), of("encrypt = [\"Ssn\"]\n"), of("encrypt = [\"Ssn\", \"Salary\"]\n"));
+        for (old, new) in [(&plain, &one), (&one, &two), (&one, &plain)] {
+            assert_eq!(resealed(old, new), ["the encryption of Employees"]);
+        }
+        let another = catalog(&format!("{}[tables.Employees]\n[tables.Staff]\nencrypt = [\"Ssn\"]\n{KEYS}", view("a", "x")));
+        assert_eq!(resealed(&plain, &another), ["the encryption of Staff"]);
+        assert!(resealed(&one, &one).is_empty());
     }
 }

@@ -15,10 +15,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::migrations::TRUST;
 use crate::ports::Clock;
-use crate::reconcile::CatalogHold;
+use crate::reconcile::{CatalogHold, Unread};
+
+/// How long a run waits for a look at the record: its own account may work while `main` does not, and it keeps a slot.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The record could not be read for so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the recorded catalog could not be read: another one may be recorded by now, and the job is done again when it can be")]
+pub(super) struct RecordUnread;
 
 /// How the catalog that a run was done by stands to the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +51,8 @@ struct LastRead {
     confirmed: Duration,
     /// The recorded generation, where the catalog in force does not fit it.
     newer: Option<u32>,
+    /// No worker can have an older one: it is the first of all.
+    first: bool,
 }
 
 pub struct CatalogLease {
@@ -50,15 +61,13 @@ pub struct CatalogLease {
     told: Notify,
     wanted: Notify,
     clock: Arc<dyn Clock>,
-    /// The generation that no worker can have had an older one than.
-    first: Option<u32>,
 }
 
 impl CatalogLease {
     /// Of a generation that a look begun at `sent` (monotonic) found recorded, and that may be the first of all.
     pub fn new(generation: u32, first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
-        let found = LastRead { generation, since: sent, confirmed: sent, newer: None };
-        Self { found: Mutex::new(found), told: Notify::new(), wanted: Notify::new(), clock, first: first.then_some(generation) }
+        let found = LastRead { generation, since: sent, confirmed: sent, newer: None, first };
+        Self { found: Mutex::new(found), told: Notify::new(), wanted: Notify::new(), clock }
     }
 
     fn found(&self) -> MutexGuard<'_, LastRead> {
@@ -86,9 +95,16 @@ impl CatalogLease {
     /// A look begun at `sent` found this generation recorded, or one that the catalog in force fits as well.
     pub fn confirm(&self, generation: u32, sent: Duration) {
         self.tell(|found| {
-            let since = if found.generation == generation && found.newer.is_none() { found.since } else { sent };
-            *found = LastRead { generation, since, confirmed: sent.max(since), newer: None };
+            let is_same = found.generation == generation;
+            let since = if is_same && found.newer.is_none() { found.since } else { sent };
+            *found = LastRead { generation, since, confirmed: sent.max(since), newer: None, first: found.first && is_same };
         });
+    }
+
+    /// A look begun at `sent` found another record than before, of this generation, and it is in force from now on. One that was made anew
+    /// may repeat a number: workers with the former one may be about.
+    pub fn take_over(&self, generation: u32, sent: Duration) {
+        self.tell(|found| *found = LastRead { generation, since: sent, confirmed: sent, newer: None, first: false });
     }
 
     /// A look found a catalog recorded that is not the one in force.
@@ -151,9 +167,9 @@ impl CatalogLease {
 
     /// How long until no worker acknowledges by an older catalog any more; `None` where that is so.
     pub fn older_ones_for(&self) -> Option<Duration> {
-        let LastRead { generation, since, .. } = *self.found();
+        let LastRead { since, first, .. } = *self.found();
         let left = (since + TRUST).saturating_sub(self.clock.monotonic());
-        (self.first != Some(generation) && !left.is_zero()).then_some(left)
+        (!first && !left.is_zero()).then_some(left)
     }
 }
 
@@ -165,8 +181,9 @@ pub(super) struct HeldCatalog {
 
 #[async_trait]
 impl CatalogHold for HeldCatalog {
-    async fn holds(&self) -> bool {
-        self.lease.standing(self.generation).await == Standing::Holds
+    async fn holds(&self) -> Result<bool, Unread> {
+        let standing = timeout(PATIENCE, self.lease.standing(self.generation)).await.map_err(|_| RecordUnread)?;
+        Ok(standing == Standing::Holds)
     }
 }
 
@@ -226,8 +243,13 @@ mod tests {
         assert_eq!(lease.older_ones_for(), TRUST.checked_sub(SECOND), "counted from the first look that found it");
         advance(TRUST).await;
         assert_eq!(lease.older_ones_for(), None);
+        lease.take_over(2, clock.monotonic());
+        assert_eq!(lease.older_ones_for(), Some(TRUST), "another record of the same number");
         lease.confirm(3, clock.monotonic());
         assert_eq!(lease.older_ones_for(), Some(TRUST));
-        assert_eq!(CatalogLease::new(1, true, Duration::ZERO, clock).older_ones_for(), None);
+        let first = CatalogLease::new(1, true, clock.monotonic(), Arc::clone(&clock));
+        assert_eq!(first.older_ones_for(), None);
+        first.take_over(1, clock.monotonic());
+        assert_eq!(first.older_ones_for(), Some(TRUST), "made anew, it is not the first of all");
     }
 }

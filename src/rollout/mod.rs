@@ -6,9 +6,12 @@
 //!                                                  ▼
 //!                                    receive_by: the worker runs while its catalog is the recorded one, drains otherwise
 //! ```
+//!
+//! A command that walks over whole tables has a hold of its own, and ends where another catalog is recorded.
 
 mod current;
 mod growth;
+mod hold;
 mod lease;
 mod prepare;
 mod serve;
@@ -16,6 +19,7 @@ mod watch;
 
 pub use current::Current;
 pub use growth::grow;
+pub use hold::RecordHold;
 pub use prepare::{OnRecord, persistently, prepare};
 pub use serve::receive_by;
 pub use watch::{Means, Watch};

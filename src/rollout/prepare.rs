@@ -93,6 +93,7 @@ fn may_pass(error: &MigrationError) -> bool {
         | MigrationError::NeedsConsent(_)
         | MigrationError::LeftBehind(_)
         | MigrationError::Outdated { .. }
+        | MigrationError::Unrecorded
         | MigrationError::NewerMessages { .. }
         | MigrationError::SourceRespelled(_) => false,
     }

@@ -13,7 +13,7 @@ use crate::reconcile::Engine;
 use crate::settings::Settings;
 
 /// How often the record is read: often enough for a lease to outlive two reads that fail.
-const EVERY: Duration = Duration::from_secs(4);
+pub(super) const EVERY: Duration = Duration::from_secs(4);
 /// Delay before the next look where one is asked for and the store fails.
 const AGAIN: Duration = Duration::from_secs(1);
 

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use evenkeel::model::{Entity, EntityKey, TableName};
-use evenkeel::ports::TableOperation;
+use evenkeel::model::job::FORMS;
+use evenkeel::model::{Entity, EntityKey, QueueName, Row, TableName};
+use evenkeel::ports::{Query, TableOperation, all_rows};
 
 use crate::api::ask_at;
 use crate::daemon::{Daemon, FREE_PORT, until};
@@ -58,6 +59,75 @@ fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_cod
     place.run(&[&["--profile=new"], &run[..]].concat()).success();
 }
 
+/// The rows of tables, with their versions.
+fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
+    place.by_hand(async |store| {
+        let mut rows = Vec::new();
+        for table in tables {
+            rows.extend(all_rows(store.tables.as_ref(), &TableName::new(*table).unwrap(), Query::default()).await.unwrap());
+        }
+        rows
+    })
+}
+
+/// A view that the old folder has otherwise, with a change that no job has brought in step; and one that only the old folder has.
+#[test]
+fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
+    const TABLES: [&str; 4] = ["Employees", "EmployeesByEmail", "EvenkeelFootprints", "EvenkeelAudits"];
+    for (old, new) in [("{Email|lower}", "{Email|upper}"), (r#"["Email", "LastName"]"#, r#"["Email"]"#)] {
+        let place = Place::new();
+        place.run(&["migrate", "up"]).success();
+        place.run(&["submit", &put(1)]).success();
+        place.work();
+        let folder = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
+        place.configure(&folder.replace(old, new));
+        place.run(&["migrate", "up", "--retire"]).success();
+        place.run(&["submit", &put(1).replace("Cao", "Kim")]).success();
+        place.by_hand(async |store| {
+            let key = EntityKey::new("Sales", "1").unwrap();
+            let row = Entity::new(key).with("Email", "1@b.c").with("LastName", "Kim");
+            store.tables.apply(&TableName::new("Employees").unwrap(), &TableOperation::InsertOrReplace(row)).await.unwrap();
+        });
+        place.configure(&folder);
+        let before = rows(&place, &TABLES);
+        for command in [&["audit", "--repair"][..], &["audit"], &["backfill"]] {
+            says(&stderr(&place.run(command).code(5)), &["view by_email of Employees as changed", "where the configuration is an old one"]);
+        }
+        assert_eq!(rows(&place, &TABLES), before, "{old} was recorded as {new} meanwhile");
+    }
+
+    let place = deployed();
+    place.run(&["submit", &put(1)]).success();
+    place.run(&["migrate", "up", "--retire"]).success();
+    place.work();
+    says(&stderr(&place.run(&["--profile=new", "audit", "--repair"]).code(5)), &["view by_name of Employees as back"]);
+    assert_eq!(rows(&place, &["EmployeesByName"]), []);
+    place.add(&BY_NAME.replace("[views.by_name]", "[views.by_last_name]").replace("EmployeesByName", "EmployeesByLastName"));
+    says(&stderr(&place.run(&["audit", "--repair"]).code(5)), &["run `evenkeel migrate up` before"]);
+}
+
+/// A view that only the newer folder has, and a rule that only the old one has.
+#[test]
+fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
+    const TABLES: [&str; 3] = ["Employees", "EmployeesByName", "EvenkeelFootprints"];
+    const ERASE: [&str; 5] = ["erase", "Employees", "Sales", "1", "--yes"];
+    let place = deployed();
+    std::fs::write(place.folder().join("old.toml"), "[rules.gone]\ndelete = \"Employees\"\nwhen = \"exists(Email)\"\n").unwrap();
+    place.run(&["submit", &put(1)]).success();
+    place.run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"]).success();
+    let before = rows(&place, &TABLES);
+    for command in [&ERASE[..], &["retention"]] {
+        let refused = place.run(&[&["--profile=old"], command].concat()).code(5);
+        says(&stderr(&refused), &["retire view by_name of Employees", "where the configuration is an old one"]);
+    }
+    place.run(&["--profile=old", "retention", "--dry-run"]).success();
+    assert_eq!(rows(&place, &TABLES), before);
+    let sent = place.by_hand(async |store| store.queues.approximate_count(&QueueName::new("jobs").unwrap()).await.unwrap());
+    assert_eq!(sent, 0, "the rule's job");
+    place.run(&[&["--profile=new"], &ERASE[..]].concat()).success();
+    assert_eq!(rows(&place, &TABLES[..2]), []);
+}
+
 #[test]
 fn a_worker_that_does_not_read_what_may_be_sent_by_now_drains_and_ends_with_a_code_of_its_own() {
     let place = deployed();
@@ -74,7 +144,10 @@ fn a_worker_that_does_not_read_what_may_be_sent_by_now_drains_and_ends_with_a_co
     until("unready", || get("/readyz").status == 503);
     let refused = stderr(&place.run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"]).code(5));
     says(&refused, &["messages of form 99", "upgrade it", "evenkeel migrate up --retire"]);
-    says(&stdout(&place.run(&["--profile=new", "migrate", "up", "--retire"]).success()), &["messages of form 5", "99 so far"]);
+    says(
+        &stdout(&place.run(&["--profile=new", "migrate", "up", "--retire"]).success()),
+        &[&format!("messages of form {FORMS}"), "99 so far"],
+    );
     until("ready", || get("/readyz").status == 200);
 }
 

@@ -1,4 +1,4 @@
-//! Commands about whole tables that are interrupted, on a simulated account in virtual time.
+//! Commands about whole tables that are interrupted, outdated, or about tables that cannot be found, on a simulated account in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,17 +7,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo};
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
+use crate::catalog::{Catalog, DatedRef, Source};
 use crate::cli::audit::{AuditArgs, audit};
 use crate::cli::backfill::{BackfillArgs, backfill};
 use crate::cli::context::tests::settings;
 use crate::cli::output::tests::Paper;
 use crate::cli::{Context, Exit, Format, Output, Showing};
 use crate::migrations::tests::{catalog, migrator, up, world};
-use crate::model::{AccountName, Entity, EntityKey, QueueName, TableName};
+use crate::model::dated::DatedTables;
+use crate::model::{AccountName, Entity, EntityKey, QueueName, Row, TableName, ViewName};
 use crate::ports::{Stores, TableOperation};
 use crate::reconcile::{Engine, EngineParts};
+use crate::rollout::RecordHold;
 use crate::settings::QueueSettings;
 
 /// Primaries in the table.
@@ -40,8 +43,24 @@ impl FaultPolicy for Impatient {
     }
 }
 
+const BACKFILL: BackfillArgs = BackfillArgs { table: None, view: None, submit: false, queue: None };
+const AUDIT: AuditArgs = AuditArgs { table: None, view: None, repair: false, submit: false, queue: None };
+
+/// The engine of a command.
+fn engine(context: &Context) -> Engine {
+    let parts = EngineParts {
+        stores: context.stores.clone(),
+        catalog: Arc::clone(&context.catalog),
+        clock: Arc::clone(&context.clock),
+        chance: Arc::new(SeededChance::new(1)),
+        recheck_after: Duration::from_mins(26),
+    };
+    Engine::new(parts).in_parts_of(Duration::from_millis(100))
+}
+
 /// The context of a command, and its standard output and standard error.
 struct Stage {
+    world: SimWorld,
     faults: Arc<Impatient>,
     context: Context,
     engine: Engine,
@@ -63,20 +82,9 @@ impl Stage {
         let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
         let stores = Stores::new([(AccountName::main(), world.account())].into());
         let clock = Arc::new(SystemClock::new());
-        let parts = EngineParts {
-            stores: stores.clone(),
-            catalog: Arc::clone(&catalog),
-            clock: clock.clone(),
-            chance: Arc::new(SeededChance::new(1)),
-            recheck_after: Duration::from_mins(26),
-        };
         let context = Context { settings: Arc::new(settings(vec![queue])), catalog, stores, clock, stop };
-        Self {
-            faults,
-            context,
-            engine: Engine::new(parts).in_parts_of(Duration::from_millis(100)),
-            texts: [Paper::default(), Paper::default()],
-        }
+        let engine = engine(&context);
+        Self { world, faults, context, engine, texts: [Paper::default(), Paper::default()] }
     }
 
     fn out(&self, format: Format) -> Output {
@@ -89,13 +97,36 @@ impl Stage {
     }
 
     async fn backfill(&self, format: Format) -> Exit {
-        let args = BackfillArgs { table: None, view: None, submit: false, queue: None };
-        backfill(&args, &self.context, &self.engine, async |_: &mut Output| Ok(()), &mut self.out(format)).await.unwrap()
+        backfill(&BACKFILL, &self.context, &self.engine, async |_: &mut Output| Ok(()), &mut self.out(format)).await.unwrap()
     }
 
     async fn audit(&self, format: Format) -> Exit {
-        let args = AuditArgs { table: None, view: None, repair: false, submit: false, queue: None };
-        audit(&args, &self.context, &self.engine, &mut self.out(format)).await.unwrap()
+        audit(&AUDIT, &self.context, &self.engine, async |_: &mut Output| Ok(()), &mut self.out(format)).await.unwrap()
+    }
+
+    /// Lets the commands end where another catalog is recorded.
+    async fn hold(&self) {
+        let migrator = migrator(&self.world, &self.context.catalog);
+        let version = migrator.recorded_version().await.unwrap();
+        let hold = RecordHold::new(migrator, Arc::clone(&self.context.catalog), version, Arc::clone(&self.context.clock));
+        self.engine.stop_when_replaced(Arc::new(hold));
+    }
+
+    /// Records a catalog with another view in the place of the one, and brings the primaries in step with it.
+    async fn exchange(&self) {
+        let newer = catalog(&[("number", "{RowKey}")]);
+        let migrator = migrator(&self.world, &newer);
+        up(&migrator).await;
+        let mut newer = Catalog::clone(&newer);
+        newer.generations = migrator.catalog_record().await.unwrap().generations(&newer);
+        let context = Context { catalog: Arc::new(newer), ..self.context.clone() };
+        let ended = backfill(&BACKFILL, &context, &engine(&context), async |_: &mut Output| Ok(()), &mut self.out(Format::Text)).await;
+        assert_eq!(ended.unwrap(), Exit::Done);
+        tokio::time::advance(Duration::from_secs(5)).await;
+    }
+
+    fn rows(&self, table: &str) -> Vec<Row> {
+        self.world.rows(&TableName::new(table).unwrap())
     }
 
     fn texts(&self) -> [String; 2] {
@@ -145,10 +176,60 @@ async fn a_total_is_told_where_an_audit_has_counted_and_what_ends_by_itself_says
 async fn jobs_that_were_not_sent_any_more_are_named() {
     let stage = Stage::new().await;
     stage.context.stop.cancel();
-    let args = AuditArgs { table: None, view: None, repair: false, submit: true, queue: None };
-    let ended = audit(&args, &stage.context, &stage.engine, &mut stage.out(Format::Text)).await.unwrap();
+    let args = AuditArgs { submit: true, ..AUDIT };
+    let mut out = stage.out(Format::Text);
+    let ended = audit(&args, &stage.context, &stage.engine, async |_: &mut Output| Ok(()), &mut out).await.unwrap();
     assert_eq!(
         (ended, stage.texts()),
         (Exit::Interrupted, [String::new(), "Interrupted after 0 of 1 job; not sent: Employees\n".to_owned()])
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalog_that_is_replaced_under_a_backfill_or_a_repair_ends_it_before_its_next_part_and_no_row_of_a_retired_view_comes_back() {
+    let stage = Stage::new().await;
+    stage.hold().await;
+    assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
+    assert_eq!(stage.rows("Byname").len() as u64, PRIMARIES);
+
+    let mut out = stage.out(Format::Text);
+    let replaced = async |_: &mut Output| -> anyhow::Result<()> {
+        Box::pin(stage.exchange()).await;
+        Ok(())
+    };
+    let ended = backfill(&BACKFILL, &stage.context, &stage.engine, replaced, &mut out).await.unwrap_err();
+    assert_eq!(Exit::of(&ended), Exit::Outdated, "{ended:#}");
+    let repair = AuditArgs { repair: true, ..AUDIT };
+    let ended = audit(&repair, &stage.context, &stage.engine, async |_: &mut Output| Ok(()), &mut out).await.unwrap_err();
+    assert_eq!(Exit::of(&ended), Exit::Outdated, "{ended:#}");
+    assert_eq!((stage.rows("Byname").len() as u64, stage.rows("Bynumber").len() as u64), (0, PRIMARIES));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_retired_view_has_left_is_unknown_where_its_tables_cannot_be_gone_through() {
+    let mut stage = Stage::new().await;
+    let view = ViewName::new("by_user").unwrap();
+    let args = BackfillArgs { view: Some(view.clone()), ..BACKFILL };
+    let retired = |account: &str| {
+        let tables = DatedRef { account: AccountName::new(account).unwrap(), tables: DatedTables::parse("Logins%Y%m%d").unwrap() };
+        let mut catalog = Catalog::default();
+        catalog.generations.retired.insert(view.clone(), (1, Source::Dated(tables)));
+        Arc::new(catalog)
+    };
+    let nothing = "none that was retired has left anything";
+    for (account, is_there, exit, told) in [
+        ("main", false, Exit::Done, nothing),
+        ("main", true, Exit::Failed, "without their [retention]"),
+        ("elsewhere", true, Exit::Failed, "[accounts.elsewhere] is not configured"),
+    ] {
+        if is_there {
+            stage.world.account().tables.create_table(&TableName::new("Logins20261120").unwrap()).await.unwrap();
+        }
+        stage.context.catalog = retired(account);
+        stage.texts = [Paper::default(), Paper::default()];
+        let mut out = stage.out(Format::Text);
+        let ended = backfill(&args, &stage.context, &stage.engine, async |_: &mut Output| Ok(()), &mut out).await.unwrap();
+        let [_, aside] = stage.texts();
+        assert_eq!((ended, aside.contains(told), aside.contains(nothing)), (exit, true, exit == Exit::Done), "{account}: {aside}");
+    }
 }

@@ -17,11 +17,12 @@ use crate::catalog::{Archive, ArchiveTarget, TableRef};
 use crate::cli::context::tests::settings;
 use crate::migrations::TRUST;
 use crate::migrations::tests::{catalog, dated_catalog, migrator, up, world};
+use crate::model::audit::{Audit, AuditCursor};
 use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
-use crate::model::job::{self, Stamp};
+use crate::model::job::{self, AUDITS_FORM, Stamp};
 use crate::model::{AccountName, EntityKey, QueueName, TableName};
 use crate::ports::{Query, Stores, TableOperation};
-use crate::reconcile::EngineParts;
+use crate::reconcile::{EngineParts, audit_records};
 use crate::rollout::{Means, Watch};
 
 /// Runs something else before the n-th operation.
@@ -422,4 +423,69 @@ async fn an_item_of_a_later_generation_is_told_to_the_record_and_holds_up_its_ow
     current.execute(&put("2", "another"), &house.delivery(1)).await.expect("it is not about the others");
     let met = current.take_met();
     assert_eq!(met.into_iter().map(|(view, generation)| (view.to_string(), generation)).collect::<Vec<_>>(), [("name".to_owned(), 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_under_way_begins_anew_by_a_catalog_with_a_further_view_and_counts_the_items_that_it_lacks() {
+    let (house, _) = House::new().await;
+    let in_parts = |in_force: InForce| Arc::into_inner(in_force.engine).unwrap().in_parts_of(Duration::ZERO);
+    let older = in_parts(house.recorded(&[("name", "{Name}")]).await);
+    let newer = in_parts(house.grown().await);
+    let delivery = house.delivery(1);
+    let audit = async |engine: &Engine, cursor: AuditCursor| {
+        let audit = Audit { table: TableName::new("Employees").unwrap(), repair: false, cursor };
+        engine.audit(&audit, &delivery).await.unwrap().unwrap()
+    };
+    let mut before = Catalog::clone(older.catalog());
+    before.generations.forms = AUDITS_FORM - 1;
+    let unread = audit(&house.engine(Arc::new(before)), AuditCursor::default()).await.cursor;
+    assert_eq!(unread.views, None, "older workers do not read it");
+    let mut pass = audit(&older, AuditCursor::default()).await;
+    assert_eq!((pass.ended, pass.cursor.primaries), (false, 1));
+    while !pass.ended {
+        pass = audit(&newer, pass.cursor).await;
+    }
+    let records = audit_records(house.world.account().tables.as_ref(), newer.catalog()).await.unwrap();
+    let drift: Vec<_> = records.iter().map(|record| (record.view.as_str(), record.drift)).collect();
+    assert_eq!((drift, pass.cursor.primaries), (vec![("mail", 1), ("name", 0)], 1));
+}
+
+/// A clock that may be set on.
+struct Ahead {
+    clock: SystemClock,
+    seconds: AtomicU64,
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + Duration::from_secs(self.seconds.load(Ordering::SeqCst))
+    }
+}
+
+/// The account `main` refuses, and the job's own works. The engine asks before it closes a pass with changes; the
+/// run is asked for where there are none, and a whole table before.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_catalog_cannot_be_confirmed_is_put_off_and_keeps_no_slot() {
+    let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
+    for (job, engine_asks) in [(put("1", "new"), true), (put("1", "new"), false), (backfill, true)] {
+        let (house, first) = House::new().await;
+        let ahead = Arc::new(Ahead { clock: SystemClock::new(), seconds: AtomicU64::new(0) });
+        let clock: Arc<dyn Clock> = Arc::<Ahead>::clone(&ahead);
+        let mut in_force = first.in_force();
+        if engine_asks {
+            in_force.engine = house.engine(Arc::clone(in_force.engine.catalog()));
+        }
+        let current = Current::new(in_force.clone(), true, clock.monotonic(), Arc::clone(&clock));
+        ahead.seconds.store(60, Ordering::SeqCst);
+        let failure = current.execute(&job, &house.delivery(1)).await.unwrap_err();
+        assert!(matches!(failure.class, FailureClass::Withheld { .. }), "{}", failure.chain());
+        current.lease().confirm(in_force.generation, clock.monotonic());
+        if matches!(&job, Work::Job(job) if job.key().is_some()) {
+            current.execute(&job, &house.delivery(2)).await.unwrap();
+        }
+    }
 }

@@ -31,6 +31,9 @@ cursor! {
         /// Of a target in several accounts: the one in progress; the first where absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub account: Option<String>,
+        /// Fingerprint of the views compared so far: with others the audit begins anew.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub views: Option<String>,
         /// Primaries looked at so far, absent ones with a footprint included.
         #[serde(default)]
         pub primaries: u64,

@@ -29,12 +29,14 @@ use object::{FlatReader, Unambiguous, unrounded};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 /// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs;
-/// 4 with conditions; 5 with lists of rechecks.
-pub const FORMS: u32 = 5;
+/// 4 with conditions; 5 with lists of rechecks; 6 with audits that know the views which they have compared.
+pub const FORMS: u32 = 6;
 /// The form of messages with lists of primaries.
 pub const LISTS_FORM: u32 = 2;
 /// The form of messages with lists of rechecks.
 pub const RECHECKS_FORM: u32 = 5;
+/// The form of messages of audits that know their views.
+pub const AUDITS_FORM: u32 = 6;
 
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,14 +211,24 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     if body.raw_bytes > limits::QUEUE_BODY_BYTES {
         return Err(JobError::TooLarge(body.raw_bytes));
     }
-    if body.text.len() > NEVER_DENSE {
-        let parsed = Extent::of(body.text.as_bytes()).parsed();
+    object_of(&body.text)
+}
+
+/// Decodes the body that a worker has kept of a message: of a compressed one it is expanded, and longer than a message may be.
+pub fn decode_kept(body: &str) -> Result<JobEnvelope, JobError> {
+    let body = RawBody::of(body).and_then(RawBody::expanded).map_err(JobError::Body)?;
+    decode_job(object_of(&body.text)?)
+}
+
+fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
+    if text.len() > NEVER_DENSE {
+        let parsed = Extent::of(text.as_bytes()).parsed();
         if parsed > limits::PARSED_BODY_BYTES {
             return Err(JobError::Dense(parsed));
         }
     }
-    match serde_json::from_str(&body.text).map_err(|error| JobError::Json(error.to_string()))? {
-        Unambiguous(Value::Object(object)) => unrounded(&body.text).map(|()| object),
+    match serde_json::from_str(text).map_err(|error| JobError::Json(error.to_string()))? {
+        Unambiguous(Value::Object(object)) => unrounded(text).map(|()| object),
         Unambiguous(_) => Err(JobError::NotAnObject),
     }
 }
