@@ -9,6 +9,7 @@ use super::execute::{Delivery, Failure, Outcome};
 use super::jobs::RunJob;
 use super::put::refuse_derived;
 use super::since::is_written_since;
+use super::spill::judged;
 use crate::model::condition::Condition;
 use crate::model::job::DeleteJob;
 use crate::model::{ETag, Row};
@@ -30,7 +31,9 @@ impl RunJob for DeleteJob {
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
             let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
-            if let Some(reason) = unmet(row, (self.if_match.as_ref(), when.as_ref()), asked.as_ref(), (delivery, apart))? {
+            let judged = judged(&reconciler.pass.scope, row, &when.iter().flat_map(Condition::selected).collect::<Vec<_>>()).await?;
+            let wanted = unsatisfied(&judged, when.as_ref());
+            if let Some(reason) = unmet(row, (self.if_match.as_ref(), wanted), asked.as_ref(), (delivery, apart))? {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Skipped { reason, summary: reconciler.take_summary() });
             }
@@ -52,10 +55,10 @@ pub(super) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String>
     when.filter(|when| !when.holds_of(row)).map(|when| format!("when: the entity does not satisfy {when}"))
 }
 
-/// Why the entity is left alone, in words.
+/// Why the entity is left alone, in words; `unsatisfied` where it does not satisfy the condition.
 fn unmet(
     row: &Row,
-    (if_match, when): (Option<&ETag>, Option<&Condition>),
+    (if_match, unsatisfied): (Option<&ETag>, Option<String>),
     asked: Option<&ETag>,
     (delivery, apart): (&Delivery, ClocksApart),
 ) -> Result<Option<String>, Failure> {
@@ -64,8 +67,8 @@ fn unmet(
     {
         return Ok(Some(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
     }
-    if let Some(reason) = unsatisfied(row, when) {
-        return Ok(Some(reason));
+    if unsatisfied.is_some() {
+        return Ok(unsatisfied);
     }
     // No clock is needed to know that it was written after this run had read another version.
     if asked.is_some_and(|asked| *asked != row.etag) {

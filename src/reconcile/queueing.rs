@@ -15,7 +15,7 @@ use super::sent_at::SentAt;
 use crate::model::carry::Carry;
 use crate::model::claim::{self, Claim};
 use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packer, Primary, RECHECKS_FORM};
-use crate::model::{ItemAddress, Part, QueueName, body};
+use crate::model::{ItemAddress, Part, QueueName, body, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::Ttl;
 
@@ -25,8 +25,14 @@ pub(super) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// How long a recheck that a run has queued serves its later rounds too.
 const SERVES_ROUNDS: Duration = Duration::from_secs(30);
 
-/// How often the delay of rechecks in a row doubles: the longest is 32 times the first.
+/// How often the delay of rechecks in a row doubles: the longest is 32 times the first, and no longer than a queue hides a message.
 const DOUBLED: u32 = 5;
+
+/// The delay of a recheck, so many of them in a row. Pure.
+fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
+    let delay = (recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED));
+    delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
+}
 
 /// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
@@ -104,11 +110,7 @@ pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> R
     let (engine, chained) = (scope.engine, scope.chained);
     let account = engine.stores.account(&delivery.account);
     let account = account.map_err(|error| permanent("finding the account of the recheck queue", error))?;
-    let delay = if planted(Bug::RecheckAtOnce) {
-        Duration::ZERO
-    } else {
-        (engine.recheck_after + SERVED_MARGIN).saturating_mul(1 << chained.min(DOUBLED))
-    };
+    let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { delay_of(engine.recheck_after, chained) };
     let queue = RecheckQueue { queues: account.queues.as_ref(), name: &delivery.recheck_queue, delay };
     let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone(), chained);
     let packs = engine.catalog.generations.forms >= RECHECKS_FORM;
@@ -169,6 +171,15 @@ fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
 mod tests {
     use super::*;
     use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Site, TableName, ViewName, limits};
+
+    #[test]
+    fn a_second_look_is_never_due_later_than_a_queue_can_hide_it() {
+        let hour = Duration::from_hours(1);
+        assert_eq!(delay_of(hour, 2), 4 * (hour + SERVED_MARGIN));
+        for (recheck_after, chained) in [(6 * hour, 5), (6 * hour, u32::MAX), (167 * hour, 0), (167 * hour, 1)] {
+            assert!(delay_of(recheck_after, chained).as_secs() <= limits::QUEUE_VISIBILITY_SECONDS, "{recheck_after:?}, {chained}");
+        }
+    }
 
     /// Items that take about this many bytes each.
     fn items(sizes: &[usize]) -> Vec<ItemAddress> {

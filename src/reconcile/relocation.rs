@@ -11,6 +11,7 @@
 //! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
 
 use super::change::{Change, Commit};
+use super::content::{is_as_left, vouched};
 use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archived};
 use super::delete::unsatisfied;
 use super::engine::Engine;
@@ -21,6 +22,7 @@ use super::log::EntityLine;
 use super::observation::Observation;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
+use super::spill::judged;
 use super::value::origin;
 use crate::model::condition::Condition;
 use crate::model::item::{OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
@@ -32,7 +34,9 @@ use crate::shared;
 
 /// Somebody else's entity lies where this one is to go.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} exists and was not brought there by this job: delete it or move it away first, or discard this job")]
+#[error(
+    "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
+)]
 struct Occupied(Primary);
 
 /// One run of a job that relocates an entity.
@@ -117,21 +121,20 @@ impl<'e> Relocation<'e> {
             if let EntityPlace::Log(log) = &mut self.target {
                 log.copies(row);
             }
-            let copy = self.decide(row, found.row.as_ref(), if_match)?;
+            let compared: Vec<&str> = self.when.iter().flat_map(Condition::selected).collect();
+            let judged = judged(&self.source.pass.scope, row, &compared).await?;
+            let copy = self.decide(row, found.row.as_ref(), (if_match, unsatisfied(&judged, self.when.as_ref())))?;
             // Also where it is there already: its large values may not be.
             let entity = self.copy_of(row).await?;
             let copied = copy == Copy::Copied;
             let change = match copy {
-                Copy::Insert => Some(Change::Insert(entity)),
-                // Skipped on the first delivery, nobody would ever hear that the entity was not moved.
-                Copy::Replace(_) | Copy::Skip(_)
-                    if self.is_occupied(found.row.as_ref()) && (self.delivery.dequeue_count == 1 || !matches!(copy, Copy::Skip(_))) =>
-                {
+                Copy::Insert => Some(self.vouched(Change::Insert(entity))),
+                Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row.as_ref()) => {
                     // An earlier delivery may have left the source half-way.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => Some(Change::Replace(self.for_both(entity, found.row.as_ref()), etag)),
+                Copy::Replace(etag) => Some(self.vouched(Change::Replace(self.for_both(entity, found.row.as_ref()), etag))),
                 Copy::Copied => self.shared(found.row.as_ref(), &row.etag),
                 Copy::Skip(reason) => {
                     if !self.take_back(&found).await? {
@@ -178,6 +181,14 @@ impl<'e> Relocation<'e> {
         }
     }
 
+    /// A change whose stamp vouches for the content, where clients may change that by themselves.
+    fn vouched(&self, change: Change) -> Change {
+        match self.target {
+            EntityPlace::Row(_) | EntityPlace::Moved(_) => vouched(change),
+            EntityPlace::Document(_) | EntityPlace::Log(_) => change,
+        }
+    }
+
     /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
     fn for_both(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same =
@@ -215,6 +226,21 @@ impl<'e> Relocation<'e> {
         matches!(self.target, EntityPlace::Moved(_)) && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
+    /// Whether a client has changed the moved entity since this job brought it there: the source, changed as well, is not written over that.
+    fn is_written_on(&self, found: Option<&Row>) -> bool {
+        matches!(self.target, EntityPlace::Moved(_)) && found.is_some_and(|row| !is_as_left(&row.entity))
+    }
+
+    /// Whether what lies where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery, nobody
+    /// would ever hear that the entity was not moved.
+    fn is_barred(&self, copy: &Copy, found: Option<&Row>) -> bool {
+        match copy {
+            Copy::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
+            Copy::Skip(_) => self.is_occupied(found) && self.delivery.dequeue_count == 1,
+            Copy::Insert | Copy::Copied => false,
+        }
+    }
+
     fn occupied(&self) -> Failure {
         let target = Primary { key: self.to.clone(), ..self.target.primary().unwrap_or(&self.source.pass.scope.primary).clone() };
         permanent(format!("moving {} to {target}", self.source.pass.scope.primary), Occupied(target))
@@ -228,13 +254,13 @@ impl<'e> Relocation<'e> {
             && (!self.source.pass.doubt.may_have_written() || planted(Bug::UnansweredDeleteNotExecuted))
     }
 
-    fn decide(&self, row: &Row, found: Option<&Row>, if_match: Option<&ETag>) -> Result<Copy, Failure> {
+    fn decide(&self, row: &Row, found: Option<&Row>, (if_match, unsatisfied): (Option<&ETag>, Option<String>)) -> Result<Copy, Failure> {
         // Of the version that goes, always: what has changed since is not what was meant.
         if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
             return Ok(Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
         }
         let is_own = |found: &Row| self.delivery.stamp.is_on(&found.entity);
-        if let Some(reason) = unsatisfied(row, self.when.as_ref())
+        if let Some(reason) = unsatisfied
             && self.copied.is_none()
             && !found.is_some_and(is_own)
         {

@@ -17,6 +17,7 @@
 //! same: it is back, and its job names the missing key.
 
 use super::change::{Change, Commit};
+use super::content::{is_as_left, is_proved, vouched};
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
@@ -28,7 +29,7 @@ use super::reconciler::Reconciler;
 use super::relocation::joined;
 use super::value::origin;
 use crate::catalog::ArchiveTarget;
-use crate::model::item::{SOURCE_ETAG, SOURCE_JOB};
+use crate::model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
 use crate::model::job::{Looks, Primary, RestoreJob, Stamp};
 use crate::model::large;
 use crate::model::{ETag, Entity, Row, ViewName};
@@ -36,7 +37,9 @@ use crate::planted::{Bug, planted};
 use crate::shared;
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0} exists and was not restored by this job: delete or archive it first, or discard this job")]
+#[error(
+    "{0} exists and was not restored by this job, or was changed since, as its archived row was: delete or archive it first, or discard this job"
+)]
 struct Exists(Primary);
 
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +88,9 @@ impl RunJob for RestoreJob {
                 .stamp
                 .on(Entity { key: self.key.clone(), properties: large::travelling(&own) })
                 .with(SOURCE_ETAG, row.etag.as_str());
+            if let (EntityPlace::Row(_), Some(copied)) = (&kept, row.entity.text(SOURCE_ETAG)) {
+                entity = entity.with(SOURCE_COPIED, copied);
+            }
             if let Some(archived_by) = Stamp::of(&row.entity) {
                 entity = entity.with(SOURCE_JOB, archived_by.to_string());
             }
@@ -159,7 +165,7 @@ enum SourceChange {
 
 /// Decides the write of the source, given its state, the restored `entity` and the archived row that it is made of.
 fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: Option<&ETag>, stamp: &Stamp) -> SourceChange {
-    let Some(stored) = &seen.row else { return SourceChange::Due(Change::Insert(entity)) };
+    let Some(stored) = &seen.row else { return SourceChange::Due(vouched(Change::Insert(entity))) };
     if !stamp.is_on(&stored.entity) {
         return if planted(Bug::RestoreOverwrites) {
             SourceChange::Due(Change::Replace(entity, stored.etag.clone()))
@@ -173,8 +179,15 @@ fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: O
     // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
     // about to delete the row that it copied; that job then fails to, and reads again. What was restored from an earlier
     // version than the one in the archive now is replaced.
-    let as_it_is = descends(stored, archived, stamp) || planted(Bug::RestoreKeepsTheEarlier);
-    SourceChange::Due(Change::Replace(if as_it_is { stored.entity.clone() } else { entity }, stored.etag.clone()))
+    let is_same_version = is_same_version(stored, archived);
+    if is_same_version && !is_as_left(&archived.entity) && !is_as_left(&stored.entity) {
+        // Clients have changed both.
+        return SourceChange::Barred;
+    }
+    if (is_same_version && is_proved(&archived.entity)) || descends(stored, archived, stamp) || planted(Bug::RestoreKeepsTheEarlier) {
+        return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
+    }
+    SourceChange::Due(vouched(Change::Replace(entity, stored.etag.clone())))
 }
 
 /// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
@@ -182,6 +195,11 @@ fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: O
 fn descends(source: &Row, archived: &Row, stamp: &Stamp) -> bool {
     let copied_from_it = || Stamp::under(SOURCE_JOB, &archived.entity).is_some_and(|by| by.is_same_job(stamp));
     source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
+}
+
+/// Whether a source was restored from an archived row of this version, at another ETag perhaps: views and clients may have written on the row since.
+fn is_same_version(source: &Row, archived: &Row) -> bool {
+    archived.entity.text(SOURCE_ETAG).is_some_and(|copied| source.entity.text(SOURCE_COPIED) == Some(copied))
 }
 
 /// Writes the source, where something is to be written, and brings its items in step. Whether it was written.

@@ -8,7 +8,7 @@
 //! ```text
 //!   written        ──────────────┬──────────────────┬─────────────────────────▶
 //!                             enqueued            + margin
-//!     before it: acted upon      │  acted upon      │  since: left alone, unless an older job wrote it
+//!     before it: acted upon      │  acted upon      │  since: left alone, unless an older job left it so
 //! ```
 //!
 //! The first delivery has the wider margin: a client that writes an entity and sends the job at once must not be told that the entity was
@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::content::is_as_left;
 use super::execute::{Delivery, Failure, FailureClass};
 use crate::model::Row;
 use crate::model::job::Stamp;
@@ -60,9 +61,11 @@ pub(super) fn may_be_since(row: &Row, by_worker: Option<Timestamp>, enqueued: Ti
 /// message of the job, or an earlier delivery, may have taken away the previous one. Fails for now where another delivery will know better.
 pub(super) fn is_written_since(row: &Row, delivery: &Delivery, apart: ClocksApart) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
-    // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means.
+    // Queues keep no order: a put that was sent before a delete and runs after it has written the entity that the delete means. A client
+    // that has written some of it since has left the stamp as it was.
     let by = Stamp::of(&row.entity);
-    let by_an_older_job = by.as_ref().is_some_and(|written| written.enqueued <= enqueued);
+    let is_as_left = || row.timestamp.is_none() || is_as_left(&row.entity);
+    let by_an_older_job = by.as_ref().is_some_and(|written| written.enqueued <= enqueued) && is_as_left();
     if by_an_older_job || planted(Bug::DeleteIgnoresRedelivery) {
         return Ok(false);
     }

@@ -12,7 +12,7 @@ use evenkeel::adapters::stack::Grouping;
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job};
-use evenkeel::ports::ErrorClass;
+use evenkeel::ports::{ErrorClass, TableOperation};
 use evenkeel::reconcile::{Delivery, Failure, FailureClass, Outcome};
 use evenkeel_simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use serde_json::json;
@@ -651,4 +651,86 @@ async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for()
         assert!((3..6).contains(&message.1.dequeue_count), "{clocks:?}: {} deliveries", message.1.dequeue_count);
         assert!(lab.read("Employees", "Sales", "1").await.is_none());
     }
+}
+
+/// A client changes what has arrived and what is about to go, between any two requests of the move.
+#[tokio::test]
+async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
+    let mut met = 0;
+    for at in 1..=bare().await.operations_of(&move_away()).await {
+        let lab = bare().await;
+        let (other, changed) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&changed);
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
+            let (gone, arrived) = (other.read("Employees", "Sales", "1").await, other.read("Employees", "Ops", "1").await);
+            if let (Some(_), Some(arrived)) = (gone, arrived) {
+                other.write(arrived.entity.with("Nick", "Addie")).await;
+                other.write(employee("1", "anew@contoso.com", "Anew")).await;
+                told.store(true, Ordering::SeqCst);
+            }
+        }));
+        let ended = lab.deliver(&move_away(), 1).await;
+        if !changed.load(Ordering::SeqCst) {
+            continue;
+        }
+        met += 1;
+        let story = format!("before operation {at}: {ended:?}");
+        let arrived = lab.read("Employees", "Ops", "1").await.unwrap().entity;
+        assert_eq!(arrived.text("Nick"), Some("Addie"), "{story}");
+        assert_eq!(email(&lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}");
+        assert!(ended.is_some_and(|ended| ended.is_err_and(|failure| failure.class == FailureClass::Permanent)), "{story}");
+    }
+    assert!(met > 0, "nothing was changed in time");
+}
+
+/// An older put runs late, a client merges into what it has left, and the delete that was sent before both comes last.
+#[tokio::test]
+async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
+    let put = json!({"op": "put", "table": "Employees", "entity": entity});
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    let log = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
+    for job in [&delete, &log] {
+        for merged in [false, true] {
+            let lab = bare().await;
+            let put = lab.message(&put);
+            lab.wait(Duration::from_secs(2));
+            let mut leaver = lab.message(job);
+            lab.wait(Duration::from_hours(1));
+            lab.run(&put).await.unwrap();
+            if merged {
+                let merge = TableOperation::InsertOrMerge(Entity::new(EntityKey::new("Sales", "1").unwrap()).with("Nick", "Addie"));
+                lab.account.tables.apply(&table("Employees"), &merge).await.unwrap();
+            }
+            for deliveries in [1, 2] {
+                leaver.1.dequeue_count = deliveries;
+                lab.run(&leaver).await.unwrap();
+                let left = lab.read("Employees", "Sales", "1").await;
+                assert_eq!(left.is_some(), merged, "{job}, merged: {merged}, delivery {deliveries}");
+            }
+        }
+    }
+}
+
+/// The first delivery has copied and not deleted; then a client changes both, and the next delivery comes.
+#[tokio::test]
+async fn a_move_that_comes_again_writes_over_nothing_that_was_changed_where_it_goes() {
+    let mut met = 0;
+    for at in 1..=bare().await.operations_of(&move_away()).await {
+        let lab = bare().await;
+        lab.faults.arm(at, Disturbance::Throttle);
+        let ended = lab.deliver(&move_away(), 1).await;
+        let (gone, arrived) = (lab.read("Employees", "Sales", "1").await, lab.read("Employees", "Ops", "1").await);
+        let (Some(_), Some(arrived)) = (gone, arrived) else { continue };
+        met += 1;
+        let merge = TableOperation::InsertOrMerge(Entity::new(arrived.entity.key.clone()).with("Nick", "Addie"));
+        lab.account.tables.apply(&table("Employees"), &merge).await.unwrap();
+        lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+        let story = format!("operation {at} fails: {ended:?}, then {:?}", lab.deliver(&move_away(), 2).await);
+        let arrived = lab.read("Employees", "Ops", "1").await.unwrap().entity;
+        assert_eq!(arrived.text("Nick"), Some("Addie"), "{story}");
+        assert_eq!(email(&lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}");
+    }
+    assert!(met > 0, "every delivery has deleted");
 }

@@ -4,6 +4,9 @@
 //! An employee has a department, which speaks to a range, and a mentor, who speaks to one. Each change of theirs meets an archived
 //! employee; then the way back is told undisturbed, and disturbed at each of its operations.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use evenkeel::model::job::Primary;
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job};
 use evenkeel::ports::TableOperation;
@@ -11,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::sweep::Sweep;
-use crate::world::{Lab, SMALL, declared, job, sync, table};
+use crate::world::{Disturbance, Lab, SMALL, declared, job, sync, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -223,4 +226,55 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     lab.work(&on("former", "restore", "Sales")).await.unwrap();
     let restored = lab.read("Employees", "Sales", "1").await.unwrap().entity;
     assert_eq!(restored.get("ek_owner_mentor"), None, "until its mentor says it anew: {restored:?}");
+}
+
+/// A view or a client writes on the archived row, and a client on the entity that is back, between any two requests of the restore.
+#[tokio::test]
+async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_meanwhile() {
+    const OWNER: &str = r#"{"source":["Departments","Sales","other"],"token":"t","set":["Note"]}"#;
+    let restore = on("former", "restore", "Sales");
+    let nothing: Change = |_| Box::pin(async {});
+    let note = || entity("1").with("Note", "Addie");
+    let cases = [
+        ("a view and a client", Some(note().with("ek_owner_other", OWNER)), true),
+        ("a client on the archived row", Some(note()), false),
+        ("a client on each", Some(note()), true),
+        ("a client on the entity", None, true),
+    ];
+    for (who, on_archived, on_restored) in cases {
+        let mut met = 0;
+        for at in 1..=away("former", nothing).await.operations_of(&restore).await {
+            let lab = away("former", nothing).await;
+            let (other, written) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+            let (told, on_archived) = (Arc::clone(&written), on_archived.clone());
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
+                let (back, archived) = (other.read("Employees", "Sales", "1").await, other.read("Former", "Sales", "1").await);
+                if back.is_some() && archived.is_some() {
+                    let nick = on_restored.then(|| entity("1").with("Nick", "Addie"));
+                    for (name, entity) in [("Former", on_archived), ("Employees", nick)] {
+                        if let Some(entity) = entity {
+                            other.account.tables.apply(&table(name), &TableOperation::InsertOrMerge(entity)).await.unwrap();
+                        }
+                    }
+                    told.store(true, Ordering::SeqCst);
+                }
+            }));
+            let ended = lab.deliver_until_done(&restore).await;
+            if !written.load(Ordering::SeqCst) {
+                continue;
+            }
+            met += 1;
+            let story = format!("{who}, before operation {at}: {ended:?}");
+            let restored = lab.read("Employees", "Sales", "1").await.unwrap().entity;
+            let archived = lab.read("Former", "Sales", "1").await.map(|row| row.entity);
+            assert_eq!(restored.get("Nick").is_some(), on_restored, "{story}");
+            match (who, archived) {
+                ("a client on the archived row", None) => assert_eq!(restored.text("Note"), Some("Addie"), "{story}"),
+                ("a client on each", Some(archived)) => assert_eq!((archived.text("Note"), ended), (Some("Addie"), None), "{story}"),
+                (_, archived) => assert!(archived.is_none() && who != "a client on each", "{story}"),
+            }
+        }
+        assert!(met > 0, "{who}: nothing was written in time");
+    }
 }

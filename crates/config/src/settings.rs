@@ -26,6 +26,8 @@ const MOST_MEMORY: u64 = 1 << 40;
 const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
 
 const STORAGE_RETRY: &str = "storage_retry";
+/// With the margin for the close that follows, a second look is due within the week for which a queue hides a message.
+const LONGEST_RECHECK: Duration = Duration::from_hours(7 * 24 - 1);
 /// The longest wait between two attempts of one storage request.
 const LONGEST_RETRY_WAIT: Duration = Duration::from_mins(5);
 
@@ -49,7 +51,7 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     // Queues count in whole seconds, so a shorter wait is none.
     let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
     let job_timeout = section.duration("job_timeout", SECOND..=DAY);
-    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=WEEK);
+    let recheck_after = section.duration("recheck_after", LATE_REQUEST..=LONGEST_RECHECK);
     let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
     let poll = poll(&section, polled);

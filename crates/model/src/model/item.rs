@@ -19,6 +19,9 @@ pub const SOURCE_ETAG: &str = "ek_source_etag";
 /// The property that says which job had written the source, where one had; in a restored entity, which job had
 /// archived it.
 pub const SOURCE_JOB: &str = "ek_source_job";
+/// The property of a restored entity that says which version of the source the archived row was a copy of. Later writes on the
+/// archived row change its ETag, and not this.
+pub const SOURCE_COPIED: &str = "ek_source_copied";
 /// The property of a copy by which another run of its job has gone on than the run that wrote it.
 pub const SOURCE_SHARED: &str = "ek_source_shared";
 

@@ -11,10 +11,12 @@ use super::Entity;
 /// ```text
 ///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z
 ///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_job=0123456789abcdef0123456789abcdef]
+///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_of=0123456789abcdef]
 /// ```
 ///
-/// The second is of a job that has an `id`. The part in brackets is a suffix of the time (RFC 9557), which versions that do not
-/// know it read over.
+/// The parts in brackets are suffixes of the time (RFC 9557), which versions that do not know them read over (of two, they read none). `_job` is of
+/// a job that has an `id`. `_of` is a digest of the content that the job left: a client that writes some properties by itself leaves the
+/// stamp as it is, and the digest does not fit any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     /// The message's id on the queue.
@@ -72,9 +74,22 @@ impl Stamp {
     /// Reads a stamp that an entity has under another name, where it has one.
     pub fn under(property: &str, entity: &Entity) -> Option<Self> {
         let (message_id, time) = entity.text(property)?.split_once(' ')?;
-        let (time, suffix) = time.split_once('[').unwrap_or((time, ""));
-        let job = suffix.strip_prefix("_job=").and_then(|rest| rest.strip_suffix(']')).and_then(JobDigest::parse);
+        let time = time.split_once('[').map_or(time, |(time, _)| time);
+        let job = suffix(entity.text(property)?, "_job").and_then(JobDigest::parse);
         Some(Self { message_id: message_id.to_owned(), enqueued: time.parse().ok()?, job })
+    }
+
+    /// The digest of the content that its job left, where the stamp on an entity has one.
+    pub fn content_on(entity: &Entity) -> Option<&str> {
+        suffix(entity.text(Self::PROPERTY)?, "_of")
+    }
+
+    /// The stamp on an entity, with the digest of the content that its job leaves.
+    pub fn with_content(entity: &Entity, digest: &str) -> Option<String> {
+        let text = entity.text(Self::PROPERTY)?;
+        let former = suffix(text, "_of").map(|former| format!("[_of={former}]"));
+        let text = former.map_or_else(|| text.to_owned(), |former| text.replace(&former, ""));
+        Some(format!("{text}[_of={digest}]"))
     }
 
     /// Puts the stamp on an entity.
@@ -93,6 +108,12 @@ impl Stamp {
     pub fn is_on(&self, entity: &Entity) -> bool {
         Self::of(entity).is_some_and(|written| written.is_same_job(self))
     }
+}
+
+/// A suffix of a stamp's time.
+fn suffix<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let mut suffixes = text.split('[').skip(1).filter_map(|part| part.strip_suffix(']')?.split_once('='));
+    suffixes.find(|(known, _)| *known == name).map(|(_, said)| said)
 }
 
 impl std::fmt::Display for Stamp {
@@ -139,6 +160,19 @@ mod tests {
         assert!(stamp("m", digest(&job)).is_same_job(&stamp("n", digest(&again))));
         assert!(!stamp("m", None).is_same_job(&stamp("n", None)));
         assert!(stamp("m", None).is_same_job(&stamp("m", digest(&job))), "written before its message had a digest");
+    }
+
+    #[test]
+    fn a_stamp_tells_the_content_that_its_job_left() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        assert_eq!(Stamp::with_content(&entity, "0f"), None);
+        for stamp in [stamp("m", None), stamp("m", digest(&json!({"op": "sync", "id": "x"})))] {
+            let mut told = stamp.on(entity.clone());
+            for content in ["0f", "1e"] {
+                told = told.clone().with(Stamp::PROPERTY, Stamp::with_content(&told, content).unwrap());
+                assert_eq!((Stamp::of(&told), Stamp::content_on(&told)), (Some(stamp.clone()), Some(content)));
+            }
+        }
     }
 
     #[test]
