@@ -6,6 +6,7 @@ use super::observation::Observation;
 use super::queueing::RunRechecks;
 use super::sent_at::SentAt;
 use crate::model::ETag;
+use crate::ports::Deadline;
 
 /// The doubt that one run is in.
 #[derive(Debug, Default)]
@@ -53,6 +54,11 @@ impl Doubt {
 
     /// A row that was not read is in the way of the primary's.
     pub(super) const fn row_in_the_way(&mut self) {
+        self.rows_in_the_way = true;
+    }
+
+    /// Rows that the primary's first row does not tell of may be left, and are to be found.
+    pub(super) const fn rows_may_be_left(&mut self) {
         self.rows_in_the_way = true;
     }
 
@@ -133,9 +139,14 @@ impl Doubt {
         self.rows_in_the_way
     }
 
+    /// Until when an unconditional write may be sent: it has arrived, or is lost, before the recheck of its announcement.
+    pub(super) fn deadline(&self, engine: &Engine) -> Option<Deadline> {
+        self.announced_at.map(|sent| sent.deadline(engine.may_write_for()))
+    }
+
     /// Whether an unconditional write now has arrived, or is lost, before the recheck of its announcement. A worker that
     /// was suspended for long announces again.
     pub(super) fn is_in_time(&self, engine: &Engine) -> bool {
-        self.announced_at.is_some_and(|sent| sent.elapsed(engine.clock.as_ref()) < engine.may_write_for())
+        self.deadline(engine).is_some_and(|deadline| !deadline.is_over(engine.clock.as_ref()))
     }
 }

@@ -11,12 +11,13 @@ use super::execute::{Failure, FailureClass};
 use super::failure::{GONE, permanent, storage};
 use crate::catalog::TableRef;
 use crate::model::job::{Primary, Put, PutMode, decode_object};
-use crate::model::large::Pointer;
+use crate::model::large::{self, Pointer};
 use crate::model::template::Template;
 use crate::model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
 use crate::ports::vault::VaultError;
 use crate::sealing::{
-    DataKey, DataKeyError, DataKeys, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity, withheld_text, withhold,
+    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity, withheld_text,
+    withhold,
 };
 
 /// Why a value is not sealed, or not sealed anew.
@@ -38,6 +39,19 @@ enum SealError {
     InBlob { property: String },
     #[error("{0} has sealed values and no data key: its key was erased, or the values belong to another entity")]
     Erased(Primary),
+}
+
+/// A `put` with its encrypted properties sealed.
+pub(super) struct SealedPut {
+    pub(super) put: Put,
+    /// The data key, where its entity had no sealed values and had that key before.
+    pub(super) inherited: Option<DataKey>,
+}
+
+/// An entity with its encrypted properties sealed.
+struct SealedEntity {
+    entity: Entity,
+    inherited: Option<DataKey>,
 }
 
 impl Engine {
@@ -67,7 +81,7 @@ impl Engine {
     }
 
     /// The job with its encrypted properties sealed, as far as the entity that it makes of what is `stored` is to be; `None` where it has none.
-    pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<Put>, Failure> {
+    pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<SealedPut>, Failure> {
         let table = self.table(&put.table)?;
         let Some(encrypted) = self.encrypted(table) else { return Ok(None) };
         let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
@@ -97,19 +111,52 @@ impl Engine {
                 }
             }
         }
-        let Some(entity) = self.with_encrypted(table, (&home, stored.is_some()), &entity, |_| seals).await? else { return Ok(None) };
-        Ok(Some(Put { entity, ..put.clone() }))
+        let in_use = stored.is_some_and(|stored| encrypted.iter().any(|property| stored.get(property).is_some_and(lies_sealed)));
+        let sealed = self.with_encrypted(table, (&home, in_use), &entity, |_| seals).await?;
+        Ok(sealed.map(|SealedEntity { entity, inherited }| SealedPut { put: Put { entity, ..put.clone() }, inherited }))
+    }
+
+    /// Whether an entity still has the data key that it inherited, now that it is there. No erasure that found it absent deletes the key
+    /// from then on.
+    pub(super) async fn keeps_data_key(&self, table: &TableRef, home: &Primary, inherited: &DataKey) -> Result<bool, Failure> {
+        let kept = self.data_keys(table)?.renew(home).await;
+        let kept = kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))?;
+        Ok(kept.is_some_and(|kept| kept.is(inherited)))
+    }
+
+    /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
+    /// where there are none.
+    pub(super) async fn sealed_again(&self, put: &Put, stored: &Entity) -> Result<Option<Entity>, Failure> {
+        let table = self.table(&put.table)?;
+        let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
+        let marked = self.encrypted(table).into_iter().flatten().filter(|property| stored.get(property).is_some_and(lies_sealed));
+        let marked: BTreeMap<String, EdmValue> =
+            marked.filter_map(|property| put.entity.properties.get_key_value(property)).map(owned).collect();
+        if marked.is_empty() {
+            return Ok(None);
+        }
+        let step = || format!("encrypting properties of {home}");
+        let keys = self.data_keys(table)?;
+        let key = match keys.renew(&home).await.map_err(|error| failed(step(), error))? {
+            Some(renewed) => renewed,
+            None => keys.find_or_draw(&home).await.map_err(|error| failed(step(), error))?,
+        };
+        let mut sealed = Entity { key: home.key.clone(), properties: marked.clone() };
+        seal_entity(&key, &home, marked.keys(), &mut sealed).map_err(|error| permanent(step(), error))?;
+        sealed.properties.retain(|property, anew| !stored.get(property).is_some_and(|stored| is_of(&key, &home, property, stored, anew)));
+        Ok((!sealed.properties.is_empty()).then_some(sealed))
     }
 
     /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
-    /// sealed already has to open, and stays sealed. One that is not there yet has no data key most likely.
+    /// sealed already has to open, and stays sealed. Where no data key is `in_use`, since the entity has no sealed values yet, it has none most
+    /// likely.
     async fn with_encrypted(
         &self,
         table: &TableRef,
-        (home, is_there): (&Primary, bool),
+        (home, in_use): (&Primary, bool),
         entity: &Entity,
         seals: impl Fn(&str) -> bool + Send,
-    ) -> Result<Option<Entity>, Failure> {
+    ) -> Result<Option<SealedEntity>, Failure> {
         let mut marked: BTreeMap<&String, &EdmValue> = BTreeMap::new();
         for property in self.encrypted(table).into_iter().flatten() {
             marked.extend(entity.properties.get_key_value(property));
@@ -120,10 +167,17 @@ impl Engine {
         let step = || format!("encrypting properties of {home}");
         let (sealed, clear): (BTreeMap<_, _>, _) = marked.into_iter().partition(|(name, value)| seals(name) || is_sealed(value));
         let mut plain = Entity { key: home.key.clone(), properties: clear.into_iter().map(owned).collect() };
-        let mut entity = entity.clone();
+        let (mut entity, mut inherited) = (entity.clone(), None);
         if !sealed.is_empty() {
             let keys = self.data_keys(table)?;
-            let key = if is_there { keys.find_or_draw(home).await } else { keys.draw_or_find(home).await };
+            let key = if in_use {
+                keys.find_or_draw(home).await
+            } else {
+                keys.draw_or_renew(home).await.map(|first| match first {
+                    FirstKey::Drawn(key) => key,
+                    FirstKey::Inherited(key) => inherited.insert(key).clone(),
+                })
+            };
             let key = key.map_err(|error| failed(step(), error))?;
             let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
             plain.properties.extend(opened.properties);
@@ -138,7 +192,7 @@ impl Engine {
                 return Err(permanent(step(), SealError::TooLong { property: property.clone(), characters }));
             }
         }
-        Ok(Some(entity))
+        Ok(Some(SealedEntity { entity, inherited }))
     }
 
     /// The key of a table's hashes, read once in a process: it is drawn once and stays.
@@ -165,7 +219,7 @@ impl Engine {
         let home = Primary { table: target.table.clone(), key: to.clone() };
         let all = self.catalog.seals(target, &Entity { key: to.clone(), properties: opened.properties.clone() });
         let sealed = self.with_encrypted(target, (&home, false), &opened, |name| all || were_sealed.contains(name)).await?;
-        Ok(sealed.unwrap_or(opened))
+        Ok(sealed.map_or(opened, |sealed| sealed.entity))
     }
 
     /// A row with its sealed values opened, and the names of these.
@@ -178,8 +232,7 @@ impl Engine {
         let Some((table, home)) = self.catalog.home_of(source, from) else { return Ok((entity, BTreeSet::new())) };
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
-        let sealed: Vec<&String> =
-            marked.filter(|property| entity.get(property).is_some_and(|value| is_sealed(value) || in_blob(value))).collect();
+        let sealed: Vec<&String> = marked.filter(|property| entity.get(property).is_some_and(lies_sealed)).collect();
         let refused = |error| permanent(format!("moving {home}"), error);
         for property in &sealed {
             if entity.get(property).is_some_and(in_blob) {
@@ -221,6 +274,19 @@ impl Engine {
         }
         let withheld = withhold(&mut object, &self.catalog);
         Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
+    }
+}
+
+/// Whether a stored value of an encrypted property is sealed: a text, or in a blob.
+fn lies_sealed(value: &EdmValue) -> bool {
+    is_sealed(value) || Pointer::of(value).is_some()
+}
+
+/// Whether a stored value was sealed by this key: it opens, or its blob has the value sealed anew.
+fn is_of(key: &DataKey, home: &Primary, property: &str, stored: &EdmValue, anew: &EdmValue) -> bool {
+    match Pointer::of(stored) {
+        Some(pointer) => anew.as_str().is_some_and(|anew| large::hash(anew.as_bytes()) == pointer.sha256),
+        None => stored.as_str().is_some_and(|stored| key.open(SealedPlace { home, property }, stored).is_ok()),
     }
 }
 

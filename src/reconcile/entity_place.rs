@@ -13,7 +13,7 @@ use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::steps::{Plan, Write};
 use super::value::{PointerError, ValueOrigin};
-use super::{commit, footprints};
+use super::{commit, footprints, primary};
 use crate::catalog::{Archive, ArchiveTarget, TableRef};
 use crate::model::job::Primary;
 use crate::model::{Entity, EntityKey};
@@ -102,6 +102,22 @@ impl<'e> EntityPlace<'e> {
             Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.observe().await,
             Self::Document(document) => Ok(Observation { row: document.read().await?, ..Observation::blank() }),
             Self::Log(log) => log.observe().await,
+        }
+    }
+
+    /// Reads from now on also rows of a wide entity that have lost their first.
+    pub(super) const fn read_leftovers(&mut self) {
+        match self {
+            Self::Row(reconciler) | Self::Moved(reconciler) => reconciler.pass.doubt.rows_may_be_left(),
+            Self::Document(_) | Self::Log(_) => {}
+        }
+    }
+
+    /// Deletes such rows, as they were found: `Closed` where there are none.
+    pub(super) async fn delete_leftovers(&mut self, found: &Observation) -> Result<Commit, Failure> {
+        match self {
+            Self::Row(reconciler) | Self::Moved(reconciler) => primary::delete_leftovers(&reconciler.pass.scope, &found.rows).await,
+            Self::Document(_) | Self::Log(_) => Ok(Commit::Closed),
         }
     }
 

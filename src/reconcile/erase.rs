@@ -5,7 +5,7 @@
 //!   its copies in archives        rows and documents, with their own items and values; those of archived tables in turn
 //!   the primary once more         a `restore` may have come between
 //!   its data key                  where its table encrypts: the rest in logs and backups is noise from then on; at its version
-//!                                 before the first look: one drawn later is that of an entity put anew
+//!                                 before the first look: one drawn or renewed later is that of an entity put anew
 //! ```
 //!
 //! Each step may be repeated: a delivery that comes again finds the rest. An entity that was written after the job was sent is left alone
@@ -131,11 +131,17 @@ impl Engine {
         }
         let table = TableRef { account: account.clone(), table: kept.primary().map_or(&home.table, |primary| &primary.table).clone() };
         let apart = self.clocks_apart(delivery, &table);
+        kept.read_leftovers();
         loop {
             kept.next_round().await?;
             let found = kept.observe().await?;
             refuse_derived(&found, kept.primary().unwrap_or(home))?;
             let Some(row) = &found.row else {
+                match kept.delete_leftovers(&found).await? {
+                    Commit::Lost | Commit::Unanswered => continue,
+                    Commit::Committed => erasure.removed.entry(account.clone()).or_default().entities += 1,
+                    Commit::Closed => {}
+                }
                 kept.settle_from(&found).await?;
                 break;
             };

@@ -1,7 +1,7 @@
 //! A primary's rows: the one place where it is read and where the operations that write it are made. All else sees one
 //! entity, whether it lies in one row or over several.
 
-use super::change::Change;
+use super::change::{Change, Commit};
 use super::engine::Engine;
 use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
@@ -10,7 +10,7 @@ use crate::catalog::TableRef;
 use crate::model::entity::EntityError;
 use crate::model::{ETag, EntityKey, Row, TableName};
 use crate::planted::{Bug, planted};
-use crate::ports::{StoreError, TableOperation};
+use crate::ports::{ErrorClass, StoreError, TableOperation};
 use crate::wide::{self, ReadError, Rows};
 
 /// An entity is more than a row takes, and its table is not wide.
@@ -90,6 +90,20 @@ pub(super) fn operations(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Res
             }
             Err(error) => Err(permanent(step(), error)),
         },
+    }
+}
+
+/// Deletes the rows of a wide primary that have lost their first: `Closed` where there are none.
+pub(super) async fn delete_leftovers(scope: &Scope<'_>, rows: &Rows) -> Result<Commit, Failure> {
+    let operations = rows.leftover_deletions();
+    if operations.is_empty() {
+        return Ok(Commit::Closed);
+    }
+    match send(scope, &operations).await? {
+        Ok(_) => Ok(Commit::Committed),
+        Err(error) if error.is_lost_race() => Ok(Commit::Lost),
+        Err(error) if error.class == ErrorClass::Ambiguous => Ok(Commit::Unanswered),
+        Err(error) => Err(storage(format!("deleting rows of {} without their first", scope.primary), error)),
     }
 }
 

@@ -1,9 +1,9 @@
 //! `put`: writes a primary, together with the items in its own partition.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::change::{Change, Commit};
+use super::content::vouched;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
@@ -12,8 +12,7 @@ use super::jobs::RunJob;
 use super::observation::Observation;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
-use super::scope::Scope;
-use super::spill::{SpillStep, Spilling, spilled_value};
+use super::spill::{SpillStep, Spilling, judged};
 use super::staging::Staging;
 use super::value::refuse_foreign;
 use crate::model::filter::compare_values;
@@ -62,13 +61,23 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
     engine.refuse_view_tables(&primary.table)?;
     let mut reconciler = engine.pass(&primary, delivery)?;
     let mut room: Option<Room> = None;
+    // It is written, by a data key that was erased meanwhile.
+    let mut erased = false;
     loop {
         reconciler.next_round().await?;
         let seen = reconciler.observe().await?;
         refuse_derived(&seen, &primary)?;
+        if erased && !seen.row.as_ref().is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
+            // Later changes of others stay.
+            reconciler.settle_from(&seen).await?;
+            return Ok(Outcome::Done(reconciler.take_summary()));
+        }
         room = room.filter(|room| seen.row.as_ref().is_some_and(|row| row.entity == room.left));
-        let judged = judged(&reconciler.pass.scope, seen.row.as_ref(), put.condition.newer_by.as_deref()).await?;
-        let change = match decided(staging, judged.as_deref(), room.as_ref(), delivery).await? {
+        let judged = match &seen.row {
+            Some(row) => Some(judged(&reconciler.pass.scope, row, put.condition.newer_by.as_deref().as_slice()).await?),
+            None => None,
+        };
+        let change = match decided(staging, (seen.row.as_ref(), judged.as_deref()), room.as_ref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
                 if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
@@ -90,7 +99,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             }
         };
         let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
-            SpillStep::Whole(change) => change,
+            SpillStep::Whole(change) => vouched(change),
             SpillStep::Room(change) => {
                 // In either case the next round sees the outcome.
                 reconciler.commit(&seen, &change).await?;
@@ -100,14 +109,18 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
                 continue;
             }
         };
-        match reconciler.commit(&seen, &change).await? {
-            Commit::Closed => return Ok(Outcome::Done(reconciler.take_summary())),
-            Commit::Committed => {
-                reconciler.settle().await?;
-                return Ok(Outcome::Done(reconciler.take_summary()));
-            }
-            Commit::Lost | Commit::Unanswered => {}
+        let ended = reconciler.commit(&seen, &change).await?;
+        if matches!(ended, Commit::Lost | Commit::Unanswered) {
+            continue;
         }
+        if matches!(change, Change::Insert(_)) && !staging.keeps_data_key().await? {
+            erased = true;
+            continue;
+        }
+        if ended == Commit::Committed {
+            reconciler.settle().await?;
+        }
+        return Ok(Outcome::Done(reconciler.take_summary()));
     }
 }
 
@@ -143,20 +156,20 @@ impl PutEnd {
     }
 }
 
-/// The write over an existing row.
+/// The write over an existing row; conditions are asked of that row as it is `judged`.
 async fn decided(
     staging: &mut Staging<'_>,
-    stored: Option<&Row>,
+    (stored, judged): (Option<&Row>, Option<&Row>),
     room: Option<&Room>,
     delivery: &Delivery,
 ) -> Result<Result<Change, PutEnd>, Failure> {
-    if stored.is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
-        return Ok(Err(PutEnd::Mine));
+    if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
+        return Ok(staging.sealed_again(row).await?.ok_or(PutEnd::Mine));
     }
     // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
     // blob.
     if room.is_none()
-        && let Ok(Some(reason)) = unmet(staging.as_sent(), stored)
+        && let Ok(Some(reason)) = unmet(staging.as_sent(), judged)
     {
         return Ok(Err(PutEnd::Skip(reason)));
     }
@@ -175,7 +188,7 @@ async fn decided(
         // The job has met its condition, and made room in the very row.
         put.to_mut().condition.if_match = Some(row.etag.clone());
     }
-    Ok(decide(&put, stored, &delivery.stamp))
+    Ok(decide(&put, (stored, judged), &delivery.stamp))
 }
 
 /// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
@@ -208,15 +221,6 @@ async fn bring_again(reconciler: &mut Reconciler<'_>, seen: &Observation, row: &
     Ok(())
 }
 
-/// The row that a job's conditions are judged by: with the property that they are about, where that has left it.
-async fn judged<'r>(scope: &Scope<'_>, stored: Option<&'r Row>, property: Option<&str>) -> Result<Option<Cow<'r, Row>>, Failure> {
-    let (Some(row), Some(property)) = (stored, property) else { return Ok(stored.map(Cow::Borrowed)) };
-    Ok(Some(match spilled_value(scope, &row.entity, property).await? {
-        None => Cow::Borrowed(row),
-        Some(value) => Cow::Owned(Row { entity: row.entity.clone().with(property, value), ..row.clone() }),
-    }))
-}
-
 /// Refuses a row derived by a view, in any table: no job writes or deletes one.
 pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<(), Failure> {
     let derived = match (&seen.derived, &seen.row) {
@@ -230,12 +234,12 @@ pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
     Err(permanent(format!("writing {primary}"), DerivedRow { view: text(VIEW_PROPERTY), source_of }))
 }
 
-fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
+fn decide(put: &Put, (stored, judged): (Option<&Row>, Option<&Row>), stamp: &Stamp) -> Result<Change, PutEnd> {
     if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
         return Err(PutEnd::Mine);
     }
     let never = |error| PutEnd::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error));
-    if let Some(reason) = unmet(put, stored).map_err(never)? {
+    if let Some(reason) = unmet(put, judged).map_err(never)? {
         return Err(PutEnd::Skip(reason));
     }
     let entity = stamp.on(put.entity.clone());
@@ -288,6 +292,10 @@ mod tests {
     use super::*;
     use crate::model::job::PutCondition;
     use crate::model::{EntityKey, TableName};
+
+    fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
+        super::decide(put, (stored, stored), stamp)
+    }
 
     fn put(mode: PutMode, condition: PutCondition) -> Put {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 1).with("V", 5_i64);

@@ -6,17 +6,20 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::change::Change;
+use super::encryption::SealedPut;
 use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
 use super::memory::{MemoryGrant, MemoryShare};
 use super::value::{self, Staged};
 use crate::catalog::TableRef;
-use crate::model::job::{self, Put, StagedBlob};
+use crate::model::job::{self, Primary, Put, StagedBlob};
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
-use crate::model::{BlobName, ContainerName, ETag, Entity, limits};
+use crate::model::{BlobName, ContainerName, ETag, Entity, Row, limits};
 use crate::ports::{BlobStore, ErrorClass};
+use crate::sealing::DataKey;
 
 /// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
 const ENTITY_COPIES: u64 = 3;
@@ -32,6 +35,8 @@ pub(super) struct Staging<'e> {
     put: &'e Put,
     /// The job with its staged entity, as read.
     entity: Option<Put>,
+    /// The data key by which it was sealed last, where its entity was to have its first sealed values and had that key before.
+    inherited: Option<DataKey>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
 }
@@ -63,7 +68,18 @@ impl<'e> Staging<'e> {
         let account = engine.table(&put.table)?;
         let container = ContainerName::new(STAGING).map_err(|error: NameError| permanent("finding what was staged", error))?;
         let blobs = engine.account(account)?.blobs.as_ref();
-        Ok(Self { engine, memory: None, blobs, account, container, put, entity: None, values: None, versions: BTreeMap::new() })
+        Ok(Self {
+            engine,
+            memory: None,
+            blobs,
+            account,
+            container,
+            put,
+            entity: None,
+            inherited: None,
+            values: None,
+            versions: BTreeMap::new(),
+        })
     }
 
     /// The job as it was sent: without its entity, where that was staged.
@@ -74,6 +90,38 @@ impl<'e> Staging<'e> {
     /// The job with its entity, wherever it is, and encrypted properties sealed for a write over what is `stored`: anew each time,
     /// since the data key may have been erased, and another one drawn.
     pub(super) async fn put(&mut self, stored: Option<&Entity>) -> Result<Result<Cow<'_, Put>, Gone>, Failure> {
+        if let Err(gone) = self.read_entity().await? {
+            return Ok(Err(gone));
+        }
+        let put = self.entity.as_ref().unwrap_or(self.put);
+        let (sealed, inherited) = match self.engine.sealed_put(put, stored).await? {
+            Some(SealedPut { put, inherited }) => (Cow::Owned(put), inherited),
+            None => (Cow::Borrowed(put), None),
+        };
+        self.inherited = inherited;
+        Ok(Ok(sealed))
+    }
+
+    /// The write of those values anew that this job has written already, sealed by a data key which was erased meanwhile. `None` where all
+    /// can be read.
+    pub(super) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
+        if !self.engine.catalog.encrypted.contains_key(self.account) || self.read_entity().await?.is_err() {
+            return Ok(None);
+        }
+        let put = self.entity.as_ref().unwrap_or(self.put);
+        let sealed = self.engine.sealed_again(put, &row.entity).await?;
+        Ok(sealed.map(|changes| Change::Merge { merged: row.entity.clone().merged(&changes), changes, etag: row.etag.clone() }))
+    }
+
+    /// Whether the entity that was sealed last can be read, now that it is there: a data key that it inherited is there still.
+    pub(super) async fn keeps_data_key(&self) -> Result<bool, Failure> {
+        let Some(inherited) = &self.inherited else { return Ok(true) };
+        let home = Primary { table: self.account.table.clone(), key: self.put.entity.key.clone() };
+        self.engine.keeps_data_key(self.account, &home, inherited).await
+    }
+
+    /// Reads the staged entity, where there is one.
+    async fn read_entity(&mut self) -> Result<Result<(), Gone>, Failure> {
         let sent = self.put;
         if self.entity.is_none()
             && let Some(staged) = &sent.staged_entity
@@ -83,9 +131,7 @@ impl<'e> Staging<'e> {
                 Err(gone) => return Ok(Err(gone)),
             }
         }
-        let put = self.entity.as_ref().unwrap_or(sent);
-        let sealed = self.engine.sealed_put(put, stored).await?;
-        Ok(Ok(sealed.map_or(Cow::Borrowed(put), Cow::Owned)))
+        Ok(Ok(()))
     }
 
     /// The job with the entity that was staged for it.

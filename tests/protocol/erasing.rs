@@ -96,6 +96,44 @@ async fn no_request_of_an_erasure_that_arrives_late_deletes_the_data_key_of_an_e
     }
 }
 
+/// The first delivery stops where its request is on its way, and the next one comes when the entity was put anew.
+#[tokio::test]
+async fn no_late_request_of_an_erasure_that_was_cut_off_deletes_the_data_key_that_an_entity_put_anew_inherits() {
+    let erase = job(&erasure());
+    let operations = employed().await.operations_of(&erase).await;
+    for at in 1..=operations {
+        let story = format!("operation {at} of the erasure arrives in the end, and nothing follows it");
+        let lab = employed().await;
+        lab.faults.arm(at, Disturbance::ArriveLater(1_000_000));
+        drop(lab.deliver(&erase, 1).await);
+        lab.faults.calm();
+        anew(&lab).await;
+        let ended = lab.deliver_until_done(&erase).await;
+        assert!(matches!(ended, Some(Outcome::Skipped { .. })), "{story}: {ended:?}");
+        lab.finish().await;
+        oracle::check(&lab, &story).await;
+        lives(&lab, stored(&lab, "Employees").await, &story).await;
+    }
+}
+
+#[tokio::test]
+async fn an_entity_that_is_put_anew_amid_an_erasure_can_be_read() {
+    let erase = job(&erasure());
+    let operations = employed().await.operations_of(&erase).await;
+    for at in 1..=operations {
+        let story = format!("put anew before operation {at} of the erasure");
+        let lab = employed().await;
+        let other = lab.of_another_worker();
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move { anew(&other).await }));
+        lab.deliver_until_done(&erase).await;
+        lab.faults.calm();
+        lab.finish().await;
+        oracle::check(&lab, &story).await;
+        lives(&lab, stored(&lab, "Employees").await, &story).await;
+    }
+}
+
 /// A later delivery is done amid the earlier one, and the entity put anew, before each operation of the earlier one.
 #[tokio::test]
 async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_after_a_later_one_had_ended() {
@@ -119,15 +157,22 @@ async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_afte
     }
 }
 
-/// An erasure is done amid a put, before each of its operations.
+/// An erasure is done amid a put, before each of its operations. A plain delete before it has kept the data key.
 #[tokio::test]
 async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_the_end() {
-    for mode in ["replace", "merge"] {
-        let operations = employed().await.operations_of(&put_anew(mode)).await;
+    let prepared = async |deleted: bool| {
+        let lab = employed().await;
+        if deleted {
+            lab.work(&job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}))).await.unwrap();
+        }
+        lab
+    };
+    for (mode, deleted) in [("replace", false), ("merge", false), ("replace", true), ("merge", true)] {
+        let operations = prepared(deleted).await.operations_of(&put_anew(mode)).await;
         let mut after = 0;
         for at in 1..=operations {
-            let story = format!("{mode}, and an erasure before operation {at}");
-            let lab = employed().await;
+            let story = format!("{mode}, deleted before: {deleted}, and an erasure before operation {at}");
+            let lab = prepared(deleted).await;
             let other = lab.of_another_worker();
             lab.faults.arm(at, Disturbance::Meddle);
             lab.faults.meddle(Box::pin(async move {
@@ -144,6 +189,6 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
                 after += 1;
             }
         }
-        assert!(after > 2, "{mode}: put {after} times after the erasure");
+        assert!(after > 2, "{mode}, deleted before: {deleted}: put {after} times after the erasure");
     }
 }

@@ -1,6 +1,7 @@
 //! Wide entities, disturbed at every operation of every job: an entity is never half of one version and half of another.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evenkeel::model::job::Primary;
 use evenkeel::model::{EdmValue, Entity, EntityKey, Job, odata};
@@ -281,6 +282,70 @@ async fn a_reader_sees_one_version() {
         let first = answers[0].clone();
         assert!(answers.as_array().unwrap().iter().all(|answer| *answer == first), "torn at request {at}");
         assert_eq!(answers.as_array().unwrap().len(), 600);
+    }
+}
+
+/// What applications do that do not know of further rows.
+const CARELESS: [&str; 3] = ["the first row deleted", "the first row replaced", "the first archived row deleted"];
+
+/// An entity of which further rows are left over.
+async fn left_over(how: &str) -> Lab {
+    let lab = lab();
+    lab.work(&put(&survey(800, 1, "ada"), "replace")).await.unwrap();
+    match how {
+        "the first row replaced" => {
+            let alone = TableOperation::InsertOrReplace(survey(3, 1, "ada"));
+            lab.account.tables.apply(&table("Surveys"), &alone).await.unwrap();
+        }
+        "the first archived row deleted" => {
+            lab.work(&on("archive")).await.unwrap();
+            lab.delete_row("FormerSurveys", "p", "1").await;
+        }
+        _ => lab.delete_row("Surveys", "p", "1").await,
+    }
+    lab
+}
+
+#[tokio::test]
+async fn an_erasure_takes_rows_that_have_lost_their_first() {
+    let mut runs = 0_u32;
+    for how in CARELESS {
+        let mut sweep = Sweep::over(left_over(how).await.operations_of(&on("erase")).await);
+        while let Some(case) = sweep.next() {
+            let lab = left_over(how).await;
+            case.arm(&lab.faults);
+            lab.deliver_until_done(&on("erase")).await.expect("it succeeds");
+            sweep.seen(&lab);
+            lab.faults.calm();
+            lab.finish().await;
+            for name in ["Surveys", "FormerSurveys", "ByMail"] {
+                let rows = lab.sim.rows(&table(name));
+                assert!(rows.is_empty(), "{how}, {case}: {} rows of {name} are left", rows.len());
+            }
+        }
+        runs += sweep.runs().0;
+    }
+    assert!(runs > 100, "only {runs} runs: the sweep has lost its cases");
+}
+
+#[tokio::test]
+async fn an_entity_that_takes_up_such_rows_amid_an_erasure_is_whole() {
+    let anew = || survey(800, 1, "ada");
+    let operations = left_over(CARELESS[0]).await.operations_of(&on("erase")).await;
+    for at in 1..=operations {
+        let story = format!("put anew before operation {at}");
+        let lab = left_over(CARELESS[0]).await;
+        let other = lab.of_another_worker();
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
+            other.wait(Duration::from_mins(1));
+            other.work(&put(&anew(), "replace")).await.unwrap();
+        }));
+        lab.deliver_until_done(&on("erase")).await;
+        lab.faults.calm();
+        lab.finish().await;
+        check(&lab, &story).await;
+        assert_eq!(entities(&lab, "Surveys", &story)["1"], anew().properties, "{story}");
     }
 }
 

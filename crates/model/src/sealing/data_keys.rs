@@ -19,6 +19,8 @@ pub const KEYS: &str = "EvenkeelKeys";
 const OWNER: &str = "Owner";
 const KEY: &str = "WrappedKey";
 const KEY_ID: &str = "KeyId";
+/// Times that a row may change while it is renewed.
+const RENEWALS: u32 = 5;
 
 /// Why there is no data key.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,15 @@ pub struct DataKeys<'a> {
     pub vault: &'a dyn Vault,
 }
 
+/// The data key for the first sealed values of an entity.
+#[derive(Debug, Clone)]
+pub enum FirstKey {
+    /// A new one.
+    Drawn(DataKey),
+    /// That of an entity which had sealed values before. An erasure that finds the entity absent may delete it until the entity is there.
+    Inherited(DataKey),
+}
+
 /// The table of data keys.
 pub fn table() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
@@ -80,9 +91,29 @@ impl DataKeys<'_> {
         self.find_or_draw_at(footprint_key(&folded(home)), owner(home)).await
     }
 
-    /// The same of an entity that has none most likely, since it is not there. One request, two where it has one.
-    pub async fn draw_or_find(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
-        self.draw_or_find_at(footprint_key(&folded(home)), owner(home)).await
+    /// The data key for the first sealed values of an entity, which has none most likely: drawn, or [renewed](Self::renew) where it has one.
+    /// One request, three where it has one.
+    pub async fn draw_or_renew(&self, home: &Primary) -> Result<FirstKey, DataKeyError> {
+        match self.draw_at(&footprint_key(&folded(home)), &owner(home)).await? {
+            Ok(drawn) => Ok(FirstKey::Drawn(drawn)),
+            Err(lost) => self.renew(home).await?.map(FirstKey::Inherited).ok_or(DataKeyError::Store(lost)),
+        }
+    }
+
+    /// The data key of an entity, its row written once more as it is: no deletion of an earlier version takes it from then on. `None` where
+    /// it has none. Two requests.
+    pub async fn renew(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
+        let (key, owner) = (footprint_key(&folded(home)), owner(home));
+        let mut left = RENEWALS;
+        loop {
+            let Some(row) = self.row(&key).await? else { return Ok(None) };
+            let found = self.unwrapped(&row, owner.clone()).await?;
+            match self.tables.apply(&table(), &TableOperation::Replace(row.entity, IfMatch::Matches(row.etag))).await {
+                Ok(_) => return Ok(Some(found)),
+                Err(error) if error.is_lost_race() && left > 0 => left -= 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// The key of a table's hashes, drawn where it has none. One request, two for a new one.
@@ -103,27 +134,34 @@ impl DataKeys<'_> {
 
     async fn find_at(&self, key: &EntityKey, owner: String) -> Result<Option<DataKey>, DataKeyError> {
         let Some(row) = self.row(key).await? else { return Ok(None) };
-        // Another row in its place has another owner, which is authenticated.
+        self.unwrapped(&row, owner).await.map(Some)
+    }
+
+    /// The data key in a row. Another row in its place has another owner, which is authenticated.
+    async fn unwrapped(&self, row: &Row, owner: String) -> Result<DataKey, DataKeyError> {
         let wrapped = wrapped(&row.entity).ok_or_else(|| DataKeyError::Malformed { owner: owner.clone() })?;
         let key = self.vault.unwrap(&wrapped, owner.as_bytes()).await;
-        key.map(|key| Some(DataKey::new(key))).map_err(|source| DataKeyError::Vault { owner, source })
+        key.map(DataKey::new).map_err(|source| DataKeyError::Vault { owner, source })
     }
 
     async fn find_or_draw_at(&self, key: EntityKey, owner: String) -> Result<DataKey, DataKeyError> {
-        match self.find_at(&key, owner.clone()).await? {
-            Some(found) => Ok(found),
-            None => self.draw_or_find_at(key, owner).await,
+        if let Some(found) = self.find_at(&key, owner.clone()).await? {
+            return Ok(found);
+        }
+        match self.draw_at(&key, &owner).await? {
+            Ok(drawn) => Ok(drawn),
+            Err(lost) => self.find_at(&key, owner).await?.ok_or(DataKeyError::Store(lost)),
         }
     }
 
-    async fn draw_or_find_at(&self, key: EntityKey, owner: String) -> Result<DataKey, DataKeyError> {
+    /// A new data key; the error of the store where another run was faster, or this request was and its answer is lost.
+    async fn draw_at(&self, key: &EntityKey, owner: &str) -> Result<Result<DataKey, StoreError>, DataKeyError> {
         let drawn = self.vault.generate(owner.as_bytes()).await;
-        let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.clone(), source })?;
-        let insert = TableOperation::Insert(written(Entity::new(key.clone()), &wrapped).with(OWNER, owner.as_str()));
+        let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.to_owned(), source })?;
+        let insert = TableOperation::Insert(written(Entity::new(key.clone()), &wrapped).with(OWNER, owner));
         match self.insert(&insert).await {
-            Ok(()) => Ok(DataKey::new(bytes)),
-            // Another run was faster, or this request was and its answer is lost.
-            Err(error) if error.may_have_lost() => self.find_at(&key, owner).await?.ok_or(DataKeyError::Store(error)),
+            Ok(()) => Ok(Ok(DataKey::new(bytes))),
+            Err(error) if error.may_have_lost() => Ok(Err(error)),
             Err(error) => Err(error.into()),
         }
     }

@@ -118,6 +118,11 @@ impl DataKey {
         &self.0
     }
 
+    /// Whether it is the same key.
+    pub fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     /// Seals a value for its place.
     pub fn seal(&self, place: SealedPlace<'_>, value: &EdmValue) -> String {
         let (plain, associated) = (encoded(value), place.associated());

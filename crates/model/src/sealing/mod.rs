@@ -14,7 +14,7 @@ mod data_keys;
 mod format;
 mod message;
 
-pub use data_keys::{DataKeyError, DataKeys, KEYS, key_id, table};
+pub use data_keys::{DataKeyError, DataKeys, FirstKey, KEYS, key_id, table};
 pub use format::{DataKey, HashKey, PREFIX, SealedPlace, UnsealError, is_sealed};
 pub use message::{PlainEntity, plain_entities, withheld_text, withhold};
 

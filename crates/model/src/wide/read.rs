@@ -28,7 +28,8 @@ pub async fn read(tables: &dyn TableStore, table: &TableName, key: &EntityKey, l
             return Ok(rows);
         }
         read_further(tables, table, key, &mut rows).await?;
-        if rows.agree() {
+        // Rows without a first one may be those of an entity that was written between the two requests.
+        if rows.agree() && (rows.first.is_some() || rows.further.is_empty()) {
             return Ok(rows);
         }
         // Nothing writes a row of it without the first: at the same ETag, nothing was written between the two.

@@ -70,7 +70,9 @@ impl Rows {
         for (number, properties) in laid.iter().enumerate().skip(1) {
             let key = row_key::further(&entity.key, number)?;
             let held = self.further.get(&number);
-            let kept = held.filter(|row| unmarked(&row.entity) == *properties).and_then(|row| row.entity.text(ROW_PROPERTY));
+            // A row that is taken up is written in any case, since a deletion of leftovers may have read it before.
+            let listed = held.filter(|_| number <= self.expected().len());
+            let kept = listed.filter(|row| unmarked(&row.entity) == *properties).and_then(|row| row.entity.text(ROW_PROPERTY));
             if let Some(kept) = kept {
                 tokens.push(kept.to_owned());
                 continue;
@@ -104,10 +106,18 @@ impl Rows {
 
     /// The operations that delete an entity with all its rows; `plain` deletes the first.
     pub fn deletions(&self, plain: &TableOperation) -> Vec<TableOperation> {
-        let further =
-            self.further.iter().filter(|(number, row)| **number <= self.expected().len() || row.entity.get(ROW_PROPERTY).is_some());
-        let further = further.map(|(_, row)| TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone())));
-        std::iter::once(plain.clone()).chain(further).collect()
+        std::iter::once(plain.clone()).chain(self.further_deletions()).collect()
+    }
+
+    /// The operations that delete rows which have lost their first; none where it is there.
+    pub fn leftover_deletions(&self) -> Vec<TableOperation> {
+        if self.first.is_some() { Vec::new() } else { self.further_deletions().collect() }
+    }
+
+    fn further_deletions(&self) -> impl Iterator<Item = TableOperation> {
+        let listed = self.expected().len();
+        let own = self.further.iter().filter(move |(number, row)| **number <= listed || row.entity.get(ROW_PROPERTY).is_some());
+        own.map(|(_, row)| TableOperation::Delete(row.entity.key.clone(), IfMatch::Matches(row.etag.clone())))
     }
 }
 
