@@ -12,6 +12,7 @@
 //! A stop in between leaves a row that is full and has `ek_spilling`: the next merge reads that blob and carries on.
 //! The values in the row win over those in the blob: a value that comes late is taken along the next time.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ use super::observation::Observation;
 use super::scope::Scope;
 use super::value::{RunValues, Supply};
 use crate::model::job::Stamp;
-use crate::model::large::{self, Pointer, SPILLED, SPILLING};
+use crate::model::large::{self, Pointer, SPILLED, SPILLING, may_have_left};
 use crate::model::{BlobName, ETag, EdmValue, Entity, ItemAddress, Row, Site, limits};
 use crate::patterns::spill;
 
@@ -76,12 +77,16 @@ pub(super) struct Spilling<'p, 'e> {
     pub(super) values: &'p mut RunValues,
 }
 
-/// A property of an entity that has lain in its row and may have left it.
-pub(super) async fn spilled_value(scope: &Scope<'_>, entity: &Entity, property: &str) -> Result<Option<EdmValue>, Failure> {
-    match own_pointer(scope, entity, SPILLED).filter(|_| entity.get(property).is_none()) {
-        Some(pointer) => Ok(read(scope, pointer).await?.and_then(|mut there| there.properties.remove(property))),
-        None => Ok(None),
+/// The row that conditions on these properties are judged by: with those of them that have left it.
+pub(super) async fn judged<'r>(scope: &Scope<'_>, row: &'r Row, properties: &[&str]) -> Result<Cow<'r, Row>, Failure> {
+    let pointer = own_pointer(scope, &row.entity, SPILLED).filter(|_| may_have_left(row, properties.iter().copied()));
+    let Some(pointer) = pointer else { return Ok(Cow::Borrowed(row)) };
+    let Some(there) = read(scope, pointer).await? else { return Ok(Cow::Borrowed(row)) };
+    let mut judged = row.clone();
+    for (name, value) in there.properties.into_iter().filter(|(name, _)| properties.contains(&name.as_str())) {
+        judged.entity.properties.entry(name).or_insert(value);
     }
+    Ok(Cow::Owned(judged))
 }
 
 impl Spilling<'_, '_> {

@@ -29,8 +29,9 @@ use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillSco
 use crate::model::condition::Condition;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::job::Primary;
+use crate::model::large::{SPILLED, may_have_left};
 use crate::model::sweep::{Sweep, SweepAction, SweepCursor, SweepPart};
-use crate::model::{EntityKey, Row, limits};
+use crate::model::{Comparison, EntityKey, Filter, Row, limits};
 use crate::ports::{Continuation, Query};
 use crate::wide::is_continuation;
 
@@ -44,8 +45,8 @@ const FAILURE_CHARS: usize = 1_000;
 /// A page of the entities that a sweep finds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepPage {
-    /// Those that satisfy the condition, with the properties that it compares. Of a table with wide entities all: they are asked when
-    /// they are acted on.
+    /// Those that satisfy the condition, with the properties that it compares. Of a table with wide entities all, and those with compared
+    /// properties in a blob: they are asked when they are acted on.
     pub rows: Vec<Row>,
     /// Entities looked at.
     pub seen: u64,
@@ -126,8 +127,11 @@ impl Engine {
     ) -> Result<SweepPage, Failure> {
         let wide = self.catalog.wide.contains(source);
         let condition = condition.filter(|_| !wide);
-        let filter = sweep.range.filter().into_iter().chain(condition.and_then(Condition::prefilter)).reduce(crate::model::Filter::and);
-        let own = [SOURCE_PROPERTY, VIEW_PROPERTY];
+        // The service misses the properties that have left a row.
+        let prefilter = condition.and_then(Condition::prefilter);
+        let prefilter = prefilter.map(|prefilter| prefilter.or(Filter::compare(SPILLED, Comparison::NotEqual, "")));
+        let filter = sweep.range.filter().into_iter().chain(prefilter).reduce(Filter::and);
+        let own = [SOURCE_PROPERTY, VIEW_PROPERTY, SPILLED];
         let select = own.into_iter().chain(condition.into_iter().flat_map(Condition::selected)).map(str::to_owned).collect();
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
         let query = Query { filter, select: Some(select), top: Some(rows), continuation };
@@ -136,7 +140,7 @@ impl Engine {
         let primary = |row: &Row| !(is_derived_within(&source.table, &row.entity) || wide && is_continuation(&row.entity.key.rk));
         let mut found: Vec<Row> = page.rows.into_iter().filter(primary).collect();
         let seen = found.len() as u64;
-        found.retain(|row| condition.is_none_or(|condition| condition.holds_of(row)));
+        found.retain(|row| condition.is_none_or(|condition| may_have_left(row, condition.selected()) || condition.holds_of(row)));
         Ok(SweepPage { rows: found, seen, next: place(page.continuation) })
     }
 }

@@ -64,6 +64,16 @@ source = "Employees"
 to = { kind = "append_blob", container = "lines" }
 "#;
 
+const FORMER_COPIES: &str = r#"
+[views.former_by_email]
+kind = "secondary_index"
+source = "FormerEmployees"
+table = "FormerByEmail"
+partition_key = "email_{PartitionKey}"
+row_key = "{Email|lower}"
+on_conflict = "reject"
+"#;
+
 fn declare(site: &Site, current: &str) {
     for (name, key) in [("first.key", FIRST), ("second.key", SECOND)] {
         std::fs::write(site.file(name), key).unwrap();
@@ -157,10 +167,24 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     assert!(site.command(&["get", "Employees", "Sales", "1"]).out.contains("ek1."), "as stored, unless it is asked for");
     let value = site.command(&["get", "Employees", "Sales", "1", "--property", "Ssn", "--out", "-"]);
     assert_eq!(value.out, "canary 1");
-    let refused = site.command(&["lookup", "--table", "Employees", "PartitionKey=Sales", "--where", "Salary > 3"]);
-    assert!(refused.code == 2 && refused.err.contains("sealed values satisfy no condition"), "{}", refused.err);
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
+    // Wherever they lie: in their table, in copies, in an archive, and in copies of that.
+    let text = format!("{}{FORMER_COPIES}", CATALOG.replace("CURRENT", "first"));
+    site.declare(&text);
+    for place in [
+        &["--table", "Employees", "PartitionKey=Sales"][..],
+        &["--table", "EmployeesByEmail", "PartitionKey=email_Sales"],
+        &["by_email", "PartitionKey=Sales"],
+        &["--table", "FormerEmployees", "PartitionKey=Sales"],
+        &["former", "PartitionKey=Sales"],
+        &["former_by_email", "PartitionKey=Sales"],
+    ] {
+        let refused = site.command(&[&["lookup"], place, &["--where", "Salary > 3"]].concat());
+        assert!(refused.code == 2 && refused.err.contains("sealed values satisfy no condition"), "{place:?}: {}", refused.err);
+        let refused = site.command(&[&["lookup"], place, &["--with", "Employees={PartitionKey}/{Ssn}"]].concat());
+        assert!(refused.code == 2 && refused.err.contains("sealed values make no keys"), "{place:?}: {}", refused.err);
+    }
 }
 
 fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
@@ -389,6 +413,11 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
     assert!(refused.code == 2 && refused.err.contains("[encryption.keys.first] is the current key"), "{}", refused.err);
     let sealed = site.command(&["get", "Employees", "Sales", "1", "--resolve"]);
     assert!(sealed.code == 0 && sealed.out.contains("ek1.") && sealed.err.contains("sealed: Salary, Ssn"), "{}", sealed.err);
+    for file in ["ssn.txt", "-"] {
+        let value = site.command(&["get", "Employees", "Sales", "1", "--property", "Ssn", "--out", file]);
+        assert!(value.code == 1 && value.out.is_empty() && value.err.contains("Ssn stays sealed"), "{file}: {} {}", value.out, value.err);
+    }
+    assert!(!site.file("ssn.txt").exists() && !site.file("ssn.txt.partial").exists());
 }
 
 #[test]

@@ -130,6 +130,7 @@ patterns! {
         a_day_of_24_hours_is_one_entity
         a_series_that_outgrows_its_entity_is_told
         a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one
+        lookups_see_what_has_left_a_row
         what_a_row_cannot_take_at_once_is_told
         spilling_takes_as_many_requests_as_the_documentation_says;
     spouses:

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel::model::{EdmValue, EntityKey};
+use evenkeel::client::Whereabouts;
+use evenkeel::model::condition::Condition;
+use evenkeel::model::{EdmValue, EntityKey, Row, ViewName};
 use serde_json::{Map, Value, json};
 
 use crate::site::{Site, key};
@@ -48,6 +50,10 @@ container = "old-readings-§"
 [archives.papers]
 source = "Sensors§"
 to = { kind = "blob", container = "papers-§" }
+
+[archives.files]
+source = "Sensors§"
+to = { kind = "file", dir = "$SHARE" }
 "#;
 
 fn merge(properties: &Value) -> Value {
@@ -211,6 +217,87 @@ pub(crate) async fn a_series_that_outgrows_its_row_spills_into_a_blob_and_is_rea
     series.values.clear();
     series.set("merge", numbers(0..3, |n| n)).await;
     assert_eq!(series.holds("readings-§").await, 3);
+}
+
+/// Two sensors with a series that has left its row, and two without; the state leaves first by its name.
+async fn sensors(site: &Site) {
+    for (rk, state, count) in [("1", "old", 300), ("2", "new", 300), ("3", "old", 3), ("4", "new", 3)] {
+        let mut entity = numbers(0..count, |n| n);
+        let more = json!({"PartitionKey": "hall", "RowKey": rk, "Room": "Hall", "A": state});
+        entity.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        site.work(json!({"op": "put", "table": "Sensors§", "mode": "replace", "entity": entity})).await;
+        let row = site.row("Sensors§", "hall", rk).await.unwrap();
+        assert_eq!((row.entity.get("ek_spilled").is_some(), row.entity.get("A").is_none()), (count > 245, count > 245), "{rk}");
+    }
+}
+
+/// The RowKeys of rows.
+fn rks(rows: &[Row]) -> Vec<&str> {
+    rows.iter().map(|row| row.entity.key.rk.as_str()).collect()
+}
+
+pub(crate) async fn lookups_see_what_has_left_a_row(site: &Site) {
+    sensors(site).await;
+    let in_hall = site.client.lookup_table(&site.table("Sensors§"), &["PartitionKey=hall"]).unwrap();
+    for (condition, expected) in [
+        (r#"A == "old""#, vec!["1", "3"]),
+        (r#"A == "new" and M0001 >= 1"#, vec!["2", "4"]),
+        ("not exists(A)", vec![]),
+        ("exists(M0299)", vec!["1", "2"]),
+        ("M0000 == 0", vec!["1", "2", "3", "4"]),
+    ] {
+        let lookup = in_hall.clone().filtered(Condition::parse(condition).unwrap());
+        assert_eq!(rks(&lookup.run().await.unwrap().rows), expected, "{condition}");
+        // Rows that are left out when they are whole are made up for.
+        let (mut found, mut next) = (Vec::new(), lookup.top(1).select(["M0001"]));
+        loop {
+            let page = next.run().await.unwrap();
+            assert!(page.rows.iter().all(|row| row.entity.properties.keys().eq(["M0001"])), "{condition}: {page:?}");
+            found.extend(rks(&page.rows).into_iter().map(str::to_owned));
+            let Some(continuation) = page.continuation else { break };
+            assert_eq!(page.rows.len(), 1, "{condition}");
+            next = next.after(continuation);
+        }
+        assert_eq!(found, expected, "{condition}");
+    }
+    let point = site.client.lookup_table(&site.table("Sensors§"), &["PartitionKey=hall", "RowKey=1"]).unwrap();
+    let point = point.filtered(Condition::parse(r#"A == "new""#).unwrap()).run().await.unwrap();
+    assert!(point.rows.is_empty(), "{point:?}");
+
+    // A blob is read where something in it is asked for: its length, and it.
+    let whole = in_hall.clone().run().await.unwrap();
+    let counts: Vec<usize> = whole.rows.iter().map(|row| row.entity.user_properties().count()).collect();
+    assert_eq!((counts, whole.requests), (vec![302, 302, 5, 5], 1 + 2 * 2));
+    assert!(whole.rows.iter().all(|row| row.entity.get("ek_spilled").is_none()));
+    assert_eq!(in_hall.clone().select(["M0000"]).run().await.unwrap().requests, 1);
+    let by_room = ViewName::new("sensors_by_room").unwrap();
+    let entities = site.client.lookup(&by_room, &["Room=Hall"]).unwrap().entities().select(["A"]).run().await.unwrap();
+    assert_eq!(entities.rows.iter().map(|row| row.entity.text("A").unwrap()).collect::<Vec<_>>(), ["old", "new", "old", "new"]);
+    let joined = in_hall.with(site.name("Sensors§={PartitionKey}/1").parse().unwrap()).run().await.unwrap();
+    let first = joined.joined[&site.table("Sensors§")][2].as_ref().unwrap();
+    assert_eq!((first.entity.text("A"), first.entity.user_properties().count()), (Some("old"), 302));
+
+    // In archives as in their table.
+    let key = EntityKey::new("hall", "1").unwrap();
+    for archive in ["old", "papers", "files"] {
+        let name = ViewName::new(archive).unwrap();
+        let on = |op: &str| json!({"op": op, "archive": archive, "pk": "hall", "rk": "1"});
+        for op in ["archive", "restore"] {
+            site.work(on(op)).await;
+            let found = site.client.find(&name, &key).await.unwrap().unwrap();
+            assert_eq!(found.at == Whereabouts::Archive, op == "archive", "{archive}");
+            assert_eq!((found.row.entity.text("A"), found.row.entity.user_properties().count()), (Some("old"), 302), "{archive}");
+            if op == "archive" {
+                let archived = site.client.lookup(&name, &["PartitionKey=hall", "RowKey=1"]).unwrap().run().await.unwrap();
+                assert_eq!((archived.rows[0].entity.text("A"), archived.rows.len()), (Some("old"), 1), "{archive}");
+            }
+        }
+    }
+    site.work(json!({"op": "archive", "archive": "old", "pk": "hall", "rk": "1"})).await;
+    let old = site.client.lookup(&ViewName::new("old").unwrap(), &["PartitionKey=hall"]).unwrap();
+    let old = old.filtered(Condition::parse(r#"A == "old""#).unwrap()).run().await.unwrap();
+    assert_eq!(rks(&old.rows), ["1"]);
+    site.in_step("Sensors§").await;
 }
 
 async fn copies_of(site: &Site) -> Vec<(String, String, String)> {

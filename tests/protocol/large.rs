@@ -1,6 +1,7 @@
 //! Large values, disturbed at every operation of every job: no pointer leads nowhere, and no blob belongs to nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel::model::job::{Primary, PutMode};
@@ -515,6 +516,44 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
         runs += sweep.runs().0;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
+}
+
+#[tokio::test]
+async fn a_condition_of_a_job_sees_what_has_left_the_row() {
+    let held = FULL.fold(person("Ada").with("Hold", true), |entity, n| entity.with(format!("M{n:04}"), n));
+    for mut message in [
+        json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "1"}),
+        json!({"op": "archive", "archive": "former", "pk": "p", "rk": "1"}),
+        json!({"op": "delete_where", "table": "Staff"}),
+        json!({"op": "archive_where", "archive": "former"}),
+    ] {
+        for (when, goes) in [("not exists(Hold)", false), ("Hold == true", true)] {
+            message["when"] = json!(when);
+            let lab = lab().await;
+            lab.work(&put(&held, "replace")).await.unwrap();
+            let row = lab.read("Staff", "p", "1").await.unwrap().entity;
+            assert!(row.get("Hold").is_none() && row.get(SPILLED).is_some(), "it is in the row: {row:?}");
+            let ended = lab.work(&job(&message)).await.unwrap_or_else(|failure| panic!("{message}: {}", failure.chain()));
+            assert_eq!(lab.read("Staff", "p", "1").await.is_none(), goes, "{message}: {ended:?}");
+            let of_one = message.get("pk").is_some();
+            assert_eq!(matches!(ended, Outcome::Skipped { .. }), of_one && !goes, "{message}: {ended:?}");
+        }
+    }
+}
+
+/// The digest behind the put's stamp is of the row, which lacks the property that the condition is about.
+#[tokio::test]
+async fn a_delete_on_condition_deletes_what_an_older_put_has_written_late_and_spilled() {
+    let held = FULL.fold(person("Ada").with("Hold", true), |entity, n| entity.with(format!("M{n:04}"), n));
+    let lab = lab().await;
+    let put = (put(&held, "replace"), lab.delivery());
+    lab.wait(Duration::from_secs(2));
+    let delete = lab.message(&json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "1", "when": "Hold == true"}));
+    lab.wait(Duration::from_hours(1));
+    lab.run(&put).await.unwrap();
+    assert!(lab.read("Staff", "p", "1").await.unwrap().entity.get("Hold").is_none());
+    let ended = lab.run(&delete).await.unwrap();
+    assert!(lab.read("Staff", "p", "1").await.is_none(), "{ended:?}");
 }
 
 type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;

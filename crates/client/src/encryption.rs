@@ -37,6 +37,9 @@ pub enum EncryptionError {
     /// The entity has no data key.
     #[error("{0} has sealed values and no data key: its key was erased, or the values belong to another entity")]
     Erased(Primary),
+    /// A value is asked for that stays sealed: the property.
+    #[error("{0} stays sealed: this configuration has no key-encryption key for it ([encryption.keys])")]
+    Sealed(String),
 }
 
 impl Client {
@@ -155,7 +158,7 @@ fn texts(mut message: Map<String, Value>) -> Result<Vec<String>, String> {
     Ok([texts(message)?, texts(second)?].concat())
 }
 
-fn failed(home: &Primary, source: EncryptionError) -> ClientError {
+pub(super) fn failed(home: &Primary, source: EncryptionError) -> ClientError {
     ClientError::Encryption { doing: format!("encrypted properties of {home}"), source: Box::new(source) }
 }
 

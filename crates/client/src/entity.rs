@@ -1,5 +1,6 @@
 //! Reading one entity.
 
+use super::encryption::{self, EncryptionError};
 use super::resolve::{self, joined, rejoined, resolve};
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{Shelf, TableRef};
@@ -58,11 +59,30 @@ impl Client {
     }
 
     async fn resolved(&self, table: &TableRef, mut row: Row) -> Result<Row, ClientError> {
-        row.entity = rejoined(self, table, row.entity).await?;
+        (row.entity, _) = rejoined(self, table, row.entity).await?;
         resolve(self, table, &mut row).await?;
         self.open(table, std::slice::from_mut(&mut row)).await?;
         row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
         Ok(row)
+    }
+
+    /// A row of a table with the properties that have left it, and the requests that it took. Where a change in between has dropped their
+    /// blob, it is read again; `None` where it is gone.
+    pub(super) async fn rejoined(&self, table: &TableRef, mut row: Row) -> Result<(Option<Row>, u64), ClientError> {
+        let key = row.entity.key.clone();
+        let (mut requests, mut rounds) = (0, ROUNDS);
+        loop {
+            let etag = row.etag.clone();
+            rounds -= 1;
+            match rejoined(self, table, row.entity).await {
+                Ok((entity, took)) => return Ok((Some(Row { entity, etag, timestamp: row.timestamp }), requests + took)),
+                Err(broken @ ClientError::Broken(_)) if rounds > 0 => {
+                    let Some(newer) = self.newer(table, &key, &etag, broken).await? else { return Ok((None, requests + 1)) };
+                    (row, requests) = (newer, requests + 1);
+                }
+                Err(failed) => return Err(failed),
+            }
+        }
     }
 
     /// The entity after a change since this version: blobs of the version went with it. At the same version it is broken.
@@ -75,6 +95,11 @@ impl Client {
     /// UTF-8. How many bytes it has; `None` where there is no such entity, or no such string or binary property of it.
     ///
     /// The hash of a blob's content is checked at the end: bytes received before an error are not the value.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Encryption`], before any bytes, where an encrypted property cannot be opened, as by [`open`](Self::open), or no
+    /// key-encryption key for it is here.
     pub async fn read_value(
         &self,
         table: &TableRef,
@@ -107,17 +132,20 @@ impl Client {
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
         if row.entity.get(property).is_none() {
-            row.entity = rejoined(self, table, row.entity).await?;
+            (row.entity, _) = rejoined(self, table, row.entity).await?;
         }
-        let encrypts = |home: &TableRef| self.catalog.encrypted.get(home).is_some_and(|encrypted| encrypted.contains(property));
-        if self.catalog.home_of(table, &row.entity).is_some_and(|(home, _)| encrypts(home)) {
+        let encrypts = |source: &TableRef| self.catalog.encrypted.get(source).is_some_and(|encrypted| encrypted.contains(property));
+        let encrypted = self.catalog.home_of(table, &row.entity).filter(|(source, _)| encrypts(source));
+        if let Some((_, home)) = encrypted {
             // A sealed value is opened as a whole.
             row.entity.properties.retain(|name, _| name == property || name.starts_with(RESERVED_PREFIX));
             resolve(self, table, &mut row).await?;
-            self.open(table, std::slice::from_mut(&mut row)).await?;
+            if self.open(table, std::slice::from_mut(&mut row)).await?.sealed.contains(property) {
+                return Err(encryption::failed(&home, EncryptionError::Sealed(property.to_owned())));
+            }
         }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
-            return resolve::read(self, table, property, &pointer, |part, _| take(part)).await.map(Some);
+            return resolve::read(self, table, property, &pointer, |part, _| take(part)).await.map(|read| Some(read.bytes));
         }
         let content: &[u8] = match row.entity.get(property) {
             Some(EdmValue::String(text)) => text.as_bytes(),

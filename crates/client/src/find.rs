@@ -4,9 +4,13 @@
 //! moment the entity is in one of the two, or in both. A look in the source, then in the archive, then in the source
 //! once more therefore finds it, in whichever direction it moved meanwhile. (Unless it went both ways between two of the looks.)
 
+use bytes::Bytes;
+
+use super::resolve::{rejoined, with_spilled};
 use super::{Client, ClientError, OpenedRows, Whole};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::model::document::{self, DocumentPath};
+use evenkeel_model::model::large::{Pointer, SPILLED};
 use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::ports::FilePlace;
@@ -33,8 +37,8 @@ impl Client {
     /// Finds an entity in the source of an archive or in the archive itself. `None` where it is in neither. An archive that is a
     /// log cannot be asked for one entity.
     ///
-    /// One to three requests, and one more for each time that an entity of several rows is met. Values that lie in blobs are
-    /// pointers to them; [`get`](Client::get) has their contents.
+    /// One to three requests, and one more for each time that an entity of several rows is met, and two that one is whose properties have
+    /// left its row. Large values are pointers to their blobs; [`get`](Client::get) has their contents.
     ///
     /// ```
     /// # use evenkeel::client::{Client, Whereabouts};
@@ -55,16 +59,16 @@ impl Client {
                 "[archives.{name}] is a log, in which no entity is looked up: read it with `evenkeel logs {name}`"
             )));
         }
-        if let Some(row) = self.in_source(&archive.source, key).await? {
+        if let (Some(row), _) = self.in_source(&archive.source, key).await? {
             return Ok(Some(Found { row, at: Whereabouts::Source }));
         }
-        if let Some(row) = self.in_archive(archive, key).await? {
+        if let (Some(row), _) = self.in_archive(archive, key).await? {
             return Ok(Some(Found { row, at: Whereabouts::Archive }));
         }
         if planted(Bug::FindLooksOnce) {
             return Ok(None);
         }
-        let back = self.in_source(&archive.source, key).await?;
+        let (back, _) = self.in_source(&archive.source, key).await?;
         Ok(back.map(|row| Found { row, at: Whereabouts::Source }))
     }
 
@@ -78,29 +82,65 @@ impl Client {
         self.open(table, std::slice::from_mut(row)).await
     }
 
-    async fn in_source(&self, source: &TableRef, key: &EntityKey) -> Result<Option<Row>, ClientError> {
-        Ok(self.whole(source, key).await?.map(|Whole { row, .. }| row))
+    /// One entity of a table, whole, and the requests that it took.
+    async fn in_source(&self, source: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+        let Some(Whole { row, requests }) = self.whole(source, key).await? else { return Ok((None, 1)) };
+        let (row, more) = self.rejoined(source, row).await?;
+        Ok((row, requests + more))
     }
 
-    /// One entity of an archive that is no log.
-    pub(super) async fn in_archive(&self, archive: &Archive, key: &EntityKey) -> Result<Option<Row>, ClientError> {
+    /// One entity of an archive that is no log, whole, and the requests that it took.
+    pub(super) async fn in_archive(&self, archive: &Archive, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+        if let ArchiveTarget::Table(table) = &archive.target {
+            return self.in_source(table, key).await;
+        }
+        let (mut broken_at, mut requests) = (None, 0);
+        loop {
+            requests += 1;
+            let Some(row) = self.document(archive, key).await? else { return Ok((None, requests)) };
+            let etag = row.etag.clone();
+            match self.rejoined_document(archive, row).await {
+                // Its values go with a version of it: it is read again.
+                Err(ClientError::Broken(_)) if broken_at.as_ref() != Some(&etag) => broken_at = Some(etag),
+                ended => return ended.map(|(row, took)| (Some(row), requests + took)),
+            }
+        }
+    }
+
+    async fn document(&self, archive: &Archive, key: &EntityKey) -> Result<Option<Row>, ClientError> {
         let doing = || format!("reading {key} in archive {}", archive.name);
         let found = match &archive.target {
-            ArchiveTarget::Table(table) => return self.in_source(table, key).await,
-            ArchiveTarget::Log(_) => None,
+            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => None,
             ArchiveTarget::Blob(target) => {
                 let blobs = &self.account(&target.account)?.blobs;
                 let blob = blobs.get(&target.container, &place(&target.path, key)?, None).await;
                 blob.map_err(ClientError::store(doing()))?.map(|blob| (blob.content, blob.properties.etag))
             }
-            ArchiveTarget::File(target) => {
-                let files = self.stores.files().map_err(|error| ClientError::Unknown(error.to_string()))?;
-                let place = FilePlace { dir: target.dir.clone(), name: place(&target.path, key)? };
-                let file = files.read(&place).await;
-                file.map_err(ClientError::store(doing()))?.map(|file| (file.content, file.etag))
-            }
+            ArchiveTarget::File(target) => self.file(&target.dir, place(&target.path, key)?, &doing()).await?,
         };
         found.map(|(content, etag)| decoded(&content, etag, key, &doing())).transpose()
+    }
+
+    /// A document's entity with the properties that had left its row before, and the requests that it took.
+    async fn rejoined_document(&self, archive: &Archive, row: Row) -> Result<(Row, u64), ClientError> {
+        let beside = row.entity.get(SPILLED).and_then(Pointer::of).filter(|pointer| pointer.container.is_none());
+        let (entity, requests) = match (beside, &archive.target) {
+            (Some(pointer), ArchiveTarget::File(target)) => {
+                let file = self.file(&target.dir, pointer.name.clone(), &format!("reading {}", pointer.name)).await?;
+                let gone = || ClientError::Broken(format!("property {SPILLED} points to {}, which does not exist", pointer.name));
+                let (content, _) = file.ok_or_else(gone)?;
+                (with_spilled(row.entity, &pointer, &content)?, 1)
+            }
+            _ => rejoined(self, &archive.source, row.entity).await?,
+        };
+        Ok((Row { entity, ..row }, requests))
+    }
+
+    /// A file of a shared folder, with its version.
+    async fn file(&self, dir: &str, name: BlobName, doing: &str) -> Result<Option<(Bytes, ETag)>, ClientError> {
+        let files = self.stores.files().map_err(|error| ClientError::Unknown(error.to_string()))?;
+        let file = files.read(&FilePlace { dir: dir.to_owned(), name }).await;
+        Ok(file.map_err(ClientError::store(doing))?.map(|file| (file.content, file.etag)))
     }
 }
 

@@ -23,17 +23,22 @@ pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) 
     Ok(list.join(entity))
 }
 
-/// Puts properties that have left their row back into it.
-pub(super) async fn rejoined(client: &Client, table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
-    let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok(large::rejoined(entity, BTreeMap::new())) };
+/// Puts properties that have left their row back into it. And the requests that it took.
+pub(super) async fn rejoined(client: &Client, table: &TableRef, entity: Entity) -> Result<(Entity, u64), ClientError> {
+    let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok((large::rejoined(entity, BTreeMap::new()), 0)) };
     let mut content = Vec::new();
     let taken = read(client, table, SPILLED, &pointer, |part, _| {
         content.extend_from_slice(part);
         Ok(())
     });
-    taken.await?;
+    let requests = taken.await?.requests;
+    Ok((with_spilled(entity, &pointer, &content)?, requests))
+}
+
+/// An entity with the properties in this content, which have left its row.
+pub(super) fn with_spilled(entity: Entity, pointer: &Pointer, content: &[u8]) -> Result<Entity, ClientError> {
     let broken = |problem| ClientError::Broken(format!("property {SPILLED} points to {}: {problem}", pointer.name));
-    Ok(large::rejoined(entity, large::spilled(&pointer, &content).map_err(broken)?))
+    Ok(large::rejoined(entity, large::spilled(pointer, content).map_err(broken)?))
 }
 
 /// Puts the content of blobs where properties of a table's row point to them.
@@ -61,6 +66,14 @@ pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) ->
 /// Bytes of a value that are read at once.
 const PART_BYTES: u64 = 4 << 20;
 
+/// A content that was read.
+pub(super) struct ReadContent {
+    /// Its length in bytes.
+    pub(super) bytes: u64,
+    /// Storage requests that it took.
+    pub(super) requests: u64,
+}
+
 /// Reads the content that a property points to, part by part, and checks its hash at the end.
 pub(super) async fn read(
     client: &Client,
@@ -68,7 +81,7 @@ pub(super) async fn read(
     property: &str,
     pointer: &Pointer,
     mut take: impl FnMut(&[u8], &BlobProperties) -> std::io::Result<()> + Send,
-) -> Result<u64, ClientError> {
+) -> Result<ReadContent, ClientError> {
     let name = &pointer.name;
     let Some(container) = &pointer.container else {
         return Err(ClientError::Broken(format!(
@@ -77,10 +90,11 @@ pub(super) async fn read(
     };
     let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
     let failed = || ClientError::store(format!("reading the blob of property {property}"));
-    let mut found = None;
+    let (mut found, mut requests) = (None, 0);
     // Names tell contents: whichever account has it, has this one.
     for account in client.accounts_of(table, container) {
         let blobs = &client.account(account)?.blobs;
+        requests += 1;
         if let Some(properties) = blobs.properties(container, name).await.map_err(failed())? {
             found = Some((blobs, properties));
             break;
@@ -91,6 +105,7 @@ pub(super) async fn read(
     // An empty one is a part of nothing.
     loop {
         let end = found.length.min(at + PART_BYTES);
+        requests += 1;
         let part = blobs.get_at(container, name, at..end, &found.etag).await.map_err(|error| {
             let is_gone = error.class == ErrorClass::Precondition;
             if is_gone { broken("which went away while it was read") } else { failed()(error) }
@@ -102,5 +117,8 @@ pub(super) async fn read(
             break;
         }
     }
-    if hex::encode(hash.finalize()) == pointer.sha256 { Ok(found.length) } else { Err(broken("whose content is not what was written")) }
+    if hex::encode(hash.finalize()) != pointer.sha256 {
+        return Err(broken("whose content is not what was written"));
+    }
+    Ok(ReadContent { bytes: found.length, requests })
 }

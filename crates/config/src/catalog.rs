@@ -99,7 +99,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
     catalog_rules::names_of_their_own(names, &archives);
     catalog_rules::check(&catalog, &declared, &views, &archives);
     spread_rules::check(&catalog, &declared, &views, &archives);
-    encryption::check(keys, &declared, &views, &archives);
+    encryption::check(keys, &catalog, &declared, &views, &archives);
     dated_rules::check(&dated_views, &retentions);
     dated_rules::named_one_by_one(&catalog, &declared, &views, &archives);
     Catalog { rules: rules::rules(root, &catalog), ..catalog }

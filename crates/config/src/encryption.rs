@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use evenkeel_model::catalog::{Form, own_property};
+use evenkeel_model::catalog::{Catalog, Form, own_property};
 use evenkeel_model::model::KeyBytes;
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
@@ -152,7 +152,13 @@ pub(super) fn hashes(section: &Section<'_>, encrypted: &BTreeSet<String>) -> BTr
 }
 
 /// Sealed values are carried as they are, or refused: nothing computes with them.
-pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
+pub(super) fn check(
+    settings: &EncryptionSettings,
+    catalog: &Catalog,
+    tables: &[TableDraft<'_>],
+    views: &[ViewDraft<'_>],
+    archives: &[ArchiveDraft<'_>],
+) {
     for table in tables {
         condition(table, views);
     }
@@ -162,9 +168,9 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>], vi
         }
         sources(table, tables, views, archives);
     }
-    let carried = carried(tables, views, archives);
+    let everywhere = catalog.sealed_properties();
     for view in views {
-        let Some(sealed) = carried.get(&view.source) else { continue };
+        let Some(sealed) = everywhere.get(&view.source) else { continue };
         if matches!(view.form(), Form::Values(large) if large.spill) {
             view.section
                 .error("spill", format!("{} has encrypted properties, which stay in their rows; expected one of the two", view.source));
@@ -176,7 +182,7 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>], vi
         }
     }
     for archive in archives {
-        let Some(sealed) = carried.get(&archive.source) else { continue };
+        let Some(sealed) = everywhere.get(&archive.source) else { continue };
         let computed = match &archive.target {
             TargetDraft::Table(..) | TargetDraft::File(_) => BTreeSet::new(),
             TargetDraft::Blob(target) => target.metadata.values().flat_map(Template::properties).collect(),
@@ -226,29 +232,6 @@ fn sources(table: &TableDraft<'_>, tables: &[TableDraft<'_>], views: &[ViewDraft
             "encrypt",
             format!("rows from {source} lie here, sealed for the entities of that table; expected encrypt in one of the two"),
         );
-    }
-}
-
-/// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
-fn carried(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) -> BTreeMap<TableName, BTreeSet<String>> {
-    let declared = tables.iter().filter(|table| !table.encrypt.is_empty());
-    let mut carried: BTreeMap<TableName, BTreeSet<String>> = declared.map(|table| (table.name.clone(), table.encrypt.clone())).collect();
-    loop {
-        let before = carried.values().map(BTreeSet::len).sum::<usize>();
-        for view in views {
-            let (Form::Copies { rows, select }, Some(sealed)) = (view.form(), carried.get(&view.source)) else { continue };
-            let copied = sealed.iter().filter(|name| select.is_none_or(|select| select.contains(name)));
-            let copied: BTreeSet<String> = copied.cloned().collect();
-            carried.entry(rows.target.tables.clone()).or_default().extend(copied);
-        }
-        for archive in archives {
-            if let (Some(target), Some(sealed)) = (archive.table(), carried.get(&archive.source).cloned()) {
-                carried.entry(target.clone()).or_default().extend(sealed);
-            }
-        }
-        if carried.values().map(BTreeSet::len).sum::<usize>() == before {
-            return carried;
-        }
     }
 }
 

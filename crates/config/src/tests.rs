@@ -1031,9 +1031,10 @@ fn large_values_are_read_and_their_mistakes_found() {
         let errors = mistakes(&wrong);
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
     }
-    let catalog = load_text(&format!("{copies}select = [\"H23\"]\n")).unwrap().catalog;
+    let rule = "[rules.r]\ndelete = \"Employees\"\nwhen = \"not exists(Hold)\"\n";
+    let catalog = load_text(&format!("{copies}select = [\"H23\"]\n{rule}")).unwrap().catalog;
     let kept = catalog.kept_in_rows(&catalog.tables[&TableName::new("Employees").unwrap()]);
-    assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), ["H23", "Name", "Photo", "RowKey"]);
+    assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), ["H23", "Hold", "Name", "Photo", "RowKey"]);
     let documents = load_text(&archive("kind = \"blob\", container = \"former\"")).unwrap().catalog;
     let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
     let container = evenkeel_model::model::ContainerName::new("former").unwrap();

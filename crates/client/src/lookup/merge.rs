@@ -49,6 +49,16 @@ impl<'a> Merge<'a> {
         Ok(cursor.take().map(|row| (row, cursor.account)))
     }
 
+    /// Up to this many rows; fewer at the end, or after many pages without any.
+    pub(super) async fn rows(&mut self, reading: &Reading<'_>, most: usize) -> Result<Vec<Row>, StoreError> {
+        let mut rows = Vec::new();
+        while rows.len() < most {
+            let Some((row, _)) = self.next(reading).await? else { break };
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
     /// Where each range stands; `None` where all have ended.
     pub(super) fn positions(&self) -> Option<Vec<Position>> {
         let positions: Vec<Position> = self.cursors.iter().map(Cursor::position).collect();
@@ -73,11 +83,7 @@ impl<'a> Merge<'a> {
 /// Reads up to `top` rows of these ranges.
 pub(super) async fn read(reading: &Reading<'_>, ranges: &[AskedRange<'_>], from: Vec<Position>, top: u32) -> Result<FoundRows, StoreError> {
     let mut merge = Merge::start(reading, ranges, from).await?;
-    let mut rows = Vec::new();
-    while rows.len() < top as usize {
-        let Some((row, _)) = merge.next(reading).await? else { break };
-        rows.push(row);
-    }
+    let rows = merge.rows(reading, top as usize).await?;
     Ok(FoundRows { rows, positions: merge.positions(), requests: merge.requests() })
 }
 

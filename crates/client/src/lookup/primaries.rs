@@ -1,35 +1,83 @@
-//! Following copies and members to the entities that they belong to.
+//! Whole entities: those that copies and members belong to, and those that rows of a table are.
 
 use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 
 use super::query::Lookup;
 use crate::{ClientError, Whole};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::EntityKey;
+use evenkeel_model::model::condition::Condition;
+use evenkeel_model::model::large::{SPILLED, may_have_left};
+use evenkeel_model::model::{EntityKey, Row};
+use evenkeel_model::wide;
 
 /// Entities read at once.
 const PARALLEL: usize = 16;
 
+/// An entity, unless it is gone, and the requests that it took.
+type Read = (Option<Row>, u64);
+
 impl Lookup<'_> {
     /// The entities with these keys, in their order, and the requests that it took. One that is gone meanwhile is left out.
-    pub(super) async fn read_all(&self, table: &TableRef, keys: &[EntityKey]) -> Result<(Vec<Whole>, u64), ClientError> {
-        let wide = self.client.catalog.wide.contains(table);
-        let properties: Vec<String> = self.select.iter().cloned().chain(self.join_properties().map(str::to_owned)).collect();
-        let select = (!self.select.is_empty() && !wide).then_some(properties.as_slice());
-        let tables = self.client.account(&table.account)?.tables.as_ref();
-        let read: Vec<Option<Whole>> = iter(keys)
-            .map(|key| async move {
-                // Which of its rows has a property is known only when they are read.
-                if wide {
-                    return self.client.whole(table, key).await;
-                }
-                let row = tables.get(&table.table, key, select).await.map_err(ClientError::store(format!("reading {table}{key}")))?;
-                Ok(row.map(|row| Whole { row, requests: 1 }))
-            })
-            .buffered(PARALLEL)
-            .try_collect()
-            .await?;
-        let requests = read.iter().map(|whole| whole.as_ref().map_or(1, |whole| whole.requests)).sum();
-        Ok((read.into_iter().flatten().collect(), requests))
+    pub(super) async fn read_all(&self, table: &TableRef, keys: &[EntityKey]) -> Result<(Vec<Row>, u64), ClientError> {
+        let read: Vec<Read> = iter(keys).map(async |key| self.read_one(table, key).await).buffered(PARALLEL).try_collect().await?;
+        Ok(present(read))
     }
+
+    /// The entities that rows of a table are, as far as they satisfy the condition, in their order, and the requests that it took. Of each
+    /// only the properties that are asked for are kept, and no more than some entities are whole at a time.
+    pub(super) async fn complete_all(&self, table: &TableRef, rows: Vec<Row>) -> Result<(Vec<Row>, u64), ClientError> {
+        let selected = (!self.select.is_empty()).then(|| self.selected());
+        let satisfies = |row: &Row| self.condition.as_ref().is_none_or(|condition| condition.holds(&row.entity));
+        let kept = |mut row: Row| {
+            if let Some(selected) = &selected {
+                row.entity.properties.retain(|name, _| selected.contains(name));
+            }
+            row
+        };
+        let complete = async |row: Row| {
+            let (row, requests) = self.complete(table, row).await?;
+            Ok::<Read, ClientError>((row.filter(satisfies).map(kept), requests))
+        };
+        let read: Vec<Read> = iter(rows).map(complete).buffered(PARALLEL).try_collect().await?;
+        Ok(present(read))
+    }
+
+    async fn read_one(&self, table: &TableRef, key: &EntityKey) -> Result<Read, ClientError> {
+        // Which of its rows has a property is known only when they are read.
+        if self.client.catalog.wide.contains(table) {
+            return Ok(whole(self.client.whole(table, key).await?));
+        }
+        let properties: Vec<String> = self.properties().chain([SPILLED]).map(str::to_owned).collect();
+        let select = (!self.select.is_empty()).then_some(properties.as_slice());
+        let tables = self.client.account(&table.account)?.tables.as_ref();
+        let row = tables.get(&table.table, key, select).await.map_err(ClientError::store(format!("reading {table}{key}")))?;
+        let Some(row) = row else { return Ok((None, 1)) };
+        let (row, requests) = self.complete(table, row).await?;
+        Ok((row, requests + 1))
+    }
+
+    /// The entity that a row is: with the other rows of a wide one, and with the properties that have left it, where they are asked for.
+    async fn complete(&self, table: &TableRef, row: Row) -> Result<Read, ClientError> {
+        if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some() {
+            return Ok(whole(self.client.whole(table, &row.entity.key).await?));
+        }
+        let lacks = if self.select.is_empty() { row.entity.get(SPILLED).is_some() } else { may_have_left(&row, self.properties()) };
+        if lacks { self.client.rejoined(table, row).await } else { Ok((Some(row), 0)) }
+    }
+
+    /// Names of the properties that a row needs: the requested ones, and those of the condition and of joins; some may come twice.
+    pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
+        let conditions = self.condition.iter().flat_map(Condition::selected);
+        self.select.iter().map(String::as_str).chain(conditions).chain(self.join_properties())
+    }
+}
+
+fn whole(read: Option<Whole>) -> Read {
+    read.map_or((None, 1), |Whole { row, requests }| (Some(row), requests))
+}
+
+/// Those that are there, and the requests of all.
+fn present(read: Vec<Read>) -> (Vec<Row>, u64) {
+    let requests = read.iter().map(|(_, requests)| requests).sum();
+    (read.into_iter().filter_map(|(row, _)| row).collect(), requests)
 }

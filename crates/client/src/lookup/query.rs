@@ -146,7 +146,8 @@ impl<'c> Lookup<'c> {
     }
 
     /// Only rows that satisfy a condition, in the words of `when`: of a table, of an archive in a table, or of copies. The service leaves out
-    /// what it can decide, and reads the others nevertheless: the class of the query says how much that is.
+    /// what it can decide, and reads the others nevertheless: the class of the query says how much that is. Properties that have left the
+    /// row of an entity are read for two requests more.
     #[must_use]
     pub fn filtered(mut self, condition: Condition) -> Self {
         self.condition = Some(condition);
@@ -168,10 +169,11 @@ impl<'c> Lookup<'c> {
     }
 
     /// Joins each row to an entity of another table, whose keys are made of the row's properties; of several tables, where it is called
-    /// several times. The entities come beside the rows, in [`LookupResult::joined`], with all their properties; properties in blobs
-    /// as pointers, as in rows.
+    /// several times. The entities come beside the rows, in [`LookupResult::joined`], with all their properties; large values
+    /// as pointers to their blobs, as in rows.
     ///
-    /// One point read for each distinct key, 16 at a time of each table, and one more for each wide entity of several rows: 50 employees of five departments take five.
+    /// One point read for each distinct key, 16 at a time of each table: 50 employees of five departments take five. One more for each wide
+    /// entity of several rows, and two for each whose properties have left its row.
     ///
     /// # Errors
     ///

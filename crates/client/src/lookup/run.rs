@@ -1,6 +1,5 @@
 //! Carrying it out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,13 +14,13 @@ use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Form, Members, 
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
+use evenkeel_model::model::large::SPILLED;
 use evenkeel_model::model::sink;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{Entity, EntityKey, Member, Row, Site, TableName, ViewName};
 use evenkeel_model::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::Owned;
-use evenkeel_model::wide;
 
 impl Lookup<'_> {
     /// Asks.
@@ -107,7 +106,7 @@ impl Lookup<'_> {
         };
         if self.entities && !planted(Bug::EntitiesFromCopies) {
             let (read, requests) = self.read_all(&view.source, &keys).await?;
-            found.rows = read.into_iter().map(|whole| whole.row).collect();
+            found.rows = read;
             found.requests += requests;
         }
         Ok(found)
@@ -151,7 +150,7 @@ impl Lookup<'_> {
             Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
                 self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
             }
-            _ => self.read(&plan, LookupTarget::View(view), (self.copy_select(view), self.condition.as_ref())).await?,
+            _ => self.read(&plan, view).await?,
         };
         let keys = primaries(view, table, &found.rows)?;
         Ok((found, keys))
@@ -174,6 +173,7 @@ impl Lookup<'_> {
             page: page_rows(self.top),
             pages: PAGES,
             condition: None,
+            spilled: false,
         };
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
@@ -208,8 +208,8 @@ impl Lookup<'_> {
             ArchiveTarget::Blob(_) | ArchiveTarget::File(_) => {
                 self.refuse_condition(&archive.name)?;
                 let key = self.both_keys(&format!("a document of [archives.{}]", archive.name), "in its archive by both keys")?;
-                let rows = self.client.in_archive(archive, &key).await?.into_iter().collect();
-                Ok(LookupResult::new(rows, QueryClass::Point, 1, None))
+                let (row, requests) = self.client.in_archive(archive, &key).await?;
+                Ok(LookupResult::new(row.into_iter().collect(), QueryClass::Point, requests, None))
             }
             ArchiveTarget::Log(_) => {
                 let name = &archive.name;
@@ -218,45 +218,42 @@ impl Lookup<'_> {
         }
     }
 
-    /// The entities of a table, by their own keys. Of wide ones each page is filtered when it is read: further pages make up for
-    /// rows that are left out.
+    /// The entities of a table, by their own keys. One that is more than its row is judged when it is whole: further rows make up for
+    /// those that are left out.
     async fn in_own_keys(&self, what: String, table: &TargetRef) -> Result<LookupResult, ClientError> {
-        let mut found = self.page_of(what.clone(), table).await?;
-        let mut next = self.clone();
-        let pages = if self.client.catalog.wide.contains(&table.first()) { PAGES } else { 1 };
-        for _ in 1..pages {
-            let left = self.top.saturating_sub(u32::try_from(found.rows.len()).unwrap_or(u32::MAX));
-            let (Some(_), true) = (&found.continuation, left > 0) else { break };
-            (next.after, next.top) = (found.continuation.take(), left);
-            let page = next.page_of(what.clone(), table).await?;
-            found.rows.extend(page.rows);
-            found.requests += page.requests;
-            found.continuation = page.continuation;
-        }
-        Ok(found)
-    }
-
-    /// One page of them.
-    async fn page_of(&self, what: String, table: &TargetRef) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        // Nothing in several accounts is wide.
+        // Nothing in several accounts is more than its row.
         let whole_in = table.first();
-        let is_wide = self.client.catalog.wide.contains(&whole_in);
-        let select = (!self.select.is_empty() && !is_wide).then(|| self.selected());
+        let catalog = self.client.catalog();
+        let is_wide = catalog.wide.contains(&whole_in);
         // Which of its rows has a property is known only when they are read.
         let condition = self.condition.as_ref().filter(|_| !is_wide);
-        let mut found = self.read(&plan, LookupTarget::Own(&table.table), (select, condition)).await?;
-        if is_wide {
-            let is_first = |row: &&Row| row.entity.get(wide::ROWS_PROPERTY).is_some();
-            let keys: Vec<EntityKey> = found.rows.iter().filter(is_first).map(|row| row.entity.key.clone()).collect();
-            let (read, requests) = self.read_all(&whole_in, &keys).await?;
-            let mut read: BTreeMap<EntityKey, Row> = read.into_iter().map(|whole| (whole.row.entity.key.clone(), whole.row)).collect();
-            let whole = |row: Row| if is_first(&&row) { read.remove(&row.entity.key) } else { Some(row) };
-            let wanted = |row: &Row| self.condition.as_ref().is_none_or(|condition| condition.holds(&row.entity));
-            found.rows = found.rows.into_iter().filter_map(whole).filter(wanted).collect();
-            found.requests += requests;
+        let reading = Reading {
+            what: LookupTarget::Own(&table.table),
+            table: &plan.table,
+            select: (!self.select.is_empty() && !is_wide).then(|| self.selected()),
+            page: self.page(condition),
+            pages: PAGES,
+            condition,
+            spilled: true,
+        };
+        let (from, asked, top) = (self.from(plan.ranges.len())?.ranges, self.asked(&plan)?, self.top as usize);
+        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
+        let (mut rows, mut requests) = (Vec::new(), 0);
+        for _ in 0..PAGES {
+            let most = top - rows.len();
+            let read = merge.rows(&reading, most).await.map_err(failed)?;
+            let is_last = read.len() < most;
+            let (whole, took) = self.complete_all(&whole_in, read).await?;
+            rows.extend(whole);
+            requests += took;
+            if is_last || rows.len() == top {
+                break;
+            }
         }
-        Ok(found)
+        let continuation = merge.positions().map(|positions| self.token(positions).encode());
+        Ok(LookupResult::new(rows, plan.class, requests + merge.requests(), continuation))
     }
 
     /// The table of the rows that are found, or that documents were rows of; nothing of members and documents of others. Of several
@@ -312,14 +309,17 @@ impl Lookup<'_> {
             return Ok(());
         }
         let catalog = self.client.catalog();
-        let source = match &self.subject {
-            LookupSubject::Table(table) => Some(self.client.target(table)?.first()),
+        // Of a view the source's: rows of others may lie beside its own.
+        let table = match &self.subject {
+            LookupSubject::Table(table) => Some(self.client.target(table)?.table),
             LookupSubject::View(name) => {
                 let of_a_view = self.view(name)?.map(|view| view.source.clone());
-                of_a_view.or_else(|| catalog.archives.get(name).map(|archive| archive.source.clone()))
+                let of_an_archive = |archive: &Arc<Archive>| archive.target.table().unwrap_or(&archive.source).clone();
+                of_a_view.or_else(|| catalog.archives.get(name).map(of_an_archive)).map(|table| table.table)
             }
         };
-        let Some(encrypted) = source.as_ref().and_then(|source| catalog.encrypted.get(source)) else { return Ok(()) };
+        let everywhere = catalog.sealed_properties();
+        let Some(encrypted) = table.and_then(|table| everywhere.get(&table)) else { return Ok(()) };
         let sealed = |property: &&str| encrypted.contains(*property);
         if let Some(property) = self.condition.iter().flat_map(Condition::properties).find(sealed) {
             return Err(ClientError::Unknown(format!("{property} is encrypted, and sealed values satisfy no condition")));
@@ -341,22 +341,29 @@ impl Lookup<'_> {
         )))
     }
 
-    /// Reads the ranges of a plan.
-    async fn read(
-        &self,
-        plan: &LookupPlan,
-        what: LookupTarget<'_>,
-        (select, condition): (Option<Vec<String>>, Option<&Condition>),
-    ) -> Result<LookupResult, ClientError> {
+    /// Reads the ranges of a view's plan.
+    async fn read(&self, plan: &LookupPlan, view: &View) -> Result<LookupResult, ClientError> {
         let from = self.from(plan.ranges.len())?.ranges;
         let asked = self.asked(plan)?;
-        // How many rows of a page satisfy a condition is not known beforehand.
-        let page = page_rows(if condition.is_some() { u32::MAX } else { self.top });
-        let reading = Reading { what, table: &plan.table, select, page, pages: PAGES, condition };
+        let condition = self.condition.as_ref();
+        let reading = Reading {
+            what: LookupTarget::View(view),
+            table: &plan.table,
+            select: self.copy_select(view),
+            page: self.page(condition),
+            pages: PAGES,
+            condition,
+            spilled: false,
+        };
         let found = merge::read(&reading, &asked, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;
         let continuation = found.positions.map(|positions| self.token(positions).encode());
         Ok(LookupResult::new(found.rows, plan.class, found.requests, continuation))
+    }
+
+    /// Most rows of a page. How many of them satisfy a condition is not known beforehand.
+    fn page(&self, condition: Option<&Condition>) -> u32 {
+        page_rows(if condition.is_some() { u32::MAX } else { self.top })
     }
 
     /// The ranges of a plan, each with its account.
@@ -403,10 +410,8 @@ impl Lookup<'_> {
     }
 
     /// The requested properties, and those that are needed to tell which rows are wanted.
-    fn selected(&self) -> Vec<String> {
-        let conditions = self.condition.iter().flat_map(Condition::properties).map(str::to_owned);
-        let joins = self.join_properties().map(str::to_owned);
-        self.select.iter().cloned().chain(conditions).chain(joins).chain(own()).collect()
+    pub(super) fn selected(&self) -> Vec<String> {
+        self.properties().map(str::to_owned).chain(own()).collect()
     }
 
     fn value(&self, property: &str) -> Option<&str> {
@@ -415,8 +420,8 @@ impl Lookup<'_> {
     }
 }
 
-fn own() -> [String; 2] {
-    [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned)
+fn own() -> [String; 3] {
+    [SOURCE_PROPERTY, VIEW_PROPERTY, SPILLED].map(str::to_owned)
 }
 
 /// The keys of the primaries that the rows of a view belong to.

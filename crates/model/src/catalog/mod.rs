@@ -16,6 +16,7 @@ mod list_sizes;
 mod place;
 mod retention;
 mod rule;
+mod sealed;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
@@ -37,9 +38,9 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::model::condition::Condition;
+use crate::model::condition::{Condition, TimedCondition};
 use crate::model::item::{Owner, VIEW_PROPERTY};
-use crate::model::job::{JobSubject, Primary};
+use crate::model::job::{JobSubject, Operation as _, Primary};
 use crate::model::template::Template;
 use crate::model::{Entity, TableName, ViewName, settled};
 
@@ -278,7 +279,7 @@ impl Catalog {
         Some((view, Shelf::Blobs { account: large.account.clone(), container: large.container.clone() }))
     }
 
-    /// The properties that stay in the rows of this table, whatever else leaves them: views and archives name them, or views keep
+    /// The properties that stay in the rows of this table: views, archives and rules name them, or views keep
     /// them there.
     pub fn kept_in_rows(&self, table: &TableRef) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = self.views_of(table).flat_map(|view| view.properties()).map(str::to_owned).collect();
@@ -289,6 +290,11 @@ impl Catalog {
         }
         for archive in self.archives.values().filter(|archive| archive.source == *table) {
             names.extend(archive.target.properties().into_iter().map(str::to_owned));
+        }
+        for sweep in self.rules.values().map(|rule| &rule.sweep) {
+            if self.tables_of(sweep.subject()).contains(&&table.table) {
+                names.extend(sweep.when.iter().flat_map(TimedCondition::properties));
+            }
         }
         names
     }
@@ -311,11 +317,23 @@ impl Catalog {
 
     /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
     pub fn fingerprint(&self, source: &TableRef) -> String {
-        let mut hash = Sha256::new();
-        for view in self.views_of(source) {
-            hash.update(view.definition());
-            hash.update([0]);
-        }
-        hex::encode(&hash.finalize()[..8])
+        digest(self.views_of(source).map(|view| view.definition()))
     }
+
+    /// The fingerprint of an audit of this table: changes whenever a view of it does, or one that keeps properties on a range of it, and with
+    /// each new generation of one.
+    pub fn audit_fingerprint(&self, source: &TableRef) -> String {
+        let views = self.views_of(source).chain(self.ranges_over(source));
+        digest(views.map(|view| format!("{} {}", self.generations.of(&view.name), view.definition())))
+    }
+}
+
+/// A short hash of definitions.
+fn digest(definitions: impl Iterator<Item = String>) -> String {
+    let mut hash = Sha256::new();
+    for definition in definitions {
+        hash.update(definition);
+        hash.update([0]);
+    }
+    hex::encode(&hash.finalize()[..8])
 }

@@ -1,5 +1,6 @@
 //! Partition and row keys.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,8 @@ use super::limits;
 ///
 /// At most 512 UTF-16 units and 1,024 UTF-8 bytes; without `/ \ # ?`, control characters and the two
 /// noncharacters that XML cannot carry. Tab, CR and LF would otherwise be dropped silently from request
-/// URLs and the write would hit another row. Keys compare bytewise, as the service compares them.
+/// URLs and the write would hit another row. Keys compare bytewise, as the embedded store compares them; the service has another
+/// [order](service_order) of rare characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(String);
@@ -63,6 +65,16 @@ impl Key {
     }
 }
 
+/// How the service orders two texts of keys: by UTF-16 code units, in which characters beyond U+FFFF come before U+E000.
+pub fn service_order(one: &str, other: &str) -> Ordering {
+    one.encode_utf16().cmp(other.encode_utf16())
+}
+
+/// Whether a text of a key comes before another in every store: in the service, and bytewise.
+pub fn sorts_before_everywhere(one: &str, other: &str) -> bool {
+    one < other && service_order(one, other).is_lt()
+}
+
 impl TryFrom<String> for Key {
     type Error = KeyError;
     fn try_from(text: String) -> Result<Self, KeyError> {
@@ -109,6 +121,13 @@ impl EntityKey {
     pub fn new(pk: impl Into<String>, rk: impl Into<String>) -> Result<Self, KeyError> {
         Ok(Self { pk: Key::new(pk)?, rk: Key::new(rk)? })
     }
+
+    /// Whether its row comes before another one in every store: in the service, and bytewise.
+    pub fn sorts_before_everywhere(&self, other: &Self) -> bool {
+        let pks = service_order(self.pk.as_str(), other.pk.as_str());
+        let in_service = pks.then_with(|| service_order(self.rk.as_str(), other.rk.as_str()));
+        self < other && in_service.is_lt()
+    }
 }
 
 impl fmt::Debug for EntityKey {
@@ -140,6 +159,25 @@ mod tests {
             let key = format!("a{found}b");
             assert_eq!(Key::new(key.clone()), Err(KeyError::Forbidden { key, found }));
         }
+    }
+
+    #[test]
+    fn a_key_comes_before_another_in_every_store_or_in_one_alone() {
+        assert!(
+            sorts_before_everywhere("a", "\u{20bb7}")
+                && sorts_before_everywhere("\u{d7a3}", "\u{ff21}")
+                && !sorts_before_everywhere("a", "a")
+        );
+        // U+20BB7 begins with the unit D842.
+        assert!(service_order("\u{20bb7}", "\u{ff21}").is_lt() && "\u{ff21}" < "\u{20bb7}");
+        assert!(!sorts_before_everywhere("\u{20bb7}", "\u{ff21}") && !sorts_before_everywhere("\u{ff21}", "\u{20bb7}"));
+        let key = |pk: &str, rk: &str| EntityKey::new(pk, rk).unwrap();
+        assert!(
+            key("a", "\u{ff21}").sorts_before_everywhere(&key("b", "\u{20bb7}")) && key("a", "a").sorts_before_everywhere(&key("a", "b"))
+        );
+        assert!(
+            !key("a", "\u{ff21}").sorts_before_everywhere(&key("a", "\u{20bb7}")) && !key("b", "a").sorts_before_everywhere(&key("a", "b"))
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::document::segment;
 use super::entity::RESERVED_PREFIX;
 use super::job::Primary;
 use super::names::NameError;
-use super::{BlobName, ContainerName, EdmValue, Entity, job, limits, odata};
+use super::{BlobName, ContainerName, EdmValue, Entity, Row, job, limits, odata};
 
 /// The container for staged content that is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
@@ -170,6 +170,11 @@ pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, Edm
     }
     let object = job::plain_object(content, limits::SPILLED_BYTES).map_err(|error| format!("it is no JSON object: {error}"))?;
     odata::decode_properties(object).map_err(|error| error.to_string())
+}
+
+/// Whether any of these properties may have left a row.
+pub fn may_have_left<'p>(row: &Row, mut properties: impl Iterator<Item = &'p str>) -> bool {
+    row.entity.get(SPILLED).is_some() && properties.any(|property| row.entity.get(property).is_none())
 }
 
 /// An entity as a whole, from its row and the properties that have left it. The values in the row win.

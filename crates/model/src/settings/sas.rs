@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use crate::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
+use crate::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName, key};
 
 /// `[sas.NAME]`: what a shared access signature of this name may open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl SasRows {
 
 /// Whether a table has one key before another: it compares UTF-16 code units, in which characters beyond U+FFFF come before U+E000.
 pub fn sorts_before(one: &Key, other: &Key) -> bool {
-    one.as_str().encode_utf16().lt(other.as_str().encode_utf16())
+    key::service_order(one.as_str(), other.as_str()).is_lt()
 }
 
 /// The wanted part is not the declared one.

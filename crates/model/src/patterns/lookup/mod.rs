@@ -12,7 +12,7 @@
 //!
 //! Ranges and prefixes compare the *text in the key*: behind `lower` without regard to case, behind `pad` as
 //! numbers, behind `inverted_ticks` as moments, behind a `date` with parts from large to small as whole
-//! parts (its day, say); otherwise byte by byte, with escaped characters in place of `%`. A literal or field behind the
+//! parts (its day, say); otherwise in the order of the store's keys, with escaped characters in place of `%`. A literal or field behind the
 //! compared one belongs to that text.
 //!
 //! A range may hold rows of others: primaries and other views' copies of the same table, which the reader

@@ -7,6 +7,7 @@ use super::range::{self, TextBounds};
 use super::span::{KeyRange, Span, behind};
 use super::term::{Term, TermOp};
 use crate::catalog::{RowForm, TargetRef, View};
+use crate::model::key::sorts_before_everywhere;
 use crate::model::template::{Field, KeyFilter, Template, TemplatePart};
 use crate::model::{AccountName, Key};
 
@@ -303,12 +304,13 @@ impl<'a> PlannedLookup<'a> {
         let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), head.to_owned())) };
         let prefix = format!("{head}{}", rest.prefix);
         // The empty key is the first one, so that there is nothing to compare with.
-        let froms = [rest.from.as_ref().map(|from| format!("{head}{from}")), (!prefix.is_empty()).then(|| prefix.clone())];
-        let befores = [rest.before.as_ref().map(|before| format!("{head}{before}")), behind(&prefix)];
-        let from = froms.into_iter().flatten().max();
-        let before = befores.into_iter().flatten().min();
+        let of_prefix = (!prefix.is_empty()).then(|| prefix.clone());
+        let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), of_prefix, sorts_before_everywhere);
+        let of_term = rest.before.as_ref().map(|before| format!("{head}{before}"));
+        let before = narrower(of_term, behind(&prefix), |term, prefix| sorts_before_everywhere(prefix, term));
+        // What is empty in one order may have rows in another.
         if let (Some(from), Some(before)) = (&from, &before)
-            && from >= before
+            && (from == before || sorts_before_everywhere(before, from))
         {
             let terms: Vec<String> = self.terms.iter().filter(|term| term.op != TermOp::Equal).map(ToString::to_string).collect();
             let (first, second) = (terms.first().cloned().unwrap_or_default(), terms.last().cloned().unwrap_or_default());
@@ -325,6 +327,15 @@ impl<'a> PlannedLookup<'a> {
 
     fn value(&self, problem: String) -> LookupError {
         LookupError::Value { what: self.what.clone(), problem }
+    }
+}
+
+/// Of a term's bound and that of a prefix the narrower one. Where stores order them differently it is the term's: each row is checked
+/// for its prefix.
+fn narrower(term: Option<String>, prefix: Option<String>, is_wider: impl Fn(&str, &str) -> bool) -> Option<String> {
+    match (term, prefix) {
+        (Some(term), Some(prefix)) => Some(if is_wider(&term, &prefix) { prefix } else { term }),
+        (term, prefix) => term.or(prefix),
     }
 }
 

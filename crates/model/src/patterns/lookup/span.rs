@@ -26,15 +26,6 @@ impl Span {
         matches!(self, Self::Between { from: None, before: None })
     }
 
-    fn contains(&self, key: &Key) -> bool {
-        match self {
-            Self::Exactly(only) => key == only,
-            Self::Between { from, before } => {
-                from.as_ref().is_none_or(|from| key >= from) && before.as_ref().is_none_or(|before| key < before)
-            }
-        }
-    }
-
     /// Its comparisons, joined with `and`.
     fn filter(&self, property: &str) -> Option<Filter> {
         let compare = |op, key: &Key| Filter::compare(property, op, key.as_str());
@@ -85,13 +76,10 @@ impl KeyRange {
         both(self.partitions.filter("PartitionKey"), self.rows.filter("RowKey"))
     }
 
-    /// Whether a key that the query returned belongs to the lookup. It does not where the end of a prefix could only be
-    /// described roughly.
+    /// Whether a key that the [filter](Self::filter) let through belongs to the lookup. It does not where the end of a prefix could
+    /// only be described roughly. The bounds are the store's to judge, which has an order of its own.
     pub fn accepts(&self, key: &EntityKey) -> bool {
-        self.partitions.contains(&key.pk)
-            && self.rows.contains(&key.rk)
-            && key.pk.as_str().starts_with(&self.partition_prefix)
-            && key.rk.as_str().starts_with(&self.row_prefix)
+        key.pk.as_str().starts_with(&self.partition_prefix) && key.rk.as_str().starts_with(&self.row_prefix)
     }
 
     /// The key by which the rows of several ranges are merged: the part in which the ranges do not differ, so that

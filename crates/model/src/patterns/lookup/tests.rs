@@ -1,9 +1,12 @@
+use std::cmp::Ordering;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::catalog::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::model::key::service_order;
 use crate::model::template::Template;
-use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, TableName, ViewName};
+use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, Key, TableName, ViewName};
 
 fn view(partition_key: &str, row_key: &str) -> View {
     let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
@@ -203,13 +206,70 @@ fn employee(name: &str, age: i32, hired: i64) -> Entity {
         .with("Hired", EdmDateTime::from_ticks(hired).unwrap())
 }
 
+/// How a store orders the texts of keys.
+type Order = fn(&str, &str) -> Ordering;
+
+/// The order of the embedded store.
+fn bytewise(one: &str, other: &str) -> Ordering {
+    one.cmp(other)
+}
+
+/// Whether a lookup finds a row by a range in a store with this order.
+fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
+    let within = |span: &Span, key: &Key| match span {
+        Span::Exactly(only) => key == only,
+        Span::Between { from, before } => {
+            from.as_ref().is_none_or(|from| order(key.as_str(), from.as_str()).is_ge())
+                && before.as_ref().is_none_or(|before| order(key.as_str(), before.as_str()).is_lt())
+        }
+    };
+    within(&range.partitions, &key.pk) && within(&range.rows, &key.rk) && range.accepts(key)
+}
+
 /// How many ranges of the plan hold the copy of an entity.
 fn holding(view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
+    holding_in(bytewise, view, texts, entity)
+}
+
+fn holding_in(order: Order, view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
     let terms: Vec<Term> = texts.iter().map(|text| text.parse().unwrap()).collect();
     let ViewKind::SecondaryIndex(index) = &view.kind else { panic!("no secondary index") };
     let key = EntityKey { pk: index.partition_key.render(entity).unwrap()?, rk: index.row_key.render(entity).unwrap()? };
     let plan = plan(view, &terms).ok()?;
-    Some(plan.ranges.iter().filter(|range| range.accepts(&key)).count())
+    Some(plan.ranges.iter().filter(|range| finds(range, &key, order)).count())
+}
+
+#[test]
+fn of_two_ranges_side_by_side_one_has_each_item_in_whatever_order_the_store_has() {
+    let texts = ["A", "A\u{20bb7}", "\u{d7a3}", "\u{20bb7}", "\u{20bb7}b", "\u{e000}", "\u{ff21}", "\u{ff21}\u{20bb7}"];
+    let orders: [Order; 2] = [bytewise, service_order];
+    for view in [view("p", "{Name}"), view("x_{Name}", "{RowKey}")] {
+        for order in orders {
+            for name in texts {
+                for one in texts {
+                    for other in texts {
+                        is_found_where_it_is(order, &view, name, (one, other));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_found_where_it_is(order: Order, view: &View, name: &str, (one, other): (&str, &str)) {
+    let (from, less) = (format!("Name>={one}"), format!("Name<{one}"));
+    let (before, prefix) = (format!("Name<{other}"), format!("Name^={other}"));
+    let at_least = order(name, one).is_ge();
+    for (terms, expected) in [
+        (vec![from.clone()], at_least),
+        (vec![less.clone()], !at_least),
+        (vec![from.clone(), before], at_least && order(name, other).is_lt()),
+        (vec![from, prefix.clone()], at_least && name.starts_with(other)),
+        (vec![less, prefix], !at_least && name.starts_with(other)),
+    ] {
+        let found = holding_in(order, view, &terms, &employee(name, 1, FIRST)).unwrap_or_default();
+        assert_eq!(found, usize::from(expected), "{name:?} by {terms:?}");
+    }
 }
 
 const DAY: i64 = 864_000_000_000;
