@@ -15,12 +15,14 @@ use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
 use super::bell;
+use super::exit::store_error;
 use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage, SentList};
-use crate::model::QueueName;
 use crate::model::large::STAGING;
+use crate::model::{QueueName, cause};
+use crate::ports::ErrorClass;
 
 mod lines;
 
@@ -170,7 +172,12 @@ const fn is_one(jobs: &usize) -> bool {
     *jobs == 1
 }
 
-/// A line that was not sent, as `--json` tells it.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_none(lines: &u64) -> bool {
+    *lines == 0
+}
+
+/// A line that was not sent, or not surely, as `--json` tells it.
 #[derive(Serialize)]
 struct Refused {
     line: u64,
@@ -178,6 +185,18 @@ struct Refused {
     /// How many lines were packed into the message that was refused, of this one and those after it.
     #[serde(skip_serializing_if = "is_one")]
     jobs: usize,
+    /// Whether they may have been sent: to send them again is safe.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unconfirmed: bool,
+}
+
+/// The result of a message, by its first line.
+struct MessageResult {
+    line: u64,
+    /// The job with the message's id.
+    result: Result<(Prepared, String), Refused>,
+    /// The failure after which no further line is sent.
+    failure: Option<anyhow::Error>,
 }
 
 /// Results of the lines so far.
@@ -185,20 +204,27 @@ struct Refused {
 struct SubmitTally {
     sent: u64,
     refused: u64,
+    /// Lines that may have been sent.
+    unconfirmed: u64,
     /// The queues that jobs were sent to.
     queues: BTreeSet<QueueName>,
     /// The last line that was read.
     last: u64,
     /// No further line was read, though there may be some.
     interrupted: bool,
+    /// The first failure of a store or of the input: no further line was read either.
+    failure: Option<anyhow::Error>,
 }
 
-/// How far an interrupted submission came, as `--json` tells it.
+/// How far a submission came that was interrupted, or that failed, as `--json` tells it.
 #[derive(Serialize)]
 struct CutShort {
     interrupted: bool,
     sent: u64,
     refused: u64,
+    /// How many lines may have been sent.
+    #[serde(skip_serializing_if = "is_none")]
+    unconfirmed: u64,
     /// The line to go on with.
     next_line: u64,
 }
@@ -218,20 +244,24 @@ impl Submission<'_> {
             let before = format!("{} sent before this", counted(tally.sent, "job"));
             return Err(if self.many { error.context(before) } else { error });
         }
+        if let Some(error) = tally.failure.take() {
+            self.tell_cut_short(&tally, out)?;
+            return Err(error);
+        }
         if self.many && out.format() == Format::Text {
             let sent = out.tone(Tone::Good, format_args!("{} sent", counted(tally.sent, "job")));
             let refused = out.tone(Tone::Bad, format_args!(", {} refused", counted(tally.refused, "line")));
             out.line(format_args!("{sent}{}", if tally.refused > 0 { refused.as_str() } else { "" }))?;
         }
         if tally.interrupted {
-            self.tell_interrupted(&tally, out)?;
+            self.tell_cut_short(&tally, out)?;
             return Ok(Exit::Interrupted);
         }
         Ok(if tally.refused > 0 { Exit::Failed } else { Exit::Done })
     }
 
     /// Reads, checks and sends: the number of requests on their way is bounded, and results come in the order of the
-    /// lines.
+    /// lines. After an interruption or a failure, every line that was read is sent and its result told.
     async fn pump(
         &self,
         lines: InputLines<impl AsyncBufRead + Unpin>,
@@ -245,25 +275,34 @@ impl Submission<'_> {
         let mut packing = self.client.packing(self.queue, self.pack);
         let mut more = true;
         loop {
+            if !more {
+                // Lines that wait to be packed were read.
+                on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
+            }
             // Requests on their way go on while the next line is waited for: its writer may never send another.
             tokio::select! {
                 biased;
-                Some((number, result)) = on_their_way.next(), if !on_their_way.is_empty() => {
-                    self.tell(number, &result?, tally, progress.as_deref_mut(), out)?;
-                }
-                () = self.context.stop.cancelled(), if more => {
-                    // Lines that wait to be packed were read: they are sent. Requests on their way are waited for and reported.
-                    (more, tally.interrupted) = (false, true);
-                    on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
-                }
-                line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
-                    match line.transpose().context("reading standard input")? {
-                        None => {
+                Some(MessageResult { line, result, failure }) = on_their_way.next(), if !on_their_way.is_empty() => {
+                    match failure {
+                        Some(error) if !self.many => return Err(error),
+                        Some(error) => {
                             more = false;
-                            on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
+                            tally.failure.get_or_insert(error);
                         }
-                        Some(InputLine { text, number }) if self.many && text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
-                        Some(InputLine { number, text }) => {
+                        None => {}
+                    }
+                    self.tell(line, &result, tally, progress.as_deref_mut(), out)?;
+                }
+                () = self.context.stop.cancelled(), if more => (more, tally.interrupted) = (false, true),
+                line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
+                    match line.transpose().context("reading standard input") {
+                        Err(error) => {
+                            more = false;
+                            tally.failure.get_or_insert(error);
+                        }
+                        Ok(None) => more = false,
+                        Ok(Some(InputLine { text, number })) if self.many && text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
+                        Ok(Some(InputLine { number, text })) => {
                             tally.last = number;
                             let ready = match text {
                                 Ok(text) => packing.add(number, &text),
@@ -281,20 +320,27 @@ impl Submission<'_> {
         }
     }
 
-    async fn send(&self, ready: ReadyMessage) -> (u64, anyhow::Result<Result<(Prepared, String), Refused>>) {
-        let ReadyMessage { first: number, jobs, message } = ready;
-        let refused = |problem: &ClientError| Refused { line: number, error: problem.to_string(), jobs };
+    async fn send(&self, ready: ReadyMessage) -> MessageResult {
+        let ReadyMessage { first: line, jobs, message } = ready;
+        let refused = |error: String, unconfirmed: bool| Err(Refused { line, error, jobs, unconfirmed });
         let job = match message {
             Ok(job) => job,
-            Err(problem) => return (number, Ok(Err(refused(&problem)))),
+            Err(problem) => return MessageResult { line, result: refused(problem.to_string(), false), failure: None },
         };
-        match self.client.send(&job).await {
-            Ok(sent) => (number, Ok(Ok((job, sent.message_id)))),
+        let (result, failure) = match self.client.send(&job).await {
+            Ok(sent) => (Ok((job, sent.message_id)), None),
             // Too large for a message once it is sealed.
-            Err(problem @ ClientError::Job(_)) => (number, Ok(Err(refused(&problem)))),
-            Err(error) if self.many => (number, Err(anyhow::Error::new(error).context(format!("sending line {number}")))),
-            Err(error) => (number, Err(error.into())),
-        }
+            Err(problem @ ClientError::Job(_)) => (refused(problem.to_string(), false), None),
+            Err(error) => {
+                let text = cause::chain(&error);
+                let error = anyhow::Error::new(error);
+                // A refusal that follows an attempt without an answer is of unknown outcome as well.
+                let is_known = error.chain().find_map(store_error).is_some_and(|store| store.class != ErrorClass::Ambiguous);
+                let told = refused(format!("{text}; {}", if is_known { "it was not sent" } else { "it may have been sent" }), true);
+                (told, Some(if self.many { error.context(format!("sending line {line}")) } else { error }))
+            }
+        };
+        MessageResult { line, result, failure }
     }
 
     /// Counts and reports the result of a line.
@@ -313,10 +359,11 @@ impl Submission<'_> {
                     tally.queues.insert(job.queue.clone());
                 }
             }
+            Err(refused) if refused.unconfirmed => tally.unconfirmed += refused.jobs as u64,
             Err(refused) => tally.refused += refused.jobs as u64,
         }
         if let Some(progress) = progress.as_deref_mut() {
-            progress.set(tally.sent + tally.refused, out)?;
+            progress.set(tally.sent + tally.refused + tally.unconfirmed, out)?;
         }
         let mut tell = || match result {
             Ok((job, message_id)) => {
@@ -331,19 +378,24 @@ impl Submission<'_> {
         }
     }
 
-    fn tell_interrupted(&self, tally: &SubmitTally, out: &mut Output) -> io::Result<()> {
+    fn tell_cut_short(&self, tally: &SubmitTally, out: &mut Output) -> io::Result<()> {
         if !self.many {
             return Ok(());
         }
-        let next_line = tally.last + 1;
+        let SubmitTally { sent, refused, unconfirmed, last, interrupted, .. } = *tally;
+        let next_line = last + 1;
         if out.format() == Format::Json {
-            out.value(&CutShort { interrupted: true, sent: tally.sent, refused: tally.refused, next_line })?;
+            out.value(&CutShort { interrupted, sent, refused, unconfirmed, next_line })?;
         }
+        let ended = if interrupted { "Interrupted" } else { "Ended" };
+        let unsure = match counted(unconfirmed, "line") {
+            _ if unconfirmed == 0 => String::new(),
+            lines => format!(", {lines} to be sent again"),
+        };
         out.complain(format_args!(
-            "Interrupted after line {}: {} sent, {} refused. To go on: leave out what was read, with `tail -n +{next_line}`",
-            tally.last,
-            counted(tally.sent, "job"),
-            counted(tally.refused, "line")
+            "{ended} after line {last}: {} sent, {} refused{unsure}. To go on: leave out what was read, with `tail -n +{next_line}`",
+            counted(sent, "job"),
+            counted(refused, "line")
         ))
     }
 
@@ -373,8 +425,9 @@ impl Submission<'_> {
         let start = match refused {
             _ if !self.many => "not sent".to_owned(),
             Refused { line, jobs: 1, .. } => format!("line {line}"),
-            Refused { line, jobs, .. } => {
-                format!("line {line} and {} packed with it (--pack 1 sends what fits)", counted(*jobs as u64 - 1, "line"))
+            Refused { line, jobs, unconfirmed, .. } => {
+                let hint = if *unconfirmed { "" } else { " (--pack 1 sends what fits)" };
+                format!("line {line} and {} packed with it{hint}", counted(*jobs as u64 - 1, "line"))
             }
         };
         let start = out.aside_tone(Tone::Bad, start);

@@ -1,6 +1,7 @@
 //! The server as a probe, a scraper, a stranger and a slow client meet it.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::{NotReady, Routes, Server, ServerError, prometheus};
+use super::{NotReady, Routes, Server, ServerError, api, prometheus};
 use crate::adapters::system::SystemClock;
 use crate::model::{AccountName, QueueName};
 use crate::settings::{ConfiguredSecret, HttpRole, HttpSettings, HttpToken};
@@ -253,6 +255,33 @@ async fn an_answer_that_takes_too_long_ends_with_504() {
     let more = Router::new().route("/slow", get(std::future::pending::<&'static str>));
     let running = started(settings("127.0.0.1:0", None), more).await;
     assert_eq!(status(&running.get("/slow", "").await), "504");
+    running.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sending_that_takes_too_long_goes_on_and_is_answered_with_503_that_says_so() {
+    let (changes, is_sent) = (TaskTracker::new(), Arc::new(AtomicBool::new(false)));
+    let submit = {
+        let (changes, is_sent) = (changes.clone(), Arc::clone(&is_sent));
+        move || {
+            let (changes, is_sent) = (changes.clone(), Arc::clone(&is_sent));
+            async move {
+                let sending = async move {
+                    tokio::time::sleep(Duration::from_mins(1)).await;
+                    is_sent.store(true, Ordering::SeqCst);
+                    Ok("sent")
+                };
+                api::sent(changes.spawn(sending)).await
+            }
+        }
+    };
+    let running = started(settings("127.0.0.1:0", None), Router::new().route("/submit", get(submit))).await;
+    let answer = running.get("/submit", "").await;
+    assert_eq!(status(&answer), "503");
+    assert!(body(&answer).contains("may have been sent, or will be; send them again with the same `id`"), "{answer}");
+    changes.close();
+    changes.wait().await;
+    assert!(is_sent.load(Ordering::SeqCst), "it was cut off with its caller");
     running.ends().await;
 }
 

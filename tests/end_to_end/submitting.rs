@@ -1,12 +1,17 @@
 //! `evenkeel submit`, as a program that feeds it and as one that dies.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use evenkeel::model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
 use crate::site::{EMPLOYEES, QUEUE, Site};
+use crate::support::azurite::Ports;
+use crate::support::stub::{Reply, Stub};
 
 fn put(number: usize) -> Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": format!("{number:05}"), "FirstName": "Kim"}})
@@ -93,6 +98,45 @@ fn jobs_that_the_worker_would_poison_are_refused_one_by_one_and_the_good_ones_se
         assert!(words.iter().all(|word| complaint.contains(word)), "{complaint}");
     }
     assert_eq!(site.run_until_idle(&[]).done, 2);
+}
+
+/// Of one message the put is refused, late: those after it are acknowledged by then.
+#[test]
+fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_line_to_go_on_with_is_told() {
+    const LINES: usize = 200;
+    let mut site = Site::azurite(EMPLOYEES);
+    site.migrate();
+    let refused_once = AtomicBool::new(false);
+    let stub = Stub::start(move |request| {
+        let is_put = request.method == "POST" && request.target.contains(&format!("/{QUEUE}/messages"));
+        if is_put && !refused_once.swap(true, Ordering::SeqCst) {
+            return Reply::status(400).header("x-ms-error-code", "InvalidInput").after(Duration::from_secs(1)).into();
+        }
+        Reply::Forward
+    })
+    .forward_to(site.ports().queue);
+    site.send_program_by(Ports { queue: stub.port(), ..site.ports() });
+    let jobs: Vec<String> = (0..LINES).map(|number| put(number).to_string()).collect();
+    let ended = site.command_with(&["--json", "submit", "-"], &jobs.join("\n"));
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    let mut told: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let cut_short = told.pop().unwrap();
+    let (failed, sent): (Vec<&Value>, Vec<&Value>) = told.iter().partition(|line| line["unconfirmed"] == true);
+    assert_eq!(failed.len(), 1, "{}", ended.out);
+    assert!(failed[0]["error"].as_str().unwrap().contains("it was not sent"), "{}", failed[0]);
+    let failed = failed[0]["line"].as_u64().unwrap();
+    assert!(
+        sent.iter().filter(|line| line["message_id"].is_string() && line["line"].as_u64() > Some(failed)).count() > 20,
+        "{}",
+        ended.out
+    );
+    assert!(ended.err.contains(&format!("sending line {failed}")) && ended.err.contains("1 line to be sent again"), "{}", ended.err);
+
+    let next_line = cut_short["next_line"].as_u64().unwrap();
+    let lines: BTreeSet<u64> = told.iter().map(|line| line["line"].as_u64().unwrap()).collect();
+    assert_eq!(lines, (1..next_line).collect());
+    assert_eq!(cut_short, json!({"interrupted": false, "sent": sent.len(), "refused": 0, "unconfirmed": 1, "next_line": next_line}));
+    assert_eq!(site.count(QUEUE), sent.len() as u64);
 }
 
 #[test]

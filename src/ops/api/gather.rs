@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
+use tokio::time::timeout;
+
 use super::submit::{PACK, SentJob, announced, send};
+use super::under_way::{PATIENCE, unconfirmed};
 use super::{Api, Problem};
 use crate::client::SentJobs;
 use crate::combine::{Combiner, Pending, Queue, Serve};
@@ -35,10 +38,11 @@ struct Sender<'a> {
 }
 
 impl GatheredJobs {
-    /// Sends a job, with those of other callers where some wait.
+    /// Sends a job, with those of other callers where some wait. One that has not left in time is withdrawn.
     pub(super) async fn send(&self, api: &Api, text: &str, queue: Option<&QueueName>, actor: Actor) -> Answer {
         let sender = Sender { api, queue };
-        let answer = self.0.ask(queue.cloned(), SingleJob { text: text.to_owned(), actor }, &sender).await;
+        let asked = self.0.ask(queue.cloned(), SingleJob { text: text.to_owned(), actor }, &sender);
+        let Ok(answer) = timeout(PATIENCE, asked).await else { return Err(unconfirmed()) };
         answer.unwrap_or_else(|| Err(Problem::not_yet("the job may have been sent: the program met an error; send it again")))
     }
 }

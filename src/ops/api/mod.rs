@@ -14,6 +14,7 @@ pub(super) mod poison;
 mod problem;
 mod status;
 mod submit;
+mod under_way;
 mod wake;
 
 use std::sync::Arc;
@@ -29,7 +30,9 @@ pub(crate) use jobs::{KEYS, ending};
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
 pub(crate) use status::{Status, status_of};
-pub(crate) use submit::{send, sync_of};
+pub(crate) use submit::{send_in_time, sync_of};
+#[cfg(test)]
+pub(crate) use under_way::sent;
 
 use super::board::Board;
 use crate::client::Client;

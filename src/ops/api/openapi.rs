@@ -179,15 +179,27 @@ fn operations() -> Vec<ApiOperation> {
             "Deletes poisoned messages; 202 where that takes long and goes on",
         )
         .taking(one::<Selection>),
-        change("/entities/{table}/{pk}/{rk}/reconcile", "reconcile", submit::reconcile, one::<SentJob>, "Sends a sync job for this entity")
-            .accepted(),
-        change("/submit", "submit", submit::submit, submit::answer, "Sends a job, checked first; or an array of jobs, or one in each line")
-            .asked(&[
-                ("queue", "the queue as configured; the first that carries the operation where absent"),
-                ("pack", "of many: how many that differ in their primary alone go in one message, 1 to 1000; 100 where absent"),
-            ])
-            .taking(submit::body)
-            .accepted(),
+        change(
+            "/entities/{table}/{pk}/{rk}/reconcile",
+            "reconcile",
+            submit::reconcile,
+            one::<SentJob>,
+            "Sends a sync job for this entity; 503 where that takes long: it may have been sent",
+        )
+        .accepted(),
+        change(
+            "/submit",
+            "submit",
+            submit::submit,
+            submit::answer,
+            "Sends a job, checked first; or an array of jobs, or one in each line; 503 where that takes long: they may have been sent",
+        )
+        .asked(&[
+            ("queue", "the queue as configured; the first that carries the operation where absent"),
+            ("pack", "of many: how many that differ in their primary alone go in one message, 1 to 1000; 100 where absent"),
+        ])
+        .taking(submit::body)
+        .accepted(),
         change("/wake", "wake", wake::wake, one::<Woken>, "Says that there are new messages: an idle queue is asked at once")
             .taking(one::<Wake>)
             .accepted(),

@@ -1,7 +1,6 @@
 //! The dead letters.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -11,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
+use super::under_way::carried_out;
 use super::{Api, Problem};
 use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
@@ -35,8 +34,6 @@ const BODY_TIMES: usize = 20;
 /// Longest error and longest other text that is shown, in bytes: as long as a worker writes them.
 const SHOWN_ERROR_BYTES: usize = 4_096;
 const SHOWN_TEXT_BYTES: usize = 1_024;
-/// How long an answer waits for a change. A long one goes on without it.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The front of the poison queues.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -248,12 +245,9 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: MessageActio
     // Found before anything is begun: a mistake is reported at once.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
-    let mut under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
-    match timeout(PATIENCE, &mut under_way).await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => Err(Problem::not_yet(format!("the change ended half-way: {error}"))),
-        Err(_) => Ok(Report { under_way: true, ..Report::default() }),
-    }
+    let under_way = api.changes.spawn(async move { carry_out(&worker, queue.as_deref(), &filter, change, &actor).await });
+    let report = carried_out(under_way).await?;
+    Ok(report.unwrap_or_else(|| Report { under_way: true, ..Report::default() }))
 }
 
 async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: MessageAction, actor: &Actor) -> Result<Report, Problem> {

@@ -1,5 +1,7 @@
 //! Sending jobs.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -10,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::entity::primary;
-use super::{Api, Problem};
+use super::{Api, Problem, under_way};
 use crate::client::{Sent, SentJobs};
 use crate::model::{QueueName, job};
 use crate::ops::guard::Actor;
@@ -108,8 +110,12 @@ pub(super) async fn submit(
     }
     let sent = match many(&body)? {
         None if pack > 1 => Submitted::One(api.gathered.send(&api, &body, queue.as_ref(), actor).await?),
-        None => Submitted::One(send(&api, &body, queue.as_ref(), &actor).await?),
-        Some(jobs) => Submitted::Many(send_many(&api, &jobs, queue.as_ref(), pack, &actor).await?),
+        None => Submitted::One(send_in_time(&api, &body, queue.as_ref(), actor).await?),
+        Some(jobs) => {
+            let (sender, jobs): (Api, Vec<String>) = (Arc::clone(&api), jobs.into_iter().map(str::to_owned).collect());
+            let sending = api.changes.spawn(async move { send_many(&sender, jobs, queue.as_ref(), pack, &actor).await });
+            Submitted::Many(under_way::sent(sending).await?)
+        }
     };
     Ok((StatusCode::ACCEPTED, Json(sent)))
 }
@@ -138,7 +144,7 @@ pub(super) async fn reconcile(
     Extension(actor): Extension<Actor>,
 ) -> Result<(StatusCode, Json<SentJob>), Problem> {
     let job = sync_of(&api, &table, &pk, &rk)?;
-    Ok((StatusCode::ACCEPTED, Json(send(&api, &job, None, &actor).await?)))
+    Ok((StatusCode::ACCEPTED, Json(send_in_time(&api, &job, None, actor).await?)))
 }
 
 /// The job that brings everything of one primary in step.
@@ -147,8 +153,14 @@ pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<Stri
     Ok(json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk}).to_string())
 }
 
+/// As [`send`], which goes on where it takes long.
+pub(crate) async fn send_in_time(api: &Api, text: &str, queue: Option<&QueueName>, actor: Actor) -> Result<SentJob, Problem> {
+    let (sender, text, queue) = (Arc::clone(api), text.to_owned(), queue.cloned());
+    under_way::sent(api.changes.spawn(async move { send(&sender, &text, queue.as_ref(), &actor).await })).await
+}
+
 /// Sends a job, checked as the worker will.
-pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor: &Actor) -> Result<SentJob, Problem> {
+pub(super) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor: &Actor) -> Result<SentJob, Problem> {
     let client = api.client();
     let job = client.prepare(text, queue)?;
     let sent = client.send(&job).await?;
@@ -156,10 +168,10 @@ pub(crate) async fn send(api: &Api, text: &str, queue: Option<&QueueName>, actor
 }
 
 /// Sends many jobs. An error where none can have been sent: that of the first.
-async fn send_many(api: &Api, jobs: &[&str], queue: Option<&QueueName>, pack: usize, actor: &Actor) -> Result<SentMany, Problem> {
+async fn send_many(api: &Api, jobs: Vec<String>, queue: Option<&QueueName>, pack: usize, actor: &Actor) -> Result<SentMany, Problem> {
     let mut many = SentMany { sent: Vec::new(), refused: Vec::new() };
-    let mut problem = None;
-    for SentJobs { first, jobs, sent } in api.client().submit_many(queue, pack, jobs).await {
+    let (client, mut problem) = (api.client(), None);
+    for SentJobs { first, jobs, sent } in client.submit_many(queue, pack, jobs).await {
         match sent {
             Ok(sent) => {
                 let message = announced(api, sent, &format!("{jobs} jobs"), actor);

@@ -9,7 +9,7 @@ use url::form_urlencoded;
 use super::layout;
 use super::poison::Meant;
 use crate::ops::api::poison::{MessageAction, Selection, change};
-use crate::ops::api::{Api, send, set_log, sync_of};
+use crate::ops::api::{Api, send_in_time, set_log, sync_of};
 use crate::ops::guard::{Actor, Visitor};
 
 /// Which entity.
@@ -67,7 +67,7 @@ pub(super) async fn reconcile(
 ) -> Response {
     let ChangeQuery { table, pk, rk } = which;
     let sent = match sync_of(&api, &table, &pk, &rk) {
-        Ok(job) => send(&api, &job, None, &actor).await,
+        Ok(job) => send_in_time(&api, &job, None, actor).await,
         Err(problem) => Err(problem),
     };
     match sent {
