@@ -32,6 +32,8 @@ pub(super) enum Advance {
     Ended(Commit),
     /// Nothing was written of a change that wants keys of other holders: only its announcement.
     Refused(Failure),
+    /// Nothing was written: the change wants a key of an old item of this primary, which a pass over the present state drops.
+    Obstructed,
 }
 
 /// How a commit ended.

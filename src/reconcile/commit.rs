@@ -189,8 +189,13 @@ pub(super) fn hindered(
     plan: &Plan,
     wanted: &Wanted,
 ) -> Result<Option<Advance>, Failure> {
-    if plan.taken.iter().any(|taken| scope.precedes_its_primary(&taken.address)) {
+    let preceding = plan.taken.iter().filter(|taken| scope.precedes_its_primary(&taken.address));
+    let (freed, kept): (Vec<_>, Vec<_>) = preceding.partition(|taken| plan.frees(taken));
+    if !kept.is_empty() {
         return Ok(Some(Advance::Refused(conflicts::failure(scope, plan, wanted))));
+    }
+    if !freed.is_empty() {
+        return Ok(Some(Advance::Obstructed));
     }
     let before: BTreeSet<Site> = seen.row.iter().flat_map(|row| scope.sites(&row.entity)).collect();
     // A pointer that dangled before is no worse now. A blob that this run does not bring must be there.

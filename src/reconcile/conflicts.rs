@@ -18,7 +18,7 @@ use super::steps::{KeyConflict, Plan};
 use crate::catalog::{TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::{Looks, Primary};
-use crate::model::{ItemAddress, ViewName};
+use crate::model::{ItemAddress, Part, ViewName};
 use crate::patterns;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -28,8 +28,16 @@ use crate::ports::{IfMatch, TableOperation};
 enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
-    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
+    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key{}", .address.site.kind(), unless_retired(.address))]
     Foreign { address: ItemAddress },
+}
+
+/// The other way out where the obstacle may be a list: it names no primary as its owner.
+const fn unless_retired(address: &ItemAddress) -> &'static str {
+    match address.part {
+        Some(Part::Member(_)) => "; the list of a retired view (its ek_view) goes with the members: backfill that view first",
+        Some(Part::Properties) | None => "",
+    }
 }
 
 /// Keys that a run has met.

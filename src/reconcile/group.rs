@@ -4,7 +4,7 @@
 //! A document goes in as it was read, under its ETag: a faster writer fails the transaction, and everything
 //! starts over. So a list in the source's partition is never seen without the primary that is in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::execute::{Failure, ItemChange};
 use super::items::{self, ItemOperation};
@@ -77,6 +77,7 @@ pub(super) async fn group<'e>(
     for operation in items.iter().filter(|operation| operation.address().part.is_some()) {
         documents.entry(&operation.address().site).or_default().push(*operation);
     }
+    let shared: BTreeSet<&Site> = documents.keys().copied().collect();
     // In their order, so that two that need the same turns never wait for each other.
     for operations in documents.into_values() {
         let lost = add_document(scope, &mut group, &operations).await?;
@@ -84,7 +85,9 @@ pub(super) async fn group<'e>(
             return Ok(Err(lost));
         }
     }
-    for operation in items.into_iter().filter(|operation| operation.address().part.is_none()) {
+    // A row at the key of a document, as where a view has changed its kind, follows after the transaction: that takes each key once.
+    let apart = |address: &ItemAddress| address.part.is_none() && !shared.contains(&address.site);
+    for operation in items.into_iter().filter(|operation| apart(operation.address())) {
         if let Some(on_row) = operation.on_row() {
             group.add(on_row, vec![ItemEffect { address: operation.address().clone(), change: operation.done(), token: None }]);
         }

@@ -138,6 +138,7 @@ impl<'e> Reconciler<'e> {
                 Ok(closed)
             }
             Advance::Refused(failure) => Err(failure),
+            Advance::Obstructed => Ok(false),
         }
     }
 
@@ -151,6 +152,7 @@ impl<'e> Reconciler<'e> {
             Ok(Advance::Ended(end)) => Ok(end),
             // The announcement for the refused state is withdrawn.
             Ok(Advance::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
+            Ok(Advance::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
             // It may be written all the same, with a view that fails: the claims of others on it are still to follow.
             Err(failure) if failure.class == FailureClass::Permanent && change.result().is_some() && self.pass.scope.receives() => {
                 self.settle().await.and(Err(failure))

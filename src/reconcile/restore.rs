@@ -179,13 +179,13 @@ fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: O
     // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
     // about to delete the row that it copied; that job then fails to, and reads again. What was restored from an earlier
     // version than the one in the archive now is replaced.
-    let is_same_version = is_same_version(stored, archived);
-    if is_same_version && !is_as_left(&archived.entity) && !is_as_left(&stored.entity) {
-        // Clients have changed both.
-        return SourceChange::Barred;
-    }
-    if (is_same_version && is_proved(&archived.entity)) || descends(stored, archived, stamp) || planted(Bug::RestoreKeepsTheEarlier) {
+    let adds_nothing = descends(stored, archived, stamp) || is_same_version(stored, archived) && is_proved(&archived.entity);
+    if adds_nothing || planted(Bug::RestoreKeepsTheEarlier) {
         return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
+    }
+    if !is_as_left(&stored.entity) {
+        // A client has changed it since.
+        return SourceChange::Barred;
     }
     SourceChange::Due(vouched(Change::Replace(entity, stored.etag.clone())))
 }

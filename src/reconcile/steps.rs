@@ -102,10 +102,15 @@ impl Plan {
         }
     }
 
-    /// Whether every key held by another owner was an item of this very primary, under another view or of another kind,
-    /// that this plan drops: then it is free now.
+    /// Whether a key held by another owner was an item of this very primary, under another view or of another kind,
+    /// that this plan drops: then it is free once it is carried out.
+    pub(super) fn frees(&self, taken: &KeyConflict) -> bool {
+        taken.met().is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met))
+    }
+
+    /// Whether it frees every key held by another owner.
     pub(super) fn frees_what_was_taken(&self) -> bool {
-        self.taken.iter().all(|taken| taken.met().is_some_and(|met| self.drops.iter().any(|(dropped, _)| *dropped == met)))
+        self.taken.iter().all(|taken| self.frees(taken))
     }
 }
 

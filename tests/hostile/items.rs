@@ -81,6 +81,22 @@ async fn a_forged_footprint_with_true_versions_drops_no_member_and_no_property_o
 }
 
 #[tokio::test]
+async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_another() {
+    let stage = Stage::new().await;
+    // She wants what Bob has on their department.
+    let ann = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ann", "LastName": "King", "Email": "Ann@contoso.com", "IsManager": true});
+    let refused = stage.refused(&json!({"op": "put", "table": "Staff", "entity": ann})).await;
+    assert!(refused.contains("is taken by"), "{refused}");
+    let before = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+    let owner: Value = serde_json::from_str(before.text("ek_owner_manager").unwrap()).unwrap();
+    let items = json!([["manager", 1, "main", ["row", "Departments", "Sales", "department"], "properties", owner["token"], 0]]);
+    assert!(stage.forge_footprint(&staff("7"), &items).await.is_err(), "it is taken still");
+    let after = stage.read("Departments", "Sales", "department").await.unwrap().entity;
+    assert_eq!(after.text("ManagerName"), Some("Bob"));
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
 async fn a_carry_is_bound_to_the_tables_that_its_view_writes() {
     let stage = Stage::new().await;
     let before = stage.picture();

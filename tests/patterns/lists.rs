@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey};
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ViewName};
 use evenkeel::ports::{BlobUpload, IfMatch, TableOperation};
 use serde_json::{Value, json};
 
@@ -274,6 +274,19 @@ pub(crate) async fn a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_
     staff.insert(("Sales".to_owned(), "90".to_owned()), ("", "Red", 1));
     site.work(json!({"op": "backfill", "view": "by_team"})).await;
     agrees(site, &staff).await;
+}
+
+pub(crate) async fn a_list_beside_primaries_whose_partition_key_is_escaped_is_looked_up(site: &Site) {
+    let near = ViewName::new("by_team_near").unwrap();
+    for rk in ["1", "2"] {
+        site.work(put(&key("100%", rk), ("", "Red", 1))).await;
+    }
+    site.work(put(&key("100%", "1"), ("King", "Red", 1))).await;
+    let found = site.client.lookup(&near, &["PartitionKey=100%", "Team=Red"]).unwrap().entities().run().await.unwrap();
+    let found: Vec<_> =
+        found.rows.iter().map(|row| (row.entity.key.pk.as_str(), row.entity.key.rk.as_str(), row.entity.text("LastName"))).collect();
+    assert_eq!(found, [("100%", "1", Some("King")), ("100%", "2", Some(""))]);
+    site.in_step("Staff§").await;
 }
 
 pub(crate) async fn lists_in_blobs_take_as_many_requests_as_the_documentation_says(site: &Site) {

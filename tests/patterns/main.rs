@@ -99,6 +99,7 @@ patterns! {
         large_values_take_as_many_requests_as_the_documentation_says;
     lists:
         a_list_in_a_blob_follows_its_primaries_through_their_lives
+        a_list_beside_primaries_whose_partition_key_is_escaped_is_looked_up
         a_list_that_outgrows_its_row_moves_into_a_blob_and_back
         a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_mended_by_its_members
         a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_members

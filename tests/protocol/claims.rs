@@ -50,7 +50,11 @@ fn sync(name: &str, rk: &str) -> Job {
 }
 
 fn carry(of: &str) -> Job {
-    job(&json!({"op": "carry", "view": "says", "one": ["Sales", of], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}))
+    carry_by("says", of)
+}
+
+fn carry_by(view: &str, of: &str) -> Job {
+    job(&json!({"op": "carry", "view": view, "one": ["Sales", of], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}))
 }
 
 /// Three people and somebody whom no department means.
@@ -177,6 +181,33 @@ async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
         all_say(&lab, None, &case.to_string()).await;
     }
     assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
+}
+
+/// A view that took over the properties of a retired one has its carry before the other's, or after it.
+#[tokio::test]
+async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
+    for name in ["names", "tells"] {
+        for last in ["says", name] {
+            let before = staffed(declared(CATALOG)).await;
+            speaks(&before, "a").await;
+            before.do_queued().await;
+            let mut next = declared(&CATALOG.replace("[views.says]", &format!("[views.{name}]")));
+            let source = next.views[&ViewName::new(name).unwrap()].source.clone();
+            next.generations.retired.insert(ViewName::new("says").unwrap(), (1, Source::Table(source)));
+            let lab = before.under(next);
+            lab.work(&sync("Departments", "a")).await.unwrap();
+            without_queued(&lab).await;
+            let first = if last == name { "says" } else { name };
+            for view in [first, last] {
+                lab.work(&carry_by(view, "a")).await.unwrap();
+            }
+            let story = format!("{last} is carried after {first}");
+            all_say(&lab, Some("a"), &story).await;
+            for row in lab.rows("Employees").await {
+                assert_eq!(row.entity.get("ek_owner_says"), None, "{story}: {}", row.entity.key);
+            }
+        }
+    }
 }
 
 #[tokio::test]

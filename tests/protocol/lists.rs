@@ -631,3 +631,47 @@ async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothi
     }
     assert!(runs > 200, "only {runs} runs: the sweep has lost its scenarios");
 }
+
+const BESIDE: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.named_near]
+kind = "index_entity"
+source = "Employees"
+store = "partition"
+row_key = "name_{LastName}"
+member = ["{RowKey}"]
+property = "Ids"
+"#;
+
+/// The list lies in the partition `100%25`.
+#[tokio::test]
+async fn a_list_beside_primaries_whose_partition_key_is_escaped_follows_them() {
+    let lab = Lab::with(SMALL, declared(BESIDE));
+    let put = |rk: &str, name: &str| {
+        let entity = serde_json::json!({"PartitionKey": "100%", "RowKey": rk, "LastName": name});
+        crate::world::job(&serde_json::json!({"op": "put", "table": "Employees", "entity": entity}))
+    };
+    let delete = |rk: &str| crate::world::job(&serde_json::json!({"op": "delete", "table": "Employees", "pk": "100%", "rk": rk}));
+    let lives = [
+        (put("1", "King"), vec![("name_King", r#"[["1"]]"#)]),
+        (put("2", "King"), vec![("name_King", r#"[["1"],["2"]]"#)]),
+        (put("1", "King"), vec![("name_King", r#"[["1"],["2"]]"#)]),
+        (put("1", "Byron"), vec![("name_Byron", r#"[["1"]]"#), ("name_King", r#"[["2"]]"#)]),
+        (delete("2"), vec![("name_Byron", r#"[["1"]]"#)]),
+        (delete("1"), vec![]),
+    ];
+    for (job, wanted) in lives {
+        lab.work(&job).await.unwrap();
+        let rows = lab.rows("Employees").await;
+        let listed: Vec<(&str, &str)> = rows.iter().filter_map(|row| Some((row.entity.key.rk.as_str(), row.entity.text("Ids")?))).collect();
+        assert_eq!(listed, wanted, "{job:?}");
+        for row in rows.iter().filter(|row| row.entity.text("Ids").is_none()) {
+            let primary = Primary { table: table("Employees"), key: row.entity.key.clone() };
+            let plan = lab.engine.plan(&primary).await.unwrap();
+            assert!(plan.in_step, "{job:?}: {plan}");
+        }
+    }
+}

@@ -174,14 +174,111 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     assert!(lab.read("ByGuest", "guest_Ada", "r1_b2").await.is_some(), "the other one is mended");
 }
 
+/// A view that keeps a property of a booking on its seat.
+fn on_seat(view: &str, property: &str, value: &str) -> String {
+    format!(
+        r#"
+[views.{view}]
+kind = "denormalize"
+source = "Bookings"
+table = "Seats"
+partition_key = "{{PartitionKey}}"
+row_key = "{{RowKey}}"
+set = {{ {property} = "{{{value}}}" }}
+"#
+    )
+}
+
+/// Parts of one entity are changed in the order of their views' names.
+#[tokio::test]
+async fn a_property_that_passes_from_one_view_to_another_stays() {
+    let guest = |view: &str| on_seat(view, "GuestName", "Guest");
+    let party = |view: &str| on_seat(view, "Party", "Covers");
+    for (before, after, gone) in [
+        (guest("first"), guest("second"), Some("first")),
+        (guest("second"), guest("first"), Some("second")),
+        (format!("{}{}", guest("first"), party("second")), format!("{}{}", party("first"), guest("second")), None),
+    ] {
+        let lab = Lab::with(SMALL, catalog(&before));
+        drop(lab.account.tables.create_table(&table("Seats")).await);
+        let seat = Entity::new(booking("b1", "").key).with("Side", "left");
+        lab.account.tables.apply(&table("Seats"), &TableOperation::Insert(seat.clone())).await.unwrap();
+        lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
+        let kept = async |lab: &Lab| {
+            let row = lab.read("Seats", "r1", "b1").await.unwrap().entity;
+            (row.text("GuestName").map(str::to_owned), row.get("Party").cloned())
+        };
+        let wanted = kept(&lab).await;
+        assert_eq!(wanted.0.as_deref(), Some("Ada"), "{before}");
+
+        let mut next = catalog(&after);
+        next.generations.current = next.views.keys().map(|view| (view.clone(), 2)).collect();
+        if let Some(view) = gone {
+            retire(&mut next, view);
+        }
+        let lab = lab.under(next);
+        lab.work(&job(&json!({"op": "backfill", "table": "Bookings"}))).await.unwrap();
+        assert_eq!(kept(&lab).await, wanted, "{after}");
+        plan_is_empty(&lab, "b1", &after).await;
+        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+        assert_eq!(lab.read("Seats", "r1", "b1").await.unwrap().entity, seat, "{after}");
+    }
+}
+
+const NEAR_LIST: &str = r#"
+[views.near]
+kind = "index_entity"
+source = "Bookings"
+store = "partition"
+row_key = "guest_{Guest}"
+member = ["{RowKey}"]
+property = "Ids"
+"#;
+const NEAR_COPY: &str = r#"
+[views.near]
+kind = "secondary_index"
+source = "Bookings"
+table = "Bookings"
+partition_key = "{PartitionKey}"
+row_key = "guest_{Guest}"
+select = []
+"#;
+
+/// No backfill comes between the change of the view and the put.
+#[tokio::test]
+async fn a_view_beside_its_primaries_changes_its_kind_with_the_next_put() {
+    for (before, after) in [(NEAR_LIST, NEAR_COPY), (NEAR_COPY, NEAR_LIST)] {
+        let lab = Lab::with(SMALL, catalog(before));
+        lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
+        let mut next = catalog(after);
+        next.generations.current = next.views.keys().map(|view| (view.clone(), 2)).collect();
+        let lab = lab.under(next);
+        let is_list = after == NEAR_LIST;
+        for guest in ["Ada", "Bea", "Ada"] {
+            lab.work(&put(&booking("b1", guest))).await.unwrap();
+            let rows = lab.rows("Bookings").await.into_iter().filter(|row| row.entity.get("ek_view").is_some());
+            let near: Vec<_> = rows.map(|row| (row.entity.key.rk.to_string(), row.entity.text("Ids").is_some())).collect();
+            assert_eq!(near, [(format!("guest_{guest}"), is_list)], "{after}");
+            plan_is_empty(&lab, "b1", after).await;
+        }
+        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+        assert!(lab.rows("Bookings").await.is_empty(), "{after}");
+    }
+}
+
 /// A laboratory whose view has another name than when its rows were made.
 async fn renamed() -> Lab {
     let lab = Lab::with(SMALL, catalog(&index("old_name", "ByGuest")));
     lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
     let mut next = catalog(&index("new_name", "ByGuest"));
-    let source = evenkeel::catalog::TableRef { account: AccountName::main(), table: table("Bookings") };
-    next.generations.retired.insert(ViewName::new("old_name").unwrap(), (1, Source::Table(source)));
+    retire(&mut next, "old_name");
     lab.under(next)
+}
+
+/// Records a view of bookings as gone.
+fn retire(next: &mut Catalog, view: &str) {
+    let source = evenkeel::catalog::TableRef { account: AccountName::main(), table: table("Bookings") };
+    next.generations.retired.insert(ViewName::new(view).unwrap(), (1, Source::Table(source)));
 }
 
 async fn row_view(lab: &Lab) -> Option<String> {

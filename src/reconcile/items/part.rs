@@ -14,7 +14,7 @@ use crate::reconcile::look;
 use crate::reconcile::scope::Scope;
 use crate::reconcile::shared::{Answer, SharedEntity};
 use crate::reconcile::steps::Write;
-use crate::shared::{self, PartChange};
+use crate::shared::{self, PartChange, Said};
 
 pub(super) struct PartStore<'a> {
     pub(super) account: &'a AccountName,
@@ -37,9 +37,10 @@ pub(in crate::reconcile) fn change(scope: &Scope<'_>, operation: ItemOperation<'
         }
         ItemOperation::Drop(_, token) => shared::Edit::Drop(token.clone()),
     };
+    let said = |evicts, values| Said { primary: scope.primary.clone(), evicts, values };
     let says = match operation {
-        ItemOperation::Write(Write { content: Content::Properties(values), .. }) => Some((scope.primary.clone(), values.clone())),
-        ItemOperation::Drop(ItemAddress { part: Some(Part::Properties), .. }, _) => Some((scope.primary.clone(), BTreeMap::new())),
+        ItemOperation::Write(Write { content: Content::Properties(values), evicts, .. }) => Some(said(evicts.clone(), values.clone())),
+        ItemOperation::Drop(ItemAddress { part: Some(Part::Properties), .. }, _) => Some(said(None, BTreeMap::new())),
         ItemOperation::Write(_) | ItemOperation::Drop(..) => None,
     };
     PartChange { address: operation.address().clone(), write, says }

@@ -2,7 +2,7 @@
 
 use crate::{ClientError, lists};
 use evenkeel_model::catalog::{BlobLists, View};
-use evenkeel_model::model::template::Template;
+use evenkeel_model::model::template::{Template, unescape};
 use evenkeel_model::model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use evenkeel_model::ports::Account;
 
@@ -53,16 +53,16 @@ fn broken(what: impl Into<String>) -> ClientError {
     ClientError::Broken(what.into())
 }
 
-/// A member as a row. A list in its primaries' own partition tells the PartitionKey by where it lies.
+/// A member as a row. A list beside its primaries tells the PartitionKey by its own, where that is escaped.
 fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Option<Entity> {
     if member.0.len() != templates.len() {
         return None;
     }
-    let (mut pk, mut rk) = (list.map(|list| list.pk.as_str()), None);
+    let (mut pk, mut rk) = (list.and_then(|list| unescape(list.pk.as_str())), None);
     let mut properties = std::collections::BTreeMap::new();
     for (template, text) in templates.iter().zip(&member.0) {
         match template.bare_property() {
-            Some("PartitionKey") => pk = Some(text.as_str()),
+            Some("PartitionKey") => pk = Some(text.clone()),
             Some("RowKey") => rk = Some(text.as_str()),
             Some(property) => drop(properties.insert(property.to_owned(), EdmValue::from(text.as_str()))),
             None => drop(properties.insert(template.to_string(), EdmValue::from(text.as_str()))),

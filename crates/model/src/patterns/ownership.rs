@@ -8,7 +8,7 @@ use crate::catalog::{BlobLists, Catalog, DenormalizeRange, Documents, Filing, Fo
 use crate::model::claim::{self, Claim};
 use crate::model::job::Primary;
 use crate::model::large::ValueFolder;
-use crate::model::template::Template;
+use crate::model::template::{Template, escape};
 use crate::model::{ItemAddress, Member, Part, Site, sink};
 
 /// Relation of an address to a primary.
@@ -127,9 +127,15 @@ impl Claimant<'_> {
         // A list in the primary's own partition need not name that.
         let partition = match at("PartitionKey") {
             Some(at) => says(at, key.pk.as_str()),
-            None => site.row().is_some_and(|(_, list)| list.pk == key.pk),
+            None => self.is_beside(site),
         };
         row && partition && member.0.len() == templates.len()
+    }
+
+    /// Whether a site is a row under the key that `{PartitionKey}` renders for the primary: its own, escaped.
+    fn is_beside(&self, site: &Site) -> bool {
+        let own = escape(self.primary.key.pk.as_str());
+        site.row().is_some_and(|(_, list)| list.pk.as_str() == own)
     }
 
     /// Whether a member begins with the primary's keys.
@@ -146,7 +152,7 @@ impl Claimant<'_> {
             (Site::Document { key: document, .. }, _) => *document == sink::key(self.primary),
             (site, Some(Part::Member(member))) => {
                 let says = |key: &str| member.0.iter().any(|text| text == key);
-                says(key.rk.as_str()) && (says(key.pk.as_str()) || site.row().is_some_and(|(_, list)| list.pk == key.pk))
+                says(key.rk.as_str()) && (says(key.pk.as_str()) || self.is_beside(site))
             }
             (Site::Row { .. } | Site::Blob { .. }, None | Some(Part::Properties)) => true,
         }

@@ -16,9 +16,26 @@ pub struct PartChange {
     pub address: ItemAddress,
     /// The write.
     pub write: Edit,
-    /// The owner and the values, where they are not all in its address: properties. The values are empty where they are
-    /// taken off.
-    pub says: Option<(Primary, BTreeMap<String, EdmValue>)>,
+    /// The owner and the values, where they are not all in its address: properties.
+    pub says: Option<Said>,
+}
+
+/// Properties that a change sets or takes off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Their owner.
+    pub primary: Primary,
+    /// Another owner, from whom they are taken over.
+    pub evicts: Option<Primary>,
+    /// Their values; empty where they are taken off.
+    pub values: BTreeMap<String, EdmValue>,
+}
+
+impl Said {
+    /// Whether properties of this owner may be written over. A matching token does not prove the owner: a footprint may be forged.
+    fn may_replace(&self, owner: &Primary) -> bool {
+        *owner == self.primary || self.evicts.as_ref() == Some(owner)
+    }
 }
 
 /// A write of a part.
@@ -174,17 +191,18 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
     let there = Owned::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.says) {
-        (Edit::Put { over, token: new }, Some((primary, values))) if over.as_ref() == token => {
+        (Edit::Put { over, token: new }, Some(said))
+            if over.as_ref() == token && there.as_ref().is_none_or(|there| said.may_replace(&there.primary)) =>
+        {
             if let Some(there) = &there {
                 there.remove(entity, view);
             }
-            let names = values.keys().cloned().collect();
-            Owned { primary: primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, values);
+            let names = said.values.keys().cloned().collect();
+            Owned { primary: said.primary.clone(), token: new.clone(), names, by_claim: false }.write(entity, view, &said.values);
             Ok(ChangeEnd::Done)
         }
         (Edit::Drop(at), says) => match &there {
-            // A matching token does not prove the owner.
-            Some(owned) if owned.token == *at && says.as_ref().is_none_or(|(primary, _)| *primary == owned.primary) => {
+            Some(owned) if owned.token == *at && says.as_ref().is_none_or(|said| said.may_replace(&owned.primary)) => {
                 owned.remove(entity, view);
                 Ok(ChangeEnd::Done)
             }
@@ -402,9 +420,13 @@ mod tests {
         ItemAddress { view: ViewName::new(name).unwrap(), part: Some(Part::Properties), ..address("") }
     }
 
-    fn says(rk: &str, values: &[(&str, &str)]) -> (Primary, BTreeMap<String, EdmValue>) {
-        let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", rk).unwrap() };
-        (primary, values.iter().map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value))).collect())
+    fn employee(rk: &str) -> Primary {
+        Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", rk).unwrap() }
+    }
+
+    fn says(rk: &str, values: &[(&str, &str)]) -> Said {
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value))).collect();
+        Said { primary: employee(rk), evicts: None, values }
     }
 
     fn set(name: &str, rk: &str, over: Option<u64>, token: u64, values: &[(&str, &str)]) -> PartChange {
@@ -435,6 +457,22 @@ mod tests {
         let drop_of = |name, at| PartChange { address: owned(name), write: Edit::Drop(ETag::token(at)), says: None };
         let (becomes, ended) = changed(Some(&renamed), &[drop_of("manager", 3), drop_of("deputy", 2), drop_of("deputy", 2)]);
         assert_eq!((becomes, ended), (Becomes::Entity(row), vec![ChangeEnd::Done; 3]));
+    }
+
+    #[test]
+    fn properties_of_another_are_written_over_by_a_takeover_from_that_one_alone() {
+        let row = Entity::new(key()).with("Name", "Sales");
+        let stored = entity_of(changed(Some(&row), &[set("manager", "7", None, 1, &[("ManagerName", "Ada")])]).0);
+        let by_eve = |from: Option<&str>| {
+            let change = set("manager", "8", Some(1), 2, &[("ManagerName", "Eve")]);
+            let said = Said { evicts: from.map(employee), ..says("8", &[("ManagerName", "Eve")]) };
+            changed(Some(&stored), &[PartChange { says: Some(said), ..change }])
+        };
+        for from in [None, Some("9")] {
+            assert_eq!(by_eve(from), (Becomes::Same, vec![ChangeEnd::Lost]), "{from:?}");
+        }
+        let (becomes, ended) = by_eve(Some("7"));
+        assert_eq!((ended, entity_of(becomes).text("ManagerName")), (vec![ChangeEnd::Done], Some("Eve")));
     }
 
     #[test]

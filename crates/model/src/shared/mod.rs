@@ -23,7 +23,7 @@ mod pieces;
 mod properties;
 pub mod spilled;
 
-pub use change::{Becomes, ChangeEnd, Edit, PartChange, change, find, restated};
+pub use change::{Becomes, ChangeEnd, Edit, PartChange, Said, change, find, restated};
 pub use claims::{Received, claims, receive};
 pub use list::{List, is_list_of, members};
 pub use properties::{Owned, carried_over, disowned, owner_property};

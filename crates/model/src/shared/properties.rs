@@ -75,24 +75,29 @@ impl Owned {
         entity.properties.extend(values.iter().map(|(name, value)| (name.clone(), value.clone())));
     }
 
-    /// Takes them away.
+    /// Takes them away, but for those that another view has set too: a property may pass from one view to another.
     pub(super) fn remove(&self, entity: &mut Entity, view: &ViewName) {
         entity.properties.remove(&owner_property(view));
-        for name in &self.names {
+        let of_others: BTreeSet<String> = wires(entity).flat_map(|(_, wire)| wire.set).collect();
+        for name in self.names.iter().filter(|name| !of_others.contains(*name)) {
             entity.properties.remove(name);
         }
     }
+}
+
+/// The owner properties of an entity, as far as they can be read.
+fn wires(entity: &Entity) -> impl Iterator<Item = (&str, Wire)> {
+    let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
+    owned.filter_map(|(name, value)| Some((name.as_str(), serde_json::from_str::<Wire>(value.as_str()?).ok()?)))
 }
 
 /// An entity on its way to a place, without the properties of others, and the primaries whose syncs set them anew.
 /// (Claims need none: they are read at the place.)
 #[must_use]
 pub fn disowned(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
-    let owned = entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
-    let wires: Vec<(String, Wire)> =
-        owned.filter_map(|(name, value)| Some((name.clone(), serde_json::from_str(value.as_str()?).ok()?))).collect();
+    let owned: Vec<(String, Wire)> = wires(&entity).map(|(name, wire)| (name.to_owned(), wire)).collect();
     let mut owners = BTreeSet::new();
-    for (owner, Wire { source: (table, pk, rk), set, by_claim, .. }) in wires {
+    for (owner, Wire { source: (table, pk, rk), set, by_claim, .. }) in owned {
         entity.properties.retain(|name, _| *name != owner && !set.contains(name));
         owners.extend(EntityKey::new(pk, rk).ok().filter(|_| !by_claim).map(|key| Primary { table, key }));
     }
@@ -113,4 +118,37 @@ pub fn carried_over(stored: &Entity, mut entity: Entity) -> Entity {
         }
     }
     entity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(name: &str) -> ViewName {
+        ViewName::new(name).unwrap()
+    }
+
+    fn owned(names: &[&str]) -> (Owned, BTreeMap<String, EdmValue>) {
+        let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("Sales", "7").unwrap() };
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let values = names.iter().map(|name| (name.clone(), EdmValue::from("Ada"))).collect();
+        (Owned { primary, token: ETag::token(1), names, by_claim: false }, values)
+    }
+
+    #[test]
+    fn a_property_that_another_view_has_set_too_goes_with_the_last_of_them() {
+        let department = Entity::new(EntityKey::new("Sales", "department").unwrap()).with("Name", "Sales");
+        for (first, second) in [("former", "later"), ("later", "former")] {
+            let mut entity = department.clone();
+            let both = [(first, owned(&["ManagerName", "ManagerPhone"])), (second, owned(&["ManagerName"]))];
+            for (name, (one, values)) in &both {
+                one.clone().write(&mut entity, &view(name), values);
+            }
+            let [(_, (of_first, _)), (_, (of_second, _))] = both;
+            of_first.remove(&mut entity, &view(first));
+            assert_eq!((entity.text("ManagerName"), entity.get("ManagerPhone")), (Some("Ada"), None), "{first}");
+            of_second.remove(&mut entity, &view(second));
+            assert_eq!(entity, department, "{second}");
+        }
+    }
 }
