@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel::adapters::search;
 use evenkeel::adapters::sim::{FaultPolicy, NoFaults, SimWorld};
 use evenkeel::adapters::sql;
-use evenkeel::adapters::stack::decorate_sink;
+use evenkeel::adapters::stack::{DecoratedSink, decorate_sink};
 use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
@@ -530,7 +530,11 @@ fn receiver(stub: &support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
 }
 
 fn receiver_by(stub: &support::stub::Stub, secret: SecretPair, timeout: Duration) -> Arc<dyn Sink> {
-    let url = format!("http://127.0.0.1:{}/hook", stub.port()).parse().unwrap();
+    receiver_at(stub.port(), secret, timeout)
+}
+
+fn receiver_at(port: u16, secret: SecretPair, timeout: Duration) -> Arc<dyn Sink> {
+    let url = format!("http://127.0.0.1:{port}/hook").parse().unwrap();
     let settings = evenkeel::settings::WebhookSettings { url, secret, timeout };
     evenkeel::adapters::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
 }
@@ -567,14 +571,34 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     assert_eq!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
 }
 
+/// As the program uses it, but for repetitions.
+fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
+    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    decorate_sink(&name(), bare, once, &clock, &chance)
+}
+
+#[tokio::test]
+async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_request() {
+    // Nothing listens there.
+    let decorated = decorated_once(receiver_at(1, SecretString::from(WEBHOOK_KEY).into(), Duration::from_secs(10)));
+    for _ in 0..8 {
+        assert_eq!(ends(decorated.sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Refused);
+    }
+    // As a thorough audit reads, and as a migration does.
+    assert_eq!(decorated.sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+    assert!(decorated.sink.fields(&people()).await.unwrap().is_some());
+    decorated.circuit.probe().await;
+    assert_eq!(decorated.circuit.open_circuits().len(), 1);
+    assert_eq!(decorated.counts.snapshot().transactions(), 8);
+}
+
 #[tokio::test]
 async fn a_receiver_that_hangs_gets_no_more_than_eight_events_of_a_write_and_opens_its_circuit() {
     use support::stub::{Reply, Stub};
     let silent = Stub::start(|_| Reply::Silence);
-    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
-    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let decorated = decorate_sink(&name(), receiver(&silent, Duration::from_millis(200)), once, &clock, &chance);
+    let decorated = decorated_once(receiver(&silent, Duration::from_millis(200)));
     let events: Vec<DocumentWrite> = (0..20).map(|n| write(&format!("k{n}"), "Ada")).collect();
     for writes in 1..=8 {
         assert!(decorated.circuit.open_circuits().is_empty());

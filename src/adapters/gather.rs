@@ -125,6 +125,10 @@ fn tell(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
 
 #[async_trait]
 impl Sink for Gathered {
+    fn is_readable(&self) -> bool {
+        self.inner.is_readable()
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let served = SinkCollection { gathered: self, name: collection };
         let answer = self.requests.ask(collection.clone(), writes.to_vec(), &served).await;

@@ -145,8 +145,9 @@ impl Circuit {
             (Service::Table, Probed::Account(account)) => account.tables.list_tables(None).map_ok(drop).boxed(),
             (Service::Queue, Probed::Account(account)) => account.queues.approximate_count(&self.names.queue).map_ok(drop).boxed(),
             (Service::Blob, Probed::Account(account)) => account.blobs.list(&self.names.container, "", None).map_ok(drop).boxed(),
-            (Service::Search, Probed::Sink(sink)) => sink.fields(&self.names.collection).map_ok(drop).boxed(),
-            (Service::Table | Service::Queue | Service::Blob, Probed::Sink(_)) | (Service::Search, Probed::Account(_)) => return,
+            (Service::Search, Probed::Sink(sink)) if sink.is_readable() => sink.fields(&self.names.collection).map_ok(drop).boxed(),
+            // One that cannot be read waits for the trial of a write.
+            (_, Probed::Sink(_)) | (Service::Search, Probed::Account(_)) => return,
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {

@@ -60,6 +60,10 @@ fn found<'s>(state: &'s mut AccountState, collection: &CollectionName) -> Option
 
 #[async_trait]
 impl Sink for SimWorld {
+    fn is_readable(&self) -> bool {
+        true
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let (name, writes) = (collection.clone(), writes.to_vec());
         let written = self.send(WRITE, What::Collection(collection.clone()), true, move |state, inner| {

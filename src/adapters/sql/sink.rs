@@ -95,6 +95,10 @@ impl<D: Database> SqlSink<D> {
 
 #[async_trait]
 impl<D: Database> Sink for SqlSink<D> {
+    fn is_readable(&self) -> bool {
+        true
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let fits = |table: &TableSchema| writes.iter().flat_map(|write| &write.document).all(|document| unknown(table, document).is_none());
         let mut table = self.table(WRITE, collection, false).await?;

@@ -1,4 +1,4 @@
-//! Sinks with a layer around them.
+//! Sinks with a layer around them, which does not see what is no request.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,27 @@ use evenkeel_model::ports::{DocumentWrite, Fields, Sink, StoreError, Written};
 
 #[async_trait]
 impl<L: Layer> Sink for Layered<dyn Sink, L> {
+    fn is_readable(&self) -> bool {
+        self.inner.is_readable()
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let request = Request::of_entities(Op::WriteDocuments, Target::Collection(collection), writes.len());
         self.layer.call(request, self.inner.write(collection, writes)).await
     }
 
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {
+        if !self.inner.is_readable() {
+            return self.inner.get(collection, key).await;
+        }
         let request = Request::of_entities(Op::GetDocument, Target::Document(collection, key), 1);
         self.layer.call(request, self.inner.get(collection, key)).await
     }
 
     async fn fields(&self, collection: &CollectionName) -> Result<Option<Fields>, StoreError> {
+        if !self.inner.is_readable() {
+            return self.inner.fields(collection).await;
+        }
         self.layer.call(Request::new(Op::GetFields, Target::Collection(collection)), self.inner.fields(collection)).await
     }
 

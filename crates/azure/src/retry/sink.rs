@@ -11,6 +11,10 @@ use evenkeel_model::ports::{DocumentWrite, Fields, Sink, StoreError, Written};
 
 #[async_trait]
 impl Sink for Retry<dyn Sink> {
+    fn is_readable(&self) -> bool {
+        self.inner.is_readable()
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         self.request(Op::WriteDocuments, || self.inner.write(collection, writes)).await.result
     }

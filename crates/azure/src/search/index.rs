@@ -109,6 +109,10 @@ impl Indexes {
 
 #[async_trait]
 impl Sink for Indexes {
+    fn is_readable(&self) -> bool {
+        true
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let call = Call { operation: WRITE, effect: SearchEffect::Write, what: What::Collection(collection.clone()) };
         if writes.is_empty() {

@@ -118,6 +118,11 @@ fn headers(event: &WebhookEvent, timestamp: i64, keys: &[WebhookKey]) -> Option<
 
 #[async_trait]
 impl Sink for Webhook {
+    /// A receiver is asked nothing: all that it could answer is an event.
+    fn is_readable(&self) -> bool {
+        false
+    }
+
     /// Sends events, some at a time, until a receiver takes none of those.
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let keys =

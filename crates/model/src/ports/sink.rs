@@ -38,6 +38,10 @@ pub type Written = Vec<Result<(), StoreError>>;
 /// A collection that does not exist is `NotFound(Container)`, unless it is asked for itself.
 #[async_trait]
 pub trait Sink: Send + Sync {
+    /// Whether the store can be asked for documents and fields; constant. Where it cannot, `get` and `fields` answer by themselves: they are
+    /// no requests, and no evidence of its health.
+    fn is_readable(&self) -> bool;
+
     /// Writes documents, no key twice. An error is about all of them; otherwise there is an answer for each, and those that
     /// failed took nothing from the others.
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError>;
