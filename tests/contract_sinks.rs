@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use evenkeel::adapters::system::{SeededChance, SystemClock};
 use evenkeel::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
 use evenkeel::settings::{Backoff, ConfiguredSecret, PostgresSettings, RetryPolicy, SecretPair, SinkAuth, SqlSettings, SqlTls};
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -595,39 +596,62 @@ async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_gets_no_more_than_eight_events_of_a_write_and_opens_its_circuit() {
+async fn an_event_waits_for_no_answer_but_its_own() {
+    use support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.contains("/slow/") => Reply::Silence,
+        Some(id) if id.contains("/k7/") => Reply::status(410).into(),
+        _ => Reply::status(204).into(),
+    });
+    let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
+    let sink = decorated.sink.as_ref();
+    let slow = pin!(ends(sink, write("slow", "Ada")));
+    let others = pin!(join_all((0..20).map(|n| ends(sink, write(&format!("k{n}"), "Ada")))));
+    let Either::Right((ended, _)) = select(slow, others).await else { panic!("the others waited for it") };
+    for (n, ended) in ended.into_iter().enumerate() {
+        assert_eq!(ended.map_err(|(class, _)| class), if n == 7 { Err(ErrorClass::Permanent) } else { Ok(()) }, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens() {
     use support::stub::{Reply, Stub};
     let silent = Stub::start(|_| Reply::Silence);
-    let decorated = decorated_once(receiver(&silent, Duration::from_millis(200)));
-    let events: Vec<DocumentWrite> = (0..20).map(|n| write(&format!("k{n}"), "Ada")).collect();
-    for writes in 1..=8 {
-        assert!(decorated.circuit.open_circuits().is_empty());
-        assert_eq!(decorated.sink.write(&people(), &events).await.unwrap_err().class, ErrorClass::Ambiguous);
-        assert_eq!(silent.requests().len(), 8 * writes);
-    }
+    // Beyond the second that failures must last: the second eight open it.
+    let decorated = decorated_once(receiver(&silent, Duration::from_millis(1_100)));
+    let ended = join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))).await;
+    let unanswered = ended.iter().filter(|ended| ended.as_ref().is_err_and(|(class, _)| *class == ErrorClass::Ambiguous));
+    assert_eq!((unanswered.count(), silent.requests().len()), (16, 16), "{ended:?}");
     assert_eq!(decorated.circuit.open_circuits().len(), 1);
-    let withheld = decorated.sink.write(&people(), &events).await.unwrap_err();
+    let withheld = decorated.sink.write(&people(), &[write("k", "Ada")]).await.unwrap_err();
     assert_eq!(withheld.withheld, Some(evenkeel::ports::Withheld::CircuitOpen), "{withheld}");
 }
 
 #[tokio::test]
-async fn a_receiver_that_takes_some_events_is_asked_until_it_takes_none() {
+async fn a_receiver_that_is_busy_gets_no_more_than_the_events_under_way() {
     use support::stub::{Reply, Stub};
-    let busy = ErrorClass::Throttled { retry_after: None };
-    let sent = async |stub: Stub| {
-        let events: Vec<DocumentWrite> = (0..20).map(|n| write(&format!("k{n}"), "Ada")).collect();
-        let ended = receiver(&stub, Duration::from_secs(10)).write(&people(), &events).await;
-        let ended = ended.map(|ended| ended.into_iter().map(|one| one.map_err(|error| error.class)).collect::<Vec<_>>());
-        (stub.requests().len(), ended.map_err(|error| error.class))
-    };
-    let (requests, ended) = sent(Stub::start(|request| Reply::status(if request.number % 8 == 3 { 204 } else { 503 }).into())).await;
-    assert_eq!((requests, ended.unwrap().into_iter().flatten().count()), (20, 3));
-    let (requests, ended) = sent(Stub::start(|request| Reply::status(if request.number < 8 { 204 } else { 503 }).into())).await;
-    let unsent = [Err(ErrorClass::Transient { retry_after: None }); 4];
-    assert_eq!((requests, ended), (16, Ok([&[Ok(()); 8][..], &[Err(busy); 8], &unsent].concat())));
-    assert_eq!(sent(Stub::start(|_| Reply::status(503).into())).await, (8, Err(busy)));
-    let lost = Stub::start(|request| if request.number == 5 { Reply::Reset } else { Reply::status(503).into() });
-    assert_eq!(sent(lost).await, (8, Err(ErrorClass::Ambiguous)), "the receiver may have taken one");
+    let busy = Stub::start(|_| Reply::status(503).header("Retry-After", "7").into());
+    let decorated = decorated_once(receiver(&busy, Duration::from_secs(10)));
+    for ended in join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))).await {
+        let (class, text) = ended.unwrap_err();
+        assert!(matches!(class, ErrorClass::Throttled { retry_after: Some(_) }), "{class:?} {text}");
+    }
+    assert!((1..=8).contains(&busy.requests().len()), "{}", busy.requests().len());
+}
+
+#[tokio::test]
+async fn several_events_of_one_write_each_have_their_own_answer() {
+    use support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.contains("/k1/") => Reply::status(503).into(),
+        _ => Reply::status(204).into(),
+    });
+    let events = [0, 1, 2].map(|n| write(&format!("k{n}"), "Ada"));
+    let bare = receiver(&stub, Duration::from_secs(10));
+    for sink in [Arc::clone(&bare), decorated_once(bare).sink] {
+        let ended = sink.write(&people(), &events).await.unwrap().into_iter().map(|ended| ended.map_err(|error| error.class));
+        assert_eq!(ended.collect::<Vec<_>>(), [Ok(()), Err(ErrorClass::Throttled { retry_after: None }), Ok(())]);
+    }
 }
 
 #[tokio::test]

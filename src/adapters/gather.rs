@@ -5,6 +5,9 @@
 //! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
 //! order. A request of unknown outcome leaves every write in it with an unknown outcome.
 //!
+//! Of a sink that takes each write in a request of its own nothing is gathered: as many as it takes are under way at once, and no write
+//! waits for the answer to another. Those of one document have no order then, and it is for their versions to give it.
+//!
 //! A write whose deadline is over by the time that its request would leave does not leave: it waited for a repetition, or behind other
 //! requests, and a newer one may have been written meanwhile. Neither does one whose caller has gone.
 
@@ -12,10 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::future::join_all;
+use tokio::sync::Semaphore;
 
 use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use crate::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
+use crate::ports::{Batching, Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
 
 /// Bytes of a request that one document takes beside its fields, at most.
 const DOCUMENT_OVERHEAD: usize = 2_048;
@@ -27,6 +32,8 @@ pub struct Gathered {
     inner: Arc<dyn Sink>,
     clock: Arc<dyn Clock>,
     requests: Combiner<CollectionName, Writes, Answer>,
+    /// Places of requests under way, of a sink that takes each write in one of its own.
+    places: Option<Semaphore>,
 }
 
 /// The writes of one caller.
@@ -42,7 +49,26 @@ struct SinkCollection<'a> {
 impl Gathered {
     /// Gathers writes into the collections of a sink.
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
-        Self { name: name.clone(), inner, clock, requests: Combiner::default() }
+        let places = match inner.batching() {
+            Batching::Together => None,
+            Batching::Apart { at_once } => Some(Semaphore::new(at_once)),
+        };
+        Self { name: name.clone(), inner, clock, requests: Combiner::default(), places }
+    }
+
+    /// Sends a write in a request of its own, as soon as a place is free.
+    async fn send_alone(&self, places: &Semaphore, collection: &CollectionName, write: &DocumentWrite) -> Result<(), StoreError> {
+        // It is never closed.
+        let _place = places.acquire().await;
+        if self.is_over(write) {
+            return Err(self.too_late(collection));
+        }
+        let written = self.inner.write(collection, std::slice::from_ref(write)).await?;
+        written.into_iter().next().unwrap_or(Ok(()))
+    }
+
+    fn is_over(&self, write: &DocumentWrite) -> bool {
+        write.deadline.is_some_and(|deadline| deadline.is_over(self.clock.as_ref()))
     }
 
     fn error(&self, class: ErrorClass, collection: &CollectionName, message: &'static str) -> StoreError {
@@ -65,9 +91,8 @@ impl SinkCollection<'_> {
     /// The writes that are sent now: they have a caller, and their time is not over.
     fn sendable(&self, batch: Vec<Pending<Writes, Answer>>) -> Vec<Pending<Writes, Answer>> {
         let Self { gathered, name } = self;
-        let is_over = |write: &DocumentWrite| write.deadline.is_some_and(|deadline| deadline.is_over(gathered.clock.as_ref()));
         let (late, in_time): (Vec<_>, Vec<_>) =
-            batch.into_iter().filter(Pending::is_awaited).partition(|one| one.request.iter().any(is_over));
+            batch.into_iter().filter(Pending::is_awaited).partition(|one| one.request.iter().any(|write| gathered.is_over(write)));
         for one in late {
             one.tell(Err(gathered.too_late(name)));
         }
@@ -129,7 +154,18 @@ impl Sink for Gathered {
         self.inner.is_readable()
     }
 
+    fn batching(&self) -> Batching {
+        self.inner.batching()
+    }
+
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
+        if let Some(places) = &self.places {
+            // The failure of a single one is the request's own: it is repeated, and counted.
+            if let [write] = writes {
+                return self.send_alone(places, collection, write).await.map(|()| vec![Ok(())]);
+            }
+            return Ok(join_all(writes.iter().map(|write| self.send_alone(places, collection, write))).await);
+        }
         let served = SinkCollection { gathered: self, name: collection };
         let answer = self.requests.ask(collection.clone(), writes.to_vec(), &served).await;
         answer.unwrap_or_else(|| Err(self.left_alone(collection)))

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
 use crate::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, What, Written};
+use crate::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, What, Written};
 
 /// All collections.
 #[derive(Default)]
@@ -62,6 +62,10 @@ fn found<'s>(state: &'s mut AccountState, collection: &CollectionName) -> Option
 impl Sink for SimWorld {
     fn is_readable(&self) -> bool {
         true
+    }
+
+    fn batching(&self) -> Batching {
+        Batching::Together
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::database::{Database, DatabaseError, declared};
 use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Withheld, Written};
+use crate::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Withheld, Written};
 
 const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
@@ -97,6 +97,10 @@ impl<D: Database> SqlSink<D> {
 impl<D: Database> Sink for SqlSink<D> {
     fn is_readable(&self) -> bool {
         true
+    }
+
+    fn batching(&self) -> Batching {
+        Batching::Together
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

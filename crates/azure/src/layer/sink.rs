@@ -6,12 +6,16 @@ use async_trait::async_trait;
 
 use super::{Layer, Layered, Op, Request, Target};
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{DocumentWrite, Fields, Sink, StoreError, Written};
+use evenkeel_model::ports::{Batching, DocumentWrite, Fields, Sink, StoreError, Written};
 
 #[async_trait]
 impl<L: Layer> Sink for Layered<dyn Sink, L> {
     fn is_readable(&self) -> bool {
         self.inner.is_readable()
+    }
+
+    fn batching(&self) -> Batching {
+        self.inner.batching()
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

@@ -17,7 +17,7 @@ use crate::http::{Exchange, HttpAnswer};
 use crate::identity::roles;
 use crate::keyring::Keyring;
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use evenkeel_model::ports::{DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, StoreError, Subject, What, Written};
 use evenkeel_model::settings::SinkAuth;
 
 /// The version of the service's interface.
@@ -111,6 +111,10 @@ impl Indexes {
 impl Sink for Indexes {
     fn is_readable(&self) -> bool {
         true
+    }
+
+    fn batching(&self) -> Batching {
+        Batching::Together
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::join_all;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue};
 
@@ -14,15 +13,15 @@ use super::event::{WebhookEvent, WebhookKey};
 use crate::http::{Exchange, Far, HttpFault};
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{Batching, Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
 use evenkeel_model::settings::{ConfiguredSecret, WebhookKeyError, WebhookSettings};
 
 const SEND: &str = "Send Event";
 const DEFINE: &str = "Define Topic";
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Events of one write under way at once. A receiver that takes none of so many gets no more of that write.
-const TOGETHER: usize = 8;
+/// Events under way at once.
+const AT_ONCE: usize = 8;
 /// Most of an answer that is read.
 const ANSWER_BYTES: usize = 2_048;
 
@@ -86,24 +85,6 @@ impl Webhook {
         };
         Err(self.error(SEND, what(), answer::refused(&answer), message).with_status(answer.status, None))
     }
-
-    /// The error of an event that a receiver which took none before it was not sent.
-    fn unsent(&self, topic: &CollectionName, write: &DocumentWrite) -> StoreError {
-        let what = What::Document(topic.clone(), write.key.clone());
-        self.error(SEND, what, ErrorClass::Transient { retry_after: None }, "not sent: the receiver took none of the events before it")
-    }
-}
-
-/// Whether the receiver took an event, or refused it for good.
-fn is_decided(ended: &Result<(), StoreError>) -> bool {
-    !matches!(ended, Err(error) if error.class.is_transient())
-}
-
-/// The error of all events of a write: of unknown outcome if that of any is.
-fn error_of_all(sent: Written) -> Option<StoreError> {
-    let is_unknown = |error: &StoreError| error.class == ErrorClass::Ambiguous;
-    let errors = sent.into_iter().filter_map(Result::err);
-    errors.reduce(|first, next| if is_unknown(&next) && !is_unknown(&first) { next } else { first })
 }
 
 fn headers(event: &WebhookEvent, timestamp: i64, keys: &[WebhookKey]) -> Option<HeaderMap> {
@@ -123,25 +104,22 @@ impl Sink for Webhook {
         false
     }
 
-    /// Sends events, some at a time, until a receiver takes none of those.
+    fn batching(&self) -> Batching {
+        Batching::Apart { at_once: AT_ONCE }
+    }
+
+    /// Sends events, one after another. The failure of a single one is the request's own.
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
         let keys =
             self.keys().map_err(|problem| self.error(SEND, What::Collection(collection.clone()), ErrorClass::Unauthorised, problem))?;
-        let mut sent: Written = Vec::with_capacity(writes.len());
-        for together in writes.chunks(TOGETHER) {
-            let ended = join_all(together.iter().map(|write| self.send(collection, write, &keys))).await;
-            let is_away = !ended.iter().any(is_decided);
-            sent.extend(ended);
-            if is_away {
-                break;
-            }
+        if let [event] = writes {
+            self.send(collection, event, &keys).await?;
+            return Ok(vec![Ok(())]);
         }
-        if !sent.iter().any(is_decided) {
-            let subject = || Box::new(Subject { account: self.sink.clone(), what: What::Collection(collection.clone()) });
-            return error_of_all(sent).map_or_else(|| Ok(Vec::new()), |error| Err(StoreError { subject: subject(), ..error }));
+        let mut sent = Vec::with_capacity(writes.len());
+        for event in writes {
+            sent.push(self.send(collection, event, &keys).await);
         }
-        let unsent = &writes[sent.len()..];
-        sent.extend(unsent.iter().map(|write| Err(self.unsent(collection, write))));
         Ok(sent)
     }
 

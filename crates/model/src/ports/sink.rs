@@ -28,6 +28,18 @@ pub type Fields = BTreeMap<String, String>;
 /// How each of some writes ended, in their order.
 pub type Written = Vec<Result<(), StoreError>>;
 
+/// How a sink takes its writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batching {
+    /// Many in one request.
+    Together,
+    /// Each in a request of its own. Decorators give it one a call, so that each fails alone.
+    Apart {
+        /// Most requests under way at once.
+        at_once: usize,
+    },
+}
+
 /// Another store: a search service, a database, files. It keeps documents in collections that its owner has made.
 ///
 /// A write has no condition, and where the sink keeps no versions the last one to arrive counts. The store may show it to readers only after a while, but one that
@@ -41,6 +53,9 @@ pub trait Sink: Send + Sync {
     /// Whether the store can be asked for documents and fields; constant. Where it cannot, `get` and `fields` answer by themselves: they are
     /// no requests, and no evidence of its health.
     fn is_readable(&self) -> bool;
+
+    /// How it takes its writes; constant.
+    fn batching(&self) -> Batching;
 
     /// Writes documents, no key twice. An error is about all of them; otherwise there is an answer for each, and those that
     /// failed took nothing from the others.
