@@ -23,10 +23,28 @@ pub(super) trait Database: Send + Sync + 'static {
     async fn execute(&self, statements: Vec<String>) -> Result<(), DatabaseError>;
 
     /// Writes rows in one transaction; whether each was written. `false` where a newer version was there.
-    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>) -> Result<Vec<bool>, DatabaseError>;
+    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>, wait: LockWait) -> Result<Vec<bool>, DatabaseError>;
 
     /// Reads the columns of a row that can be read.
     async fn read(&self, table: &TableSchema, key: &str) -> Result<Option<Map<String, Value>>, DatabaseError>;
+}
+
+/// How long a row that others hold is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockWait {
+    /// As long as a request may take.
+    Long,
+    /// As long as an ordinary transaction takes.
+    Short,
+}
+
+/// Why a transaction failed for its rows together: it is undone, and any row by itself may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contention {
+    /// Others hold some of them.
+    Held,
+    /// They took too long.
+    Slow,
 }
 
 /// The error of a database.
@@ -35,15 +53,14 @@ pub(super) struct DatabaseError {
     pub(super) class: ErrorClass,
     /// The database's own code, where it has one.
     pub(super) code: Option<String>,
-    /// Others hold some of the rows, or it took too long for them: its transaction is undone, and any row by itself may be written.
-    pub(super) contended: bool,
+    pub(super) contention: Option<Contention>,
     /// In words, without secrets.
     pub(super) message: String,
 }
 
 impl DatabaseError {
     pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, code: None, contended: false, message: message.into() }
+        Self { class, code: None, contention: None, message: message.into() }
     }
 
     /// Not executed, and worth another try.

@@ -22,7 +22,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::database::{Database, DatabaseError};
+use super::database::{Contention, Database, DatabaseError, LockWait};
 use super::statement::{KEY, SqlRow, TableSchema, VERSION, listed, quoted};
 use crate::model::{ColumnType, EdmDateTime};
 use crate::ports::{ErrorClass, Fields, Missing};
@@ -30,13 +30,17 @@ use crate::settings::{PostgresSettings, SqlTls};
 
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For a transaction, as the server counts it for each statement, and this program for all.
+/// For a transaction.
 const REQUEST: Duration = Duration::from_secs(30);
 /// Most connections of one sink.
 const CONNECTIONS: usize = 8;
-/// Begins a transaction. A server that lost sight of this program gives up by itself.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'; SET LOCAL lock_timeout = '10s'; \
+/// Begins a transaction. A server that lost sight of this program gives up by itself; of a statement that takes too long it tells before the
+/// request is over.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '25s'; SET LOCAL lock_timeout = '10s'; \
                      SET LOCAL idle_in_transaction_session_timeout = '60s'";
+
+/// For a row of a batch that was waited for already: a thousand such rows take less than a minute.
+const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '50ms'";
 
 /// A database of a server.
 pub(super) struct Postgres {
@@ -127,7 +131,7 @@ impl Postgres {
         if committing.load(Ordering::SeqCst) && !error.code.as_deref().is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
         {
             error.class = ErrorClass::Ambiguous;
-            error.contended = false;
+            error.contention = None;
         }
         Err(error)
     }
@@ -188,9 +192,17 @@ impl Database for Postgres {
         self.transact(Box::new(move |client| Box::pin(async move { client.batch_execute(&statements.join("; ")).await }))).await
     }
 
-    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>) -> Result<Vec<bool>, DatabaseError> {
+    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>, wait: LockWait) -> Result<Vec<bool>, DatabaseError> {
         let table = table.clone();
-        self.transact(Box::new(move |client| Box::pin(write(client, table, rows)))).await
+        let written = self.transact(Box::new(move |client| {
+            Box::pin(async move {
+                if wait == LockWait::Short {
+                    client.batch_execute(SHORT_WAIT).await?;
+                }
+                write(client, table, rows).await
+            })
+        }));
+        written.await
     }
 
     async fn read(&self, table: &TableSchema, key: &str) -> Result<Option<Map<String, Value>>, DatabaseError> {
@@ -321,13 +333,17 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
         ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,
         class => class,
     };
-    DatabaseError { class, code: Some(code.code().to_owned()), contended: is_contended(code), message }
+    DatabaseError { class, code: Some(code.code().to_owned()), contention: contention_of(code), message }
 }
 
 /// Whether a transaction failed for its rows together, by its code: a serialization, a deadlock, a lock that others hold, a statement that took
 /// too long.
-fn is_contended(code: &SqlState) -> bool {
-    code.code().starts_with("40") || code.code().starts_with("55") || *code == SqlState::QUERY_CANCELED
+fn contention_of(code: &SqlState) -> Option<Contention> {
+    match code.code().get(..2) {
+        Some("40" | "55") => Some(Contention::Held),
+        _ if *code == SqlState::QUERY_CANCELED => Some(Contention::Slow),
+        _ => None,
+    }
 }
 
 /// The class of an error, by its code ("PostgreSQL Error Codes").

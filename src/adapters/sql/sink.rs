@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::database::{Database, DatabaseError, declared};
+use super::database::{Contention, Database, DatabaseError, LockWait, declared};
 use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use crate::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Withheld, Written};
@@ -14,8 +14,13 @@ const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
 const DESCRIBE: &str = "Read Columns";
 const DEFINE: &str = "Define Table";
-/// Most rows of a write that are waited for alone: each of them may take as long as the whole did.
-const WAITS_ALONE: usize = 2;
+/// Most rows of a batch that may fail alone after a long time: each takes as long as the batch did.
+const SLOW_ALONE: usize = 2;
+/// The `code` of the error of a row that was not tried.
+const NOT_TRIED: &str = "NotTried";
+
+/// How a row ended: written, or a newer version was there. `None` where it was not tried.
+type RowEnd = Option<Result<bool, DatabaseError>>;
 
 /// The tables of a database.
 pub(super) struct SqlSink<D> {
@@ -58,26 +63,25 @@ impl<D: Database> SqlSink<D> {
         Ok(table)
     }
 
-    /// Writes rows in one transaction, or each in its own where others hold some of them. Rows behind the first few that have to be waited
-    /// for have the error of all.
-    async fn apply(&self, table: &TableSchema, writes: &[&DocumentWrite]) -> Result<Vec<Result<bool, DatabaseError>>, DatabaseError> {
-        let together = match self.database.write(table, writes.iter().copied().map(row_of).collect()).await {
-            Ok(applied) => return Ok(applied.into_iter().map(Ok).collect()),
-            Err(error) if error.contended && writes.len() > 1 => error,
+    /// Writes rows in one transaction, or each in its own where they hold each other up. `None` for a row that was not tried, behind some that
+    /// took long.
+    async fn apply(&self, table: &TableSchema, writes: &[&DocumentWrite]) -> Result<Vec<RowEnd>, DatabaseError> {
+        match self.database.write(table, writes.iter().copied().map(row_of).collect(), LockWait::Long).await {
+            Ok(applied) => return Ok(applied.into_iter().map(|written| Some(Ok(written))).collect()),
+            Err(error) if error.contention.is_some() && writes.len() > 1 => {}
             Err(error) => return Err(error),
-        };
-        let (mut applied, mut waited) = (Vec::with_capacity(writes.len()), 0);
+        }
+        let (mut ends, mut slow) = (Vec::with_capacity(writes.len()), 0);
         for write in writes {
-            if waited == WAITS_ALONE {
-                applied.push(Err(together.clone()));
+            if slow == SLOW_ALONE {
+                ends.push(None);
                 continue;
             }
-            let alone = self.database.write(table, vec![row_of(write)]).await;
-            waited += usize::from(alone.as_ref().is_err_and(|error| error.class.is_transient()));
-            applied.push(alone.map(|written| written.first() == Some(&true)));
+            let alone = self.database.write(table, vec![row_of(write)], LockWait::Short).await;
+            slow += usize::from(alone.as_ref().is_err_and(takes_long));
+            ends.push(Some(alone.map(|written| written.first() == Some(&true))));
         }
-        let nothing = |ended: &Result<bool, DatabaseError>| ended.as_ref().is_err_and(|error| error.contended);
-        if applied.iter().all(nothing) { Err(together) } else { Ok(applied) }
+        Ok(ends)
     }
 
     fn forget(&self, collection: &CollectionName) {
@@ -129,16 +133,21 @@ impl<D: Database> Sink for SqlSink<D> {
         let rows: Vec<&DocumentWrite> = places.iter().map(|place| &writes[*place]).collect();
         let applied = self.apply(&table, &rows).await;
         let applied = applied.map_err(|error| self.failed(WRITE, collection, What::Collection(collection.clone()), error))?;
-        for (place, applied) in places.into_iter().zip(applied) {
+        for (place, end) in places.into_iter().zip(applied) {
             let write = &writes[place];
-            match applied {
-                Ok(true) => {}
-                Ok(false) => {
+            match end {
+                Some(Ok(true)) => {}
+                Some(Ok(false)) => {
                     written[place] = Err(error(write, ErrorClass::Precondition, "a newer version of this row was written".to_owned()));
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     let what = What::Document(collection.clone(), write.key.clone());
                     written[place] = Err(self.failed(WRITE, collection, what, error));
+                }
+                None => {
+                    let message = "not tried: rows before it took too long".to_owned();
+                    let untried = error(write, ErrorClass::Transient { retry_after: None }, message);
+                    written[place] = Err(untried.not_sent(Withheld::Behind, NOT_TRIED));
                 }
             }
         }
@@ -186,6 +195,11 @@ fn row_of(write: &DocumentWrite) -> SqlRow {
     SqlRow { key: write.key.to_string(), version: write.version, document: write.document.clone() }
 }
 
+/// Whether a row alone failed after a long time: neither at once, nor after the short wait for its lock.
+fn takes_long(error: &DatabaseError) -> bool {
+    error.class.is_transient() && error.contention != Some(Contention::Held)
+}
+
 /// A column that a document needs and a table does not have.
 fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d str> {
     let columns = document.0.keys().map(String::as_str);
@@ -195,7 +209,7 @@ fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d st
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
-    use serde_json::json;
+    use serde_json::{Map, Value, json};
 
     use super::*;
     use crate::adapters::sql::sqlite::Sqlite;
@@ -264,5 +278,82 @@ mod tests {
             admin("DROP TRIGGER theirs");
         }
         assert!(sink.write(&staff, std::slice::from_ref(&write)).await.unwrap()[0].is_ok());
+    }
+
+    /// A database with rows that hold up every transaction with them. Keeps how many rows each had, and how long it would have waited.
+    struct Contended {
+        rows: BTreeMap<&'static str, Contention>,
+        transactions: Mutex<Vec<(usize, LockWait)>>,
+    }
+
+    #[async_trait]
+    impl Database for Contended {
+        fn type_name(column: ColumnType) -> String {
+            column.to_string()
+        }
+
+        async fn columns(&self, _: &str) -> Result<Option<Fields>, DatabaseError> {
+            Ok(Some([KEY, VERSION, "name"].map(|name| (name.to_owned(), "text".to_owned())).into()))
+        }
+
+        async fn execute(&self, _: Vec<String>) -> Result<(), DatabaseError> {
+            Ok(())
+        }
+
+        async fn write(&self, _: &TableSchema, rows: Vec<SqlRow>, wait: LockWait) -> Result<Vec<bool>, DatabaseError> {
+            self.transactions.lock().unwrap().push((rows.len(), wait));
+            match rows.iter().find_map(|row| Some((&row.key, *self.rows.get(row.key.as_str())?))) {
+                Some((key, why)) => Err(DatabaseError { contention: Some(why), ..DatabaseError::transient(format!("waiting for {key}")) }),
+                None => Ok(vec![true; rows.len()]),
+            }
+        }
+
+        async fn read(&self, _: &TableSchema, _: &str) -> Result<Option<Map<String, Value>>, DatabaseError> {
+            Ok(None)
+        }
+    }
+
+    type Ended = Result<(), (Option<Withheld>, String)>;
+
+    fn own(key: &str) -> Ended {
+        Err((None, format!("waiting for {key}")))
+    }
+
+    /// Writes five rows at once, of which some hold it up: how each ended, and the transactions.
+    async fn five_at_once(rows: &[(&'static str, Contention)]) -> (Vec<Ended>, Vec<(usize, LockWait)>) {
+        let sink = SqlSink::new(&AccountName::main(), Contended { rows: rows.iter().copied().collect(), transactions: Mutex::default() });
+        let document = SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]));
+        let writes = ["a", "b", "c", "d", "e"].map(|key| DocumentWrite {
+            key: DocumentKey::new(key).unwrap(),
+            document: Some(document.clone()),
+            version: 1,
+            deadline: None,
+        });
+        let written = sink.write(&CollectionName::new("staff").unwrap(), &writes).await.unwrap();
+        let ended = written.into_iter().map(|ended| {
+            ended.map_err(|error| {
+                assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
+                (error.withheld, error.message.into_string())
+            })
+        });
+        let transactions = sink.database.transactions.lock().unwrap().clone();
+        (ended.collect(), transactions)
+    }
+
+    #[tokio::test]
+    async fn each_row_of_a_batch_with_held_ones_has_its_own_end() {
+        let held = ["a", "b", "c"].map(|key| (key, Contention::Held));
+        let (ended, transactions) = five_at_once(&held).await;
+        assert_eq!(ended, [own("a"), own("b"), own("c"), Ok(()), Ok(())]);
+        let alone = [(1_usize, LockWait::Short); 5];
+        assert_eq!(transactions, [&[(5_usize, LockWait::Long)][..], &alone].concat());
+    }
+
+    #[tokio::test]
+    async fn a_row_behind_some_that_take_too_long_is_not_tried_and_has_not_failed() {
+        let (ended, transactions) = five_at_once(&["a", "c"].map(|key| (key, Contention::Slow))).await;
+        let behind = || -> Ended { Err((Some(Withheld::Behind), "not tried: rows before it took too long".to_owned())) };
+        assert_eq!(ended, [own("a"), Ok(()), own("c"), behind(), behind()]);
+        assert_eq!(transactions.len(), 4);
     }
 }

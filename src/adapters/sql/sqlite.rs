@@ -10,7 +10,7 @@ use rusqlite::types::{ToSqlOutput, Value as SqlValue, ValueRef};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ToSql, TransactionBehavior, params, params_from_iter};
 use serde_json::{Map, Value};
 
-use super::database::{Database, DatabaseError};
+use super::database::{Database, DatabaseError, LockWait};
 use super::statement::{KEY, SqlRow, TOMBSTONES, TableSchema, listed, quoted};
 use crate::model::ColumnType;
 use crate::ports::{ErrorClass, Fields, Missing};
@@ -106,7 +106,8 @@ impl Database for Sqlite {
         executed.await
     }
 
-    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>) -> Result<Vec<bool>, DatabaseError> {
+    /// Others hold the file, and no row of it.
+    async fn write(&self, table: &TableSchema, rows: Vec<SqlRow>, _: LockWait) -> Result<Vec<bool>, DatabaseError> {
         let table = table.clone();
         self.run(move |connection| write(connection, &table, &rows).map_err(|error| attributed(error, &table.name))).await
     }
@@ -250,6 +251,6 @@ impl From<rusqlite::Error> for DatabaseError {
             ) => ErrorClass::Transient { retry_after: None },
             _ => ErrorClass::Permanent,
         };
-        Self { class, code: None, contended: false, message }
+        Self { class, code: None, contention: None, message }
     }
 }

@@ -89,6 +89,8 @@ pub enum Withheld {
     CircuitOpen,
     /// The table of a database that it is about is not, or not in all its columns, as `evenkeel migrate up` makes it.
     Unprepared,
+    /// Others that went with it took too long, and it was not tried.
+    Behind,
 }
 
 /// The missing thing.
