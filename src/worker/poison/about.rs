@@ -1,14 +1,13 @@
 //! Discarding the messages about one primary.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::BTreeMap;
 
-use super::list::hidden_for;
+use super::pages::PoisonPages;
 use super::{PoisonMessage, PoisonQueue};
 use crate::model::job::{StagedBlob, decode_kept};
 use crate::model::large::STAGING;
-use crate::model::{ContainerName, Job, limits};
-use crate::ports::{ErrorClass, Message, Missing, StoreError};
+use crate::model::{ContainerName, Job};
+use crate::ports::{ErrorClass, Message, StoreError};
 use crate::worker::weight;
 
 /// Memory of the messages that are held to be shown again at once: some thousands of the usual length.
@@ -31,8 +30,8 @@ pub struct Discarded {
 #[derive(Default)]
 struct DiscardWalk {
     done: Discarded,
-    /// The messages met so far, by a hash of their ids: one that its visibility timeout brings back counts once.
-    met: BTreeSet<u64>,
+    /// Messages that are meant and could not be deleted.
+    failed: u64,
     /// Those to show again at the end, with their last receipts.
     others: BTreeMap<String, Message>,
     /// Their memory.
@@ -40,19 +39,6 @@ struct DiscardWalk {
 }
 
 impl DiscardWalk {
-    /// Takes in a page. Whether any of it is new.
-    fn meet(&mut self, page: &[Message]) -> bool {
-        let before = self.met.len();
-        self.met.extend(page.iter().map(|message| {
-            let mut hasher = DefaultHasher::new();
-            message.id.hash(&mut hasher);
-            hasher.finish()
-        }));
-        let new = self.met.len() - before;
-        self.done.hidden = self.done.hidden.saturating_sub(new as u64);
-        new > 0
-    }
-
     /// Keeps a message to show it again, where there is room.
     fn keep(&mut self, message: Message) {
         let weight = MESSAGE + weight::received(&message);
@@ -72,26 +58,22 @@ impl PoisonQueue {
     /// Takes bounded memory, and eight bytes or so for each message of the queue: where those that are not meant have no room, they show
     /// again after two minutes at most.
     pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> Result<Discarded, StoreError> {
-        let most = match self.queues.approximate_count(&self.poison).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(Discarded::default()),
-            count => count?,
-        };
-        let mut walk = DiscardWalk { done: Discarded { hidden: most, ..Discarded::default() }, ..DiscardWalk::default() };
-        let ended = self.discard_pages(most, &is_meant, &mut walk).await;
+        let Some(mut pages) = PoisonPages::of(self).await? else { return Ok(Discarded::default()) };
+        let mut walk = DiscardWalk::default();
+        let ended = self.discard_pages(&mut pages, &is_meant, &mut walk).await;
         self.show_again(walk.others.values()).await;
-        ended.map(|()| walk.done)
+        ended.map(|()| Discarded { hidden: pages.left() + walk.failed, ..walk.done })
     }
 
-    async fn discard_pages(&self, most: u64, is_meant: impl Fn(&Job) -> bool, walk: &mut DiscardWalk) -> Result<(), StoreError> {
-        // Where the walk takes longer than messages are hidden, they come around again.
-        let mut again = 0;
-        while walk.done.hidden > 0 && again <= most / u64::from(limits::QUEUE_BATCH) {
-            let page = self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden_for(most)).await?;
-            if page.is_empty() {
-                break;
-            }
-            again += u64::from(!walk.meet(&page));
-            self.discard_of(page, &is_meant, walk).await?;
+    async fn discard_pages(
+        &self,
+        pages: &mut PoisonPages<'_>,
+        is_meant: impl Fn(&Job) -> bool,
+        walk: &mut DiscardWalk,
+    ) -> Result<(), StoreError> {
+        while pages.left() + walk.failed > 0 {
+            let Some(page) = pages.next_page().await? else { break };
+            self.discard_of(page.messages, &is_meant, walk).await?;
         }
         Ok(())
     }
@@ -108,7 +90,7 @@ impl PoisonQueue {
                 Ok(()) => walk.done.messages += held.copies.len() as u64,
                 Err(problem) => {
                     tracing::warn!(queue = %self.poison, problem, "poison message about an erased entity: it could not be discarded");
-                    walk.done.hidden += 1;
+                    walk.failed += 1;
                 }
             }
         }

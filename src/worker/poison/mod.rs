@@ -14,6 +14,7 @@
 mod about;
 mod list;
 mod message;
+mod pages;
 mod queue;
 mod send;
 mod shown;

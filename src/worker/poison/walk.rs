@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
-use super::list::hidden_for;
+use super::pages::{PoisonPage, PoisonPages};
 use super::queue::{self, PARALLEL, PoisonCopies};
 use super::{Handled, PoisonFilter, PoisonQueue};
 use crate::model::cause;
 use crate::model::limits;
-use crate::ports::{ErrorClass, Message, Missing, StoreError};
+use crate::ports::{Message, StoreError};
 
 /// Action on each selected message.
 #[derive(Clone, Copy)]
@@ -30,8 +30,6 @@ struct PoisonWalk {
     /// When the first page was got, by the queue's clock: messages put later are not selected. A requeued job with a cause
     /// not yet mended is back within a moment, and a walk that took it along would never end.
     began: Option<Timestamp>,
-    /// Messages got so far.
-    seen: BTreeSet<String>,
     /// Where in `handled` an original is that was handled: a copy of it on a later page is only deleted.
     done: BTreeMap<String, usize>,
     /// Originals that were not: their copies are left alone.
@@ -57,38 +55,19 @@ impl PoisonQueue {
     }
 
     async fn walk(&self, filter: &PoisonFilter, action: WalkAction, walk: &mut PoisonWalk) -> Result<(), StoreError> {
-        let absent = |error: &StoreError| error.class == ErrorClass::NotFound(Missing::Container);
-        let most = match self.queues.approximate_count(&self.poison).await {
-            Err(error) if absent(&error) => return Ok(()),
-            count => count?,
-        };
-        let hidden = hidden_for(most);
-        // Where the walk takes longer than messages are hidden, those that are not meant come around again, and are hidden again.
-        let mut again = 0;
-        while (walk.seen.len() as u64) < most.saturating_add(u64::from(limits::QUEUE_BATCH)) {
+        let Some(mut pages) = PoisonPages::of(self).await? else { return Ok(()) };
+        while pages.met() < pages.most.saturating_add(u64::from(limits::QUEUE_BATCH)) {
             if self.stop.is_cancelled() {
                 walk.handled.cut_short = Some("the command was interrupted".to_owned());
                 return Ok(());
             }
-            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden).await {
-                Err(error) if absent(&error) => return Ok(()),
-                page => page?,
-            };
-            if page.is_empty() {
-                break;
-            }
-            let got = page.iter().filter_map(|message| message.next_visible.checked_sub(hidden).ok()).max();
+            let Some(PoisonPage { messages: page, is_new }) = pages.next_page().await? else { break };
+            let got = page.iter().filter_map(|message| message.next_visible.checked_sub(pages.hidden).ok()).max();
             // A clock that was set back is behind messages that it got, and does not tell which were put later.
             walk.began = walk.began.or_else(|| got.filter(|got| page.iter().all(|message| message.inserted <= *got)));
-            let before = walk.seen.len();
-            walk.seen.extend(page.iter().map(|message| message.id.clone()));
-            if walk.seen.len() == before {
-                // A newer receipt replaces the older one.
+            if !is_new {
+                // Those that are not meant have come around, and stay hidden. A newer receipt replaces the older one.
                 walk.hidden.extend(page.into_iter().map(|message| (message.id.clone(), message)));
-                again += 1;
-                if again > most / u64::from(limits::QUEUE_BATCH) {
-                    break;
-                }
                 continue;
             }
             self.handle_page(page, filter, action, walk).await;
@@ -100,7 +79,7 @@ impl PoisonQueue {
                 return Ok(());
             }
         }
-        walk.handled.hidden = most.saturating_sub(walk.seen.len().saturating_sub(walk.later.len()) as u64);
+        walk.handled.hidden = pages.most.saturating_sub(pages.met().saturating_sub(walk.later.len() as u64));
         Ok(())
     }
 

@@ -1,0 +1,81 @@
+//! The pages of a walk over a poison queue. Each message is hidden for a while; the walker shows again what it leaves.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use super::PoisonQueue;
+use super::list::hidden_for;
+use crate::model::limits;
+use crate::ports::{ErrorClass, Message, Missing, StoreError};
+
+/// A walk over a poison queue, page by page. Takes eight bytes or so for each message.
+pub(super) struct PoisonPages<'q> {
+    queue: &'q PoisonQueue,
+    /// About how many messages the queue had when the walk began; none once the queue is gone.
+    pub(super) most: u64,
+    /// How long a message stays hidden.
+    pub(super) hidden: Duration,
+    /// The messages met so far, by a hash of their ids.
+    met: BTreeSet<u64>,
+    /// Pages without a new message: where the walk takes longer than messages are hidden, they come around again.
+    again: u64,
+}
+
+/// One page of a walk.
+pub(super) struct PoisonPage {
+    pub(super) messages: Vec<Message>,
+    /// Whether any of them was not met before.
+    pub(super) is_new: bool,
+}
+
+impl<'q> PoisonPages<'q> {
+    /// Begins a walk. `None` where there is no queue.
+    pub(super) async fn of(queue: &'q PoisonQueue) -> Result<Option<Self>, StoreError> {
+        let most = match queue.queues.approximate_count(&queue.poison).await {
+            Err(error) if is_absent(&error) => return Ok(None),
+            count => count?,
+        };
+        Ok(Some(Self { queue, most, hidden: hidden_for(most), met: BTreeSet::new(), again: 0 }))
+    }
+
+    /// The next page. `None` at the end: nothing is left to be got, or all of it comes around for ever.
+    pub(super) async fn next_page(&mut self) -> Result<Option<PoisonPage>, StoreError> {
+        if self.again > self.most / u64::from(limits::QUEUE_BATCH) {
+            return Ok(None);
+        }
+        let messages = match self.queue.queues.get(&self.queue.poison, limits::QUEUE_BATCH, self.hidden).await {
+            Err(error) if is_absent(&error) => {
+                self.most = 0;
+                return Ok(None);
+            }
+            page => page?,
+        };
+        if messages.is_empty() {
+            return Ok(None);
+        }
+        let before = self.met.len();
+        self.met.extend(messages.iter().map(|message| {
+            let mut hasher = DefaultHasher::new();
+            message.id.hash(&mut hasher);
+            hasher.finish()
+        }));
+        let is_new = self.met.len() > before;
+        self.again += u64::from(!is_new);
+        Ok(Some(PoisonPage { messages, is_new }))
+    }
+
+    /// How many messages were met.
+    pub(super) fn met(&self) -> u64 {
+        self.met.len() as u64
+    }
+
+    /// About how many messages were not met.
+    pub(super) fn left(&self) -> u64 {
+        self.most.saturating_sub(self.met())
+    }
+}
+
+fn is_absent(error: &StoreError) -> bool {
+    error.class == ErrorClass::NotFound(Missing::Container)
+}
