@@ -5,6 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::counted;
+use super::whole_tables::{Begun, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::model::audit::{Audit, AuditCursor};
 use crate::model::{QueueName, TableName, ViewName};
@@ -45,15 +46,11 @@ pub async fn audit(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let selection = whole_tables::meant(args.table.as_ref(), args.view.as_ref(), context).await?;
-    selection.tell(out)?;
-    if args.submit {
-        return whole_tables::submit(&selection, |table| job(table, args.repair), args.queue.as_ref(), context, out).await;
-    }
-    let (tables, mut exit) = (selection.tables(), selection.exit());
-    if !whole_tables::may_begin(&tables, context, ready, out).await? {
-        return Ok(Exit::Interrupted);
-    }
+    let whole = WholeTables { table: args.table.as_ref(), view: args.view.as_ref(), submit: args.submit, queue: args.queue.as_ref() };
+    let (tables, mut exit) = match whole_tables::begin(&whole, |table| job(table, args.repair), context, ready, out).await? {
+        Begun::Here(tables, exit) => (tables, exit),
+        Begun::Ended(exit) => return Ok(exit),
+    };
     for (at, table) in tables.iter().enumerate() {
         let (cursor, interrupted) = one(table, args, context, engine, out).await?;
         let drift = match &args.view {

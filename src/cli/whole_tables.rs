@@ -1,5 +1,5 @@
-//! Common parts of commands about whole tables: the selection of tables, the job of one, and its delivery when it is
-//! run here.
+//! Common parts of commands about whole tables: their beginning with the selection of tables, the job of one, and its delivery when it
+//! is run here.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,47 @@ use crate::model::{QueueName, TableName, ViewName};
 use crate::ports::all_tables;
 use crate::reconcile::{Delivery, audited_primaries};
 
+/// Arguments that commands about whole tables have in common.
+pub(super) struct WholeTables<'a> {
+    /// One table of primaries.
+    pub(super) table: Option<&'a String>,
+    /// The view with the primaries; every view where neither is named.
+    pub(super) view: Option<&'a ViewName>,
+    /// Jobs for the workers, instead of doing it here.
+    pub(super) submit: bool,
+    /// The queue of the jobs.
+    pub(super) queue: Option<&'a QueueName>,
+}
+
+/// How a command about whole tables goes on.
+pub(super) enum Begun {
+    /// Through these tables, here; with the exit code where nothing else is to be said.
+    Here(Vec<TableName>, Exit),
+    /// Not at all: jobs were sent, or it was interrupted.
+    Ended(Exit),
+}
+
+/// Selects the tables; sends a job for each, or waits until their primaries may be gone through here.
+pub(super) async fn begin(
+    args: &WholeTables<'_>,
+    job: impl Fn(&TableName) -> Value,
+    context: &Context,
+    ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
+    out: &mut Output,
+) -> anyhow::Result<Begun> {
+    let selection = meant(args.table, args.view, context).await?;
+    selection.tell(out)?;
+    if args.submit {
+        return Ok(Begun::Ended(submit(&selection, job, args.queue, context, out).await?));
+    }
+    let tables = selection.tables();
+    let may_begin = may_begin(&tables, context, ready, out).await?;
+    Ok(if may_begin { Begun::Here(tables, selection.exit()) } else { Begun::Ended(Exit::Interrupted) })
+}
+
 /// Tables of primaries that a command is about.
 #[derive(Debug, Default)]
-pub(super) struct TableSelection {
+struct TableSelection {
     tables: BTreeSet<TableName>,
     /// Sources of retired views whose tables cannot be gone through, each with the reason.
     unknown: Vec<String>,
@@ -26,17 +64,17 @@ pub(super) struct TableSelection {
 
 impl TableSelection {
     /// The tables, in order.
-    pub(super) fn tables(&self) -> Vec<TableName> {
+    fn tables(&self) -> Vec<TableName> {
         self.tables.iter().cloned().collect()
     }
 
     /// The exit code where nothing else is to be said: a failure where all that was selected is unknown.
-    pub(super) fn exit(&self) -> Exit {
+    fn exit(&self) -> Exit {
         if self.tables.is_empty() && !self.unknown.is_empty() { Exit::Failed } else { Exit::Done }
     }
 
     /// Reports the unknown ones, or that there is nothing to do.
-    pub(super) fn tell(&self, out: &mut Output) -> anyhow::Result<()> {
+    fn tell(&self, out: &mut Output) -> anyhow::Result<()> {
         for unknown in &self.unknown {
             out.complain(unknown)?;
         }
@@ -73,7 +111,7 @@ impl TableSelection {
 
 /// The selected tables of primaries: one, those of a view, or every one with views. Of a view over a range these are the one's
 /// and the many's, of a view of tables by date all that there are. Views that were retired count as well: their items are to go.
-pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<TableSelection> {
+async fn meant(table: Option<&String>, view: Option<&ViewName>, context: &Context) -> anyhow::Result<TableSelection> {
     let (catalog, mut selection) = (&context.catalog, TableSelection::default());
     if let Some(table) = table {
         let table = context.known_table(table)?;
@@ -102,7 +140,7 @@ pub(super) async fn meant(table: Option<&String>, view: Option<&ViewName>, conte
 }
 
 /// Waits until primaries of some tables may be gone through here; whether it may, without an interruption.
-pub(super) async fn may_begin(
+async fn may_begin(
     tables: &[TableName],
     context: &Context,
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
@@ -157,7 +195,7 @@ pub(super) fn prepared(job: &Value, queue: Option<&QueueName>, context: &Context
 }
 
 /// Puts a job for each table on its queue, for the workers.
-pub(super) async fn submit(
+async fn submit(
     selection: &TableSelection,
     job: impl Fn(&TableName) -> Value,
     queue: Option<&QueueName>,
