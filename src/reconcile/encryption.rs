@@ -41,17 +41,11 @@ enum SealError {
     Erased(Primary),
 }
 
-/// A `put` with its encrypted properties sealed.
-pub(super) struct SealedPut {
-    pub(super) put: Put,
-    /// The data key, where its entity had no sealed values and had that key before.
-    pub(super) inherited: Option<DataKey>,
-}
-
 /// An entity with its encrypted properties sealed.
-struct SealedEntity {
-    entity: Entity,
-    inherited: Option<DataKey>,
+pub(super) struct SealedEntity {
+    pub(super) entity: Entity,
+    /// The data key, where it had no sealed values and had that key before.
+    pub(super) inherited: Option<DataKey>,
 }
 
 impl Engine {
@@ -80,8 +74,8 @@ impl Engine {
         erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
     }
 
-    /// The job with its encrypted properties sealed, as far as the entity that it makes of what is `stored` is to be; `None` where it has none.
-    pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<SealedPut>, Failure> {
+    /// The entity of a job with its encrypted properties sealed, as far as what it makes of the `stored` one is to be; `None` where it has none.
+    pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<SealedEntity>, Failure> {
         let table = self.table(&put.table)?;
         let Some(encrypted) = self.encrypted(table) else { return Ok(None) };
         let home = Primary { table: table.table.clone(), key: put.entity.key.clone() };
@@ -112,8 +106,7 @@ impl Engine {
             }
         }
         let in_use = stored.is_some_and(|stored| encrypted.iter().any(|property| stored.get(property).is_some_and(lies_sealed)));
-        let sealed = self.with_encrypted(table, (&home, in_use), &entity, |_| seals).await?;
-        Ok(sealed.map(|SealedEntity { entity, inherited }| SealedPut { put: Put { entity, ..put.clone() }, inherited }))
+        self.with_encrypted(table, (&home, in_use), &entity, |_| seals).await
     }
 
     /// Whether an entity still has the data key that it inherited, now that it is there. No erasure that found it absent deletes the key

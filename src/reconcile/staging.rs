@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::change::Change;
-use super::encryption::SealedPut;
+use super::encryption::SealedEntity;
 use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{permanent, storage};
@@ -95,7 +95,7 @@ impl<'e> Staging<'e> {
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
         let (sealed, inherited) = match self.engine.sealed_put(put, stored).await? {
-            Some(SealedPut { put, inherited }) => (Cow::Owned(put), inherited),
+            Some(SealedEntity { entity, inherited }) => (Cow::Owned(Put { entity, ..put.clone() }), inherited),
             None => (Cow::Borrowed(put), None),
         };
         self.inherited = inherited;
