@@ -193,11 +193,10 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
     for view in catalog.views.values().filter(|view| record.views.contains_key(&view.name)) {
         let Some(declared) = view.range().and_then(|range| range.target.tables().next()) else { continue };
         let named = record.names.iter().filter_map(|name| TableName::new(name.strip_prefix("table:")?).ok());
-        let named: BTreeSet<String> = named.filter(|name| *name == declared.table).map(|name| name.to_string()).collect();
-        if let Some(table) = named.first().filter(|_| !named.contains(declared.table.as_str()))
-            && let Ok(table) = TableName::new(table.as_str())
-        {
-            let recorded = Source::Table(TableRef { account: declared.account.clone(), table });
+        // Equal in any case of letters.
+        let named: Vec<TableName> = named.filter(|name| *name == declared.table).collect();
+        if let Some(table) = named.first().filter(|_| !named.iter().any(|name| name.as_str() == declared.table.as_str())) {
+            let recorded = Source::Table(TableRef { account: declared.account.clone(), table: table.clone() });
             return Err(MigrationError::SourceRespelled(Box::new(SourceRespelled { recorded, declared: Source::Table(declared) })));
         }
     }
