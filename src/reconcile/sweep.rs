@@ -31,7 +31,7 @@ use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::job::Primary;
 use crate::model::large::{SPILLED, may_have_left};
 use crate::model::sweep::{Sweep, SweepAction, SweepCursor, SweepPart};
-use crate::model::{Comparison, EntityKey, Filter, Row, limits};
+use crate::model::{EntityKey, Filter, Row, limits};
 use crate::ports::{Continuation, Query};
 use crate::wide::is_continuation;
 
@@ -127,9 +127,7 @@ impl Engine {
     ) -> Result<SweepPage, Failure> {
         let wide = self.catalog.wide.contains(source);
         let condition = condition.filter(|_| !wide);
-        // The service misses the properties that have left a row.
-        let prefilter = condition.and_then(Condition::prefilter);
-        let prefilter = prefilter.map(|prefilter| prefilter.or(Filter::compare(SPILLED, Comparison::NotEqual, "")));
+        let prefilter = condition.and_then(Condition::prefilter_of_entities);
         let filter = sweep.range.filter().into_iter().chain(prefilter).reduce(Filter::and);
         let own = [SOURCE_PROPERTY, VIEW_PROPERTY, SPILLED];
         let select = own.into_iter().chain(condition.into_iter().flat_map(Condition::selected)).map(str::to_owned).collect();

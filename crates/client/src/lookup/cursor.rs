@@ -6,8 +6,8 @@ use super::token::Position;
 use evenkeel_model::catalog::{Form, TargetRef, View};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, is_derived_within};
-use evenkeel_model::model::large::{SPILLED, may_have_left};
-use evenkeel_model::model::{Comparison, EntityKey, Filter, Row, TableName, limits};
+use evenkeel_model::model::large::may_have_left;
+use evenkeel_model::model::{EntityKey, Filter, Row, TableName, limits};
 use evenkeel_model::patterns::lookup::KeyRange;
 use evenkeel_model::ports::{Account, Continuation, Query, StoreError};
 use evenkeel_model::shared;
@@ -30,8 +30,6 @@ pub(super) struct Reading<'a> {
     pub(super) pages: u64,
     /// What a row has to satisfy beside.
     pub(super) condition: Option<&'a Condition>,
-    /// Whether properties may have left a row, also one that was written by a catalog which is gone, or brought from another table.
-    pub(super) spilled: bool,
 }
 
 impl Reading<'_> {
@@ -43,14 +41,13 @@ impl Reading<'_> {
         at_home && self.what.has(row) && self.condition.is_none_or(satisfies)
     }
 
-    /// The filter of a query of a range. The service misses the properties that have left a row.
+    /// The filter of a query of a range.
     fn filter(&self, range: &KeyRange) -> Option<Filter> {
-        let prefilter = self.condition.and_then(Condition::prefilter);
-        let passing = self.spilled.then(|| Filter::compare(SPILLED, Comparison::NotEqual, ""));
-        let prefilter = match (prefilter, passing) {
-            (Some(prefilter), Some(passing)) => Some(prefilter.or(passing)),
-            (prefilter, _) => prefilter,
-        };
+        let prefilter = self.condition.and_then(|condition| match self.what {
+            LookupTarget::View(_) => condition.prefilter(),
+            // Also where no catalog spills: it may be gone, or they were brought from another table.
+            LookupTarget::Own(_) => condition.prefilter_of_entities(),
+        });
         [range.filter(), prefilter].into_iter().flatten().reduce(Filter::and)
     }
 }

@@ -173,7 +173,6 @@ impl Lookup<'_> {
             page: page_rows(self.top),
             pages: PAGES,
             condition: None,
-            spilled: false,
         };
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
@@ -235,7 +234,6 @@ impl Lookup<'_> {
             page: self.page(condition),
             pages: PAGES,
             condition,
-            spilled: true,
         };
         let (from, asked, top) = (self.from(plan.ranges.len())?.ranges, self.asked(&plan)?, self.top as usize);
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
@@ -353,7 +351,6 @@ impl Lookup<'_> {
             page: self.page(condition),
             pages: PAGES,
             condition,
-            spilled: false,
         };
         let found = merge::read(&reading, &asked, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("reading {}", plan.table)))?;

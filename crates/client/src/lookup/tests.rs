@@ -65,15 +65,7 @@ async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
 }
 
 fn reading<'a>(view: &'a View, target: &'a TargetRef, top: u32) -> Reading<'a> {
-    Reading {
-        what: LookupTarget::View(view),
-        table: target,
-        select: None,
-        page: page_rows(top),
-        pages: PAGES,
-        condition: None,
-        spilled: false,
-    }
+    Reading { what: LookupTarget::View(view), table: target, select: None, page: page_rows(top), pages: PAGES, condition: None }
 }
 
 /// Everything, by lookups of `top` rows each that go on from one another's tokens.

@@ -5,6 +5,7 @@
 //! filter lets every row through that satisfies the condition, and others, which are told by [`Condition::holds`].
 
 use super::tree::{Condition, Expr};
+use crate::model::large::SPILLED;
 use crate::model::{Comparison, EdmValue, Filter};
 
 /// Most comparisons of a filter. The service takes fifteen; a key range has up to four, and one is for rows that properties have left.
@@ -15,6 +16,11 @@ impl Condition {
     pub fn prefilter(&self) -> Option<Filter> {
         let mut left = COMPARISONS;
         self.root.prefilter(&mut left)
+    }
+
+    /// As [`prefilter`](Self::prefilter), for rows of entities: the service misses the properties that have left one, which passes for them.
+    pub fn prefilter_of_entities(&self) -> Option<Filter> {
+        self.prefilter().map(|prefilter| prefilter.or(Filter::compare(SPILLED, Comparison::NotEqual, "")))
     }
 }
 
@@ -79,6 +85,15 @@ mod tests {
         ] {
             assert_eq!(prefilter(text).as_deref(), filter, "{text}");
         }
+    }
+
+    #[test]
+    fn a_row_that_properties_have_left_passes_for_them() {
+        let filter = Condition::parse(r#"Name == "Kim""#).unwrap().prefilter_of_entities().unwrap();
+        let row = |entity: Entity| Row { entity, etag: ETag::new("1").unwrap(), timestamp: None };
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
+        assert!(filter.matches(&row(entity.clone().with(SPILLED, "x"))) && !filter.matches(&row(entity)));
+        assert_eq!(Condition::parse("exists(Name)").unwrap().prefilter_of_entities(), None);
     }
 
     #[test]
