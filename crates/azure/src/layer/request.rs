@@ -157,28 +157,34 @@ impl Evidence {
         let Err(error) = result else { return Self::Answered };
         match error.class {
             ErrorClass::NotFound(_) | ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::LeaseLost => Self::Answered,
-            // Limits and names are checked before anything is sent: only a status proves an answer.
+            // Limits and names are checked before anything is sent: only a status, or a database's code, proves an answer.
             ErrorClass::Permanent | ErrorClass::Unauthorised | ErrorClass::TooLarge => {
-                if error.status.is_some() {
-                    Self::Answered
-                } else {
-                    Self::None
-                }
+                if error.status.is_some() || database_code(error).is_some() { Self::Answered } else { Self::None }
             }
             ErrorClass::Throttled { .. } => Self::Throttled,
             ErrorClass::Refused => Self::Refused,
             // TableBeingDeleted, a lease that another one holds on a blob, bytes damaged on their way, an index that is being changed: the
             // service works, this one thing takes its time.
             ErrorClass::Transient { .. } if matches!(error.status, Some(400 | 409 | 412 | 422 | 425 | 449)) => Self::Answered,
+            // A transaction that another one undid, or a row that it holds: the database works.
+            ErrorClass::Transient { .. } if database_code(error).is_some_and(|code| code.starts_with("40") || code.starts_with("55")) => {
+                Self::Answered
+            }
             ErrorClass::Transient { .. } | ErrorClass::Ambiguous => Self::Failed,
         }
     }
+}
+
+/// The SQLSTATE of a database's answer: such a code comes without a status.
+fn database_code(error: &StoreError) -> Option<&str> {
+    error.code.as_deref().filter(|_| error.status.is_none() && error.withheld.is_none())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use evenkeel_model::model::Comparison;
+    use evenkeel_model::ports::Withheld;
 
     #[test]
     fn a_query_inside_one_partition_drives_in_its_lane_and_a_scan_in_the_tables() {
@@ -208,5 +214,25 @@ mod tests {
         assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(500)), Evidence::Failed);
         assert_eq!(about(ErrorClass::Unauthorised, Some(403)), Evidence::Answered);
         assert_eq!(Evidence::of(&Ok(())), Evidence::Answered);
+    }
+
+    #[test]
+    fn a_database_proves_an_answer_by_its_code() {
+        let about = |class, code: &str, withheld| {
+            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Search) };
+            let mut error = StoreError::new(class, "Write Rows", subject, "");
+            (error.code, error.withheld) = (Some(code.into()), withheld);
+            Evidence::of::<()>(&Err(error))
+        };
+        let transient = ErrorClass::Transient { retry_after: None };
+        assert_eq!(about(ErrorClass::Permanent, "23502", None), Evidence::Answered);
+        assert_eq!(about(ErrorClass::Unauthorised, "28P01", None), Evidence::Answered);
+        for contention in ["40001", "40P01", "55P03"] {
+            assert_eq!(about(transient, contention, None), Evidence::Answered, "{contention}");
+        }
+        for trouble in ["53300", "57P03", "57014"] {
+            assert_eq!(about(transient, trouble, None), Evidence::Failed, "{trouble}");
+        }
+        assert_eq!(about(ErrorClass::Permanent, "CircuitOpen", Some(Withheld::CircuitOpen)), Evidence::None);
     }
 }
