@@ -35,14 +35,16 @@ const ANY: i32 = 2;
 const WRITTEN: &str = "DocumentVersion";
 /// Milliseconds that versions may be ahead of a clock: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
+/// The property that has the primary's partition key, where the footprint's own has a hash of it, or what may be taken for one.
+pub(super) const OWNER: &str = "Owner";
 /// The property that lists the contenders, where there are any.
 const CONTENDERS: &str = "Contenders";
 /// The property that has the seal: HMAC-SHA-256 of the primary's key and the item list, where whole rows or blobs are among the items.
 const SEAL: &str = "Seal";
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
-/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, the primary's ETag, names, and the
-/// overhead of each property.
+/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, one of them twice, the primary's ETag, names, and
+/// the overhead of each property.
 const BESIDE_ITEMS_BYTES: usize = 8_192;
 /// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024.
 const FEW_ITEMS: usize = 60;
@@ -127,12 +129,19 @@ pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary with its footprint here, in the partitions of this table; `None` where the partition key is a hash,
-/// or may be one.
-pub fn owner(table: &TableName, footprint: &EntityKey) -> Option<EntityKey> {
+/// The key of the primary with this footprint, in the partitions of this table; `None` where the partition key is a hash, or may be one,
+/// and the footprint does not say whose.
+pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
+    let (shown, may_be_hash) = shown(table, &footprint.key)?;
+    let pk = Key::new(if may_be_hash { footprint.text(OWNER)? } else { shown }).ok()?;
+    let named = Primary { table: table.clone(), key: EntityKey { pk, rk: footprint.key.rk.clone() } };
+    (key(&named) == footprint.key).then_some(named.key)
+}
+
+/// The primary's partition key as that of its footprint shows it, and whether it may be a hash: others than long ones look like one too.
+fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint.pk.as_str().strip_prefix(table.as_str())?.strip_prefix('~')?;
-    let hashed = pk.len() == 64 && pk.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if hashed { None } else { Some(EntityKey { pk: Key::new(pk).ok()?, rk: footprint.rk.clone() }) }
+    Some((pk, pk.len() == 64 && pk.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))))
 }
 
 impl Footprint {
@@ -180,6 +189,9 @@ impl Footprint {
     pub fn encode(&self, primary: &Primary, secret: Option<&Secret>) -> Result<Entity, FootprintError> {
         let (version, list) = self.list();
         let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version));
+        if shown(&primary.table, &entity.key).is_some_and(|(_, may_be_hash)| may_be_hash) {
+            entity = entity.with(OWNER, primary.key.pk.as_str());
+        }
         if let Some(until) = self.tainted_until
             && let Ok(until) = EdmDateTime::from_timestamp(until)
         {
@@ -377,11 +389,24 @@ mod tests {
     }
 
     #[test]
+    fn the_owner_of_a_footprint_is_told_whatever_its_key() {
+        let of = |pk: &str| Footprint::default().encode(&primary(pk), SECRET).unwrap();
+        let of_table = |table: &str, footprint: &Entity| owner(&TableName::new(table).unwrap(), footprint);
+        let sha256 = hex::encode([0x5a; 32]);
+        for pk in ["Sales", "a~b", "", &sha256, &"x".repeat(512)] {
+            assert_eq!(of_table("Employees", &of(pk)), Some(primary(pk).key), "{pk}");
+            assert_eq!(of_table("Other", &of(pk)), None, "{pk}");
+            assert_eq!(Footprint::decode(&primary(pk), &of(pk), SECRET), Ok(Footprint::default()), "{pk}");
+        }
+        assert_eq!(of("Sales").get(OWNER), None);
+        // Written by a worker that did not say it, or by somebody else.
+        assert_eq!(of_table("Employees", &Entity::new(key(&primary(&sha256)))), None);
+        assert_eq!(of_table("Employees", &of(&sha256).with(OWNER, "Sales")), None);
+    }
+
+    #[test]
     fn a_long_partition_key_is_hashed() {
         assert_eq!(key(&primary("Sales")).pk.as_str(), "Employees~Sales");
-        assert_eq!(owner(&primary("").table, &key(&primary("a~b"))), Some(primary("a~b").key));
-        assert_eq!(owner(&TableName::new("Other").unwrap(), &key(&primary("Sales"))), None);
-        assert_eq!(owner(&primary("").table, &key(&primary(&"x".repeat(512)))), None);
         let long = key(&primary(&"x".repeat(512)));
         assert_eq!(long.pk.as_str().len(), "Employees~".len() + 64);
         assert_eq!(table().as_str(), FOOTPRINTS);

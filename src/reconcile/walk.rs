@@ -48,7 +48,7 @@ impl Walk<'_> {
 
     /// A page of the footprints, of which only the primaries that do not exist are meant.
     pub(super) async fn gone(&self, from: &Place) -> Result<Primaries, Failure> {
-        let page = self.footprints(Some(vec!["Settled".to_owned()]), from).await?;
+        let page = self.footprints(Some(vec!["Settled".to_owned(), footprint::OWNER.to_owned()]), from).await?;
         Ok(Primaries { keys: self.without_primary(page.rows).await?, next: place(page.continuation) })
     }
 
@@ -56,7 +56,7 @@ impl Walk<'_> {
     pub(super) async fn unsettled(&self, from: &Place) -> Result<Primaries, Failure> {
         let page = self.footprints(None, from).await?;
         let open = page.rows.into_iter().filter_map(|row| {
-            let primary = self.primary(footprint::owner(&self.source.table, &row.entity.key)?);
+            let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
             // A pass over one that cannot be read says why.
             let settled =
                 Footprint::decode(&primary, &row.entity, None).is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
@@ -90,7 +90,7 @@ impl Walk<'_> {
 
     async fn without_primary(&self, rows: Vec<Row>) -> Result<Vec<EntityKey>, Failure> {
         let tables = &self.engine.account(self.source)?.tables;
-        let keys: Vec<EntityKey> = rows.iter().filter_map(|row| footprint::owner(&self.source.table, &row.entity.key)).collect();
+        let keys: Vec<EntityKey> = rows.iter().filter_map(|row| footprint::owner(&self.source.table, &row.entity)).collect();
         let select = [SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let reads: Vec<_> = keys.iter().map(|key| tables.get(&self.source.table, key, Some(&select))).collect();
         let rows: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;

@@ -9,6 +9,7 @@
 //! | a further one | `begun` + 1, by a request of its own, before the run |
 //! | ended in order, not the job's fault | `free` + 1; of a transient failure, `failing` too |
 //! | ended in a panic or a timeout | `begun` as while it ran, `ended` + 1 |
+//! | ended in order, and its receipt was in an answer that was lost | nothing: its process remembers it ([`Unsaid`](super::unsaid::Unsaid)) |
 //! | saved its progress | all before it is written off; of a batch, how many of its jobs run at once |
 //!
 //! A run that takes the process down within the first half of its first lease leaves no trace, so that such a message is
@@ -27,6 +28,9 @@ const UNTRACED: u32 = 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deliveries {
     count: u32,
+    /// As the message has it.
+    read: Note,
+    /// As it would have it if it said how each delivery to this process ended.
     note: Note,
 }
 
@@ -34,7 +38,14 @@ impl Deliveries {
     /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
         let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), ..Note::default() });
-        Self { count, note }
+        Self { count, read: note.clone(), note }
+    }
+
+    /// The same after an earlier delivery to this process, which ended in order and could not say so: it is written off, unless somebody
+    /// else has written a note since.
+    pub(crate) fn after(self, earlier: &Self) -> Self {
+        let is_untouched = self.read == earlier.read || self.read == earlier.begun();
+        if is_untouched && earlier.count < self.count { Self { note: earlier.written_off(), ..self } } else { self }
     }
 
     /// Deliveries that nothing accounts for, this one included.
@@ -176,6 +187,22 @@ mod tests {
             assert_eq!((deliveries.attempts(), deliveries.is_disturbed()), (1, false));
             note = Some(deliveries.written_off());
         }
+    }
+
+    #[test]
+    fn a_run_that_ended_in_order_and_could_not_say_so_is_no_attempt() {
+        let mut earlier = Deliveries::new("m1", 1, None);
+        for count in 2..50 {
+            // Its note was written, and nobody heard of it; or it was not.
+            let read = if count % 3 == 0 { earlier.read.clone() } else { earlier.begun() };
+            let again = Deliveries::new("m1", count, Some(read)).after(&earlier);
+            assert_eq!((again.attempts(), again.is_disturbed()), (1, false), "{count}");
+            earlier = again;
+        }
+        let by_others = Note { begun: 4, ..earlier.begun() };
+        let unknown = Deliveries::new("m1", 60, Some(by_others.clone()));
+        assert_eq!(unknown.clone().after(&earlier), unknown, "others have run it since");
+        assert_eq!(earlier.clone().after(&earlier), earlier, "the same delivery");
     }
 
     #[test]

@@ -52,10 +52,15 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         }
     };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &context.events)))
+    let mut examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &context.events)))
         .unwrap_or_else(|payload| {
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
+    if examined.deliveries.is_disturbed()
+        && let Some(earlier) = source.unsaid.take(&message.id)
+    {
+        examined.deliveries = examined.deliveries.after(&earlier);
+    }
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
     if let Ok(Assigned::Listed(_)) = examined.work {
         // Given back first: a waiter holds nothing of the memory that it waits for.
@@ -148,6 +153,9 @@ async fn work_on(context: &RunContext, source: &Arc<Intake>, received: &Incoming
     };
     let keys = std::mem::take(&mut concluded.keys);
     let Concluded { end, ended, settlement, settled, .. } = &concluded;
+    if (*settled == SettleOutcome::Lost || lease.is_presumed_gone()) && settlement.follows_an_orderly_end() {
+        source.unsaid.remember(&message.id, &examined.deliveries);
+    }
     let now = context.now();
     context.tally.worked(sent, now);
     let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };

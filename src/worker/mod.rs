@@ -55,6 +55,7 @@ mod suspects;
 mod times;
 mod tuning;
 mod turns;
+mod unsaid;
 mod walked;
 mod weight;
 

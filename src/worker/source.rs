@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use super::count;
 use super::slots::Slots;
 use super::status::QueueBoard;
+use super::unsaid::Unsaid;
 use crate::model::allowed::JobAllowance;
 use crate::model::job::{JobDigest, Stamp};
 use crate::model::{AccountName, QueueName};
@@ -51,6 +52,8 @@ pub(crate) struct Intake {
     pub(crate) board: Arc<QueueBoard>,
     /// Counters of its deliveries.
     pub(crate) found: count::QueueCounters,
+    /// Deliveries whose messages do not say that they ended in order.
+    pub(crate) unsaid: Unsaid,
 }
 
 impl Intake {

@@ -6,22 +6,78 @@ const ETAG: &str = "W/\"datetime'2026-11-20T15%3A00%3A00.1234567Z'\"";
 
 #[tokio::test]
 async fn a_success_is_one_though_it_lacks_what_nobody_needs() {
-    // No Server, no Date, no request id, no preference-applied: the client library calls that an error.
-    let stub = Stub::always(Reply::status(204).header("ETag", ETAG));
+    // No Server, no Date, no version, no preference-applied: the client library calls that an error.
+    let stub = Stub::always(Reply::status(204).header("ETag", ETAG).header("x-ms-request-id", "7d6eb5c1"));
     assert_eq!(connect(&stub).tables.apply(&table(), &insert()).await.unwrap().unwrap().as_str(), ETAG);
 }
 
 #[tokio::test]
 async fn a_success_without_an_etag_is_in_doubt() {
-    assert_eq!(write(&Stub::always(Reply::status(204)), insert()).await.class, ErrorClass::Ambiguous);
+    assert_eq!(write(&Stub::always(Reply::status(204).like_azure()), insert()).await.class, ErrorClass::Ambiguous);
+}
+
+/// A captive portal answers so, and a proxy with a page of its own.
+#[tokio::test]
+async fn a_success_that_the_service_has_not_told_is_none() {
+    for status in [200, 201, 202, 204, 206] {
+        let page = Reply::status(status).header("ETag", "\"1\"").header("Content-Type", "text/html").body("<html>Sign in</html>");
+        let stub = Stub::always(page);
+        let Account { tables, queues, blobs, .. } = connect(&stub);
+        let ((container, name), key, etag) = (blob(), entity("p", "r").key, ETag::new("\"1\"").unwrap());
+        let (upload, none) = (BlobUpload::default(), std::collections::BTreeMap::new());
+        let byte = || Bytes::from_static(b"x");
+        let writes = [
+            tables.apply(&table(), &insert()).await.map(drop),
+            tables.apply(&table(), &replace()).await.map(drop),
+            tables.apply(&table(), &TableOperation::Delete(key.clone(), IfMatch::Any)).await.map(drop),
+            tables.transact(&table(), &key.pk, &[insert()]).await.map(drop),
+            tables.create_table(&table()).await.map(drop),
+            tables.delete_table(&table()).await.map(drop),
+            queues.create_queue(&queue()).await.map(drop),
+            queues.delete_queue(&queue()).await.map(drop),
+            queues.put(&queue(), "x", Duration::ZERO, Ttl::Never).await.map(drop),
+            queues.get(&queue(), 32, MINUTE).await.map(drop),
+            queues.update(&queue(), "id", "receipt", "x", MINUTE).await.map(drop),
+            queues.delete(&queue(), "id", "receipt").await,
+            blobs.create_container(&container).await.map(drop),
+            blobs.delete_container(&container).await.map(drop),
+            blobs.put(&container, &name, byte(), &upload).await.map(drop),
+            blobs.create_append(&container, &name, &upload).await.map(drop),
+            blobs.append(&container, &name, byte(), 0).await.map(drop),
+            blobs.put_block(&container, &name, BlockId::numbered(1), byte()).await,
+            blobs.put_block_list(&container, &name, &[BlockId::numbered(1)], &upload).await.map(drop),
+            blobs.set_metadata(&container, &name, &none, &etag).await.map(drop),
+            blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.map(drop),
+            blobs.delete(&container, &name, Some(&etag)).await.map(drop),
+        ];
+        let reads = [
+            tables.get(&table(), &key, None).await.map(drop),
+            tables.query(&table(), &Query::default()).await.map(drop),
+            tables.list_tables(None).await.map(drop),
+            queues.peek(&queue(), 32).await.map(drop),
+            queues.approximate_count(&queue()).await.map(drop),
+            blobs.get(&container, &name, None).await.map(drop),
+            blobs.properties(&container, &name).await.map(drop),
+            blobs.block_list(&container, &name).await.map(drop),
+            blobs.list(&container, "", None).await.map(drop),
+        ];
+        assert_eq!(stub.requests().len(), writes.len() + reads.len(), "{status}: each was sent once");
+        for (class, results) in [(ErrorClass::Ambiguous, &writes[..]), (TRANSIENT, &reads[..])] {
+            for (at, result) in results.iter().enumerate() {
+                let error = result.as_ref().unwrap_err();
+                assert_eq!((error.class, error.status), (class, Some(status)), "{at}: {error}");
+                assert!(error.message.contains("gateway"), "{error}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_row_that_is_cut_off_may_be_whole_the_next_time() {
     let body = r#"{"odata.metadata":"x","odata.etag":"W/\"1\"","PartitionKey":"p","RowKey":"r","Name":"x"}"#;
-    let row = Reply::status(200).header("ETag", "W/\"1\"").body(body);
+    let row = Reply::status(200).like_azure().header("ETag", "W/\"1\"").body(body);
     assert_eq!(read(&Stub::always(row.clone().cut_after(30))).await.class, TRANSIENT);
-    assert_eq!(read(&Stub::always(Reply::status(200).header("ETag", "W/\"1\"").body(&body[..30]))).await.class, TRANSIENT);
+    assert_eq!(read(&Stub::always(row.clone().body(&body[..30]))).await.class, TRANSIENT);
     let found = connect(&Stub::always(row)).tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.unwrap().unwrap();
     assert_eq!(found.entity, entity("p", "r"));
 }
@@ -29,7 +85,7 @@ async fn a_row_that_is_cut_off_may_be_whole_the_next_time() {
 #[tokio::test]
 async fn a_row_that_nobody_can_read_stays_so() {
     let body = r#"{"odata.metadata":"x","odata.etag":"W/\"1\"","PartitionKey":"p","RowKey":"r","X@odata.type":"Edm.Hologram","X":"?"}"#;
-    let error = read(&Stub::always(Reply::status(200).body(body))).await;
+    let error = read(&Stub::always(Reply::status(200).like_azure().body(body))).await;
     assert_eq!(error.class, ErrorClass::Permanent);
     assert!(everything(&error).contains("Edm.Hologram"));
 }
@@ -37,7 +93,7 @@ async fn a_row_that_nobody_can_read_stays_so() {
 #[tokio::test]
 async fn a_page_may_be_empty_and_go_on() {
     let stub = Stub::start(|request| {
-        let page = Reply::status(200).body(r#"{"odata.metadata":"x","value":[]}"#);
+        let page = Reply::status(200).like_azure().body(r#"{"odata.metadata":"x","value":[]}"#);
         match request.number {
             // Azure leaves the row key out where the page ends between two partitions.
             0 => page.header("x-ms-continuation-NextPartitionKey", "1!8!cA--").into(),
@@ -96,9 +152,9 @@ async fn a_failed_transaction_names_its_operation() {
 #[tokio::test]
 async fn a_transaction_whose_answer_is_cut_off_is_in_doubt() {
     let body = batch_answer("HTTP/1.1 204 No Content\r\nETag: W/\"1\"\r\n\r\n");
-    assert_eq!(transact(&Stub::always(Reply::status(202).body(body.clone()))).await.class, ErrorClass::Ambiguous);
-    assert_eq!(transact(&Stub::always(Reply::status(202).body(&body.as_bytes()[..150]))).await.class, ErrorClass::Ambiguous);
-    assert_eq!(transact(&Stub::always(Reply::status(202).body(body).cut_after(150))).await.class, ErrorClass::Ambiguous);
+    assert_eq!(transact(&Stub::always(Reply::status(202).like_azure().body(body.clone()))).await.class, ErrorClass::Ambiguous);
+    assert_eq!(transact(&Stub::always(Reply::status(202).like_azure().body(&body.as_bytes()[..150]))).await.class, ErrorClass::Ambiguous);
+    assert_eq!(transact(&Stub::always(Reply::status(202).like_azure().body(body).cut_after(150))).await.class, ErrorClass::Ambiguous);
 }
 
 #[tokio::test]
@@ -126,8 +182,9 @@ async fn answers_of_the_services_tell_how_far_their_clocks_are_apart() {
             }
         });
         let account = connect(&stub);
-        account.tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await.unwrap();
-        account.queues.delete(&queue(), "id", "receipt").await.unwrap();
+        let found = account.tables.get(&table(), &EntityKey::new("p", "r").unwrap(), None).await;
+        let deleted = account.queues.delete(&queue(), "id", "receipt").await;
+        assert_eq!((found.is_ok(), deleted.is_ok()), (id.is_some(), id.is_some()));
         let told = ClocksApart::between(&account.clocks, &account.clocks);
         let apart = jiff::SignedDuration::from_secs(apart);
         assert!(told.least <= apart && apart <= told.most, "{told:?}");

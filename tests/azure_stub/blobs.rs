@@ -8,8 +8,10 @@ const CHUNK: usize = 8 << 20;
 fn range(request: &Request, etag: &str, byte: u8) -> Reply {
     let first = request.header("x-ms-range").or_else(|| request.header("range")).unwrap().starts_with("bytes=0-");
     let (from, to) = if first { (0, CHUNK - 1) } else { (CHUNK, CHUNK) };
-    let answer =
-        Reply::status(206).header("ETag", format!("\"{etag}\"")).header("Content-Range", format!("bytes {from}-{to}/{}", CHUNK + 1));
+    let answer = Reply::status(206)
+        .like_azure()
+        .header("ETag", format!("\"{etag}\""))
+        .header("Content-Range", format!("bytes {from}-{to}/{}", CHUNK + 1));
     answer.body(vec![byte; to - from + 1]).into()
 }
 
@@ -17,7 +19,7 @@ fn range(request: &Request, etag: &str, byte: u8) -> Reply {
 async fn a_blob_that_is_overwritten_while_it_is_read_is_read_anew() {
     let stub = Stub::start(|request| match request.number {
         0 => range(request, "old", 1),
-        1 => Reply::status(412).header("x-ms-error-code", "ConditionNotMet").into(),
+        1 => Reply::status(412).like_azure().header("x-ms-error-code", "ConditionNotMet").into(),
         _ => range(request, "new", 2),
     });
     let read = connect(&stub).blobs.get(&blob().0, &blob().1, None).await.unwrap().unwrap();
@@ -28,18 +30,17 @@ async fn a_blob_that_is_overwritten_while_it_is_read_is_read_anew() {
 
 #[tokio::test]
 async fn a_blob_that_never_holds_still_is_given_up_for_now() {
-    let stub =
-        Stub::start(
-            |request| if request.number % 2 == 0 { range(request, &request.number.to_string(), 1) } else { Reply::status(412).into() },
-        );
+    let stub = Stub::start(|request| {
+        if request.number % 2 == 0 { range(request, &request.number.to_string(), 1) } else { Reply::status(412).like_azure().into() }
+    });
     assert_eq!(connect(&stub).blobs.get(&blob().0, &blob().1, None).await.unwrap_err().class, TRANSIENT);
 }
 
 #[tokio::test]
 async fn an_empty_blob_has_no_range() {
     let stub = Stub::start(|request| match request.method.as_str() {
-        "GET" => Reply::status(416).header("x-ms-error-code", "InvalidRange").into(),
-        _ => Reply::status(200).header("ETag", "\"1\"").header("Content-Length", "0").into(),
+        "GET" => Reply::status(416).like_azure().header("x-ms-error-code", "InvalidRange").into(),
+        _ => Reply::status(200).like_azure().header("ETag", "\"1\"").header("Content-Length", "0").into(),
     });
     let read = connect(&stub).blobs.get(&blob().0, &blob().1, None).await.unwrap().unwrap();
     assert_eq!((read.content.len(), read.properties.length), (0, 0));
@@ -48,16 +49,16 @@ async fn an_empty_blob_has_no_range() {
 #[tokio::test]
 async fn a_copy_is_waited_for() {
     let stub = Stub::start(|request| match (request.method.as_str(), request.number) {
-        ("PUT", _) => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
-        (_, 1) => Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
-        _ => Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", "success").into(),
+        ("PUT", _) => Reply::status(202).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        (_, 1) => Reply::status(200).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        _ => Reply::status(200).like_azure().header("ETag", "\"2\"").header("x-ms-copy-status", "success").into(),
     });
     let (container, name) = blob();
     assert_eq!(connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap().as_str(), "\"2\"");
     let stub = Stub::start(|request| match request.method.as_str() {
-        "PUT" => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
-        "DELETE" => Reply::status(202).header("x-ms-delete-type-permanent", "true").into(),
-        _ => Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", "failed").into(),
+        "PUT" => Reply::status(202).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", "pending").into(),
+        "DELETE" => Reply::status(202).like_azure().header("x-ms-delete-type-permanent", "true").into(),
+        _ => Reply::status(200).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", "failed").into(),
     });
     assert_eq!(
         connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await.unwrap_err().class,
@@ -70,7 +71,8 @@ async fn a_copy_is_waited_for() {
 async fn a_copy_that_is_under_way_is_no_content() {
     let stub = Stub::start(|request| {
         let status = if request.number < 2 { "pending" } else { "success" };
-        let reply = Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", status).header("Content-Length", "0");
+        let reply =
+            Reply::status(200).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", status).header("Content-Length", "0");
         reply.header("x-ms-copy-id", "one").into()
     });
     let (container, name) = blob();
@@ -84,8 +86,9 @@ async fn a_copy_that_is_under_way_is_no_content() {
 #[tokio::test]
 async fn a_copy_that_was_given_up_is_no_content() {
     for status in ["failed", "aborted"] {
-        let stub =
-            Stub::always(Reply::status(200).header("ETag", "\"1\"").header("x-ms-copy-status", status).header("Content-Length", "0"));
+        let stub = Stub::always(
+            Reply::status(200).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", status).header("Content-Length", "0"),
+        );
         let (container, name) = blob();
         let account = connect(&stub);
         for error in
@@ -101,9 +104,19 @@ async fn a_copy_that_was_given_up_is_no_content() {
 async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     for status in ["failed", "aborted"] {
         let stub = Stub::start(move |request| match request.method.as_str() {
-            "PUT" => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").header("x-ms-copy-id", "one").into(),
-            "DELETE" => Reply::status(202).header("x-ms-delete-type-permanent", "true").into(),
-            _ => Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", status).header("x-ms-copy-id", "one").into(),
+            "PUT" => Reply::status(202)
+                .like_azure()
+                .header("ETag", "\"1\"")
+                .header("x-ms-copy-status", "pending")
+                .header("x-ms-copy-id", "one")
+                .into(),
+            "DELETE" => Reply::status(202).like_azure().header("x-ms-delete-type-permanent", "true").into(),
+            _ => Reply::status(200)
+                .like_azure()
+                .header("ETag", "\"2\"")
+                .header("x-ms-copy-status", status)
+                .header("x-ms-copy-id", "one")
+                .into(),
         });
         let (container, name) = blob();
         let copied = connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await;
@@ -119,13 +132,19 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
 async fn a_copy_that_something_else_was_written_over_is_a_lost_race() {
     for later in [Some("two"), None] {
         let stub = Stub::start(move |request| match (request.method.as_str(), later) {
-            ("PUT", _) => {
-                Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "pending").header("x-ms-copy-id", "one").into()
-            }
-            (_, Some(later)) => {
-                Reply::status(200).header("ETag", "\"2\"").header("x-ms-copy-status", "success").header("x-ms-copy-id", later).into()
-            }
-            (_, None) => Reply::status(200).header("ETag", "\"2\"").into(),
+            ("PUT", _) => Reply::status(202)
+                .like_azure()
+                .header("ETag", "\"1\"")
+                .header("x-ms-copy-status", "pending")
+                .header("x-ms-copy-id", "one")
+                .into(),
+            (_, Some(later)) => Reply::status(200)
+                .like_azure()
+                .header("ETag", "\"2\"")
+                .header("x-ms-copy-status", "success")
+                .header("x-ms-copy-id", later)
+                .into(),
+            (_, None) => Reply::status(200).like_azure().header("ETag", "\"2\"").into(),
         });
         let (container, name) = blob();
         let copied = connect(&stub).blobs.copy((&container, &name), (&container, &name), &BlobCopy::default()).await;
@@ -136,8 +155,8 @@ async fn a_copy_that_something_else_was_written_over_is_a_lost_race() {
 #[tokio::test]
 async fn a_copy_is_sent_with_its_condition_and_an_unmet_one_is_a_lost_race() {
     let stub = Stub::start(|request| match request.number {
-        0 => Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "success").into(),
-        _ => Reply::status(412).header("x-ms-error-code", "TargetConditionNotMet").into(),
+        0 => Reply::status(202).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", "success").into(),
+        _ => Reply::status(412).like_azure().header("x-ms-error-code", "TargetConditionNotMet").into(),
     });
     let (container, name) = blob();
     let copy = |condition| {
@@ -154,7 +173,7 @@ async fn a_copy_is_sent_with_its_condition_and_an_unmet_one_is_a_lost_race() {
 
 #[tokio::test]
 async fn a_block_that_another_commit_dropped_is_a_lost_race() {
-    let stub = Stub::always(Reply::status(400).header("x-ms-error-code", "InvalidBlockList"));
+    let stub = Stub::always(Reply::status(400).like_azure().header("x-ms-error-code", "InvalidBlockList"));
     let (container, name) = blob();
     let committed = connect(&stub).blobs.put_block_list(&container, &name, &[BlockId::numbered(1)], &BlobUpload::default()).await;
     assert_eq!(committed.unwrap_err().class, ErrorClass::Precondition);
@@ -162,7 +181,7 @@ async fn a_block_that_another_commit_dropped_is_a_lost_race() {
 
 #[tokio::test]
 async fn a_block_says_its_checksum() {
-    let stub = Stub::always(Reply::status(201));
+    let stub = Stub::always(Reply::status(201).like_azure());
     let (container, name) = blob();
     connect(&stub).blobs.put_block(&container, &name, BlockId::numbered(1), Bytes::from_static(b"x")).await.unwrap();
     assert_eq!(stub.requests()[0].header("content-md5"), Some("ndTkYSaMgDT1yFZOFVxnpg=="));
@@ -170,14 +189,14 @@ async fn a_block_says_its_checksum() {
 
 #[tokio::test]
 async fn a_blob_that_somebody_leased_may_be_free_later() {
-    let stub = Stub::always(Reply::status(412).header("x-ms-error-code", "LeaseIdMissing"));
+    let stub = Stub::always(Reply::status(412).like_azure().header("x-ms-error-code", "LeaseIdMissing"));
     let put = connect(&stub).blobs.put(&blob().0, &blob().1, Bytes::new(), &BlobUpload::default()).await;
     assert_eq!(put.unwrap_err().class, TRANSIENT);
 }
 
 #[tokio::test]
 async fn bytes_damaged_on_their_way_are_sent_again() {
-    let stub = Stub::always(Reply::status(400).header("x-ms-error-code", "Md5Mismatch"));
+    let stub = Stub::always(Reply::status(400).like_azure().header("x-ms-error-code", "Md5Mismatch"));
     let put = connect(&stub).blobs.put(&blob().0, &blob().1, Bytes::from_static(b"x"), &BlobUpload::default()).await;
     assert_eq!(put.unwrap_err().class, TRANSIENT);
 }

@@ -35,9 +35,9 @@ async fn one_unreadable_message_does_not_keep_the_others_back() {
 #[tokio::test]
 async fn a_page_that_is_cut_off_gives_what_it_holds() {
     let whole = page(&[message("a", "<MessageText>one</MessageText>"), message("b", "<MessageText>two</MessageText>")]);
-    let stub = Stub::always(Reply::status(200).body(&whole.as_bytes()[..whole.len() - 60]));
+    let stub = Stub::always(Reply::status(200).like_azure().body(&whole.as_bytes()[..whole.len() - 60]));
     assert_eq!(connect(&stub).queues.get(&queue(), 32, MINUTE).await.unwrap().len(), 1);
-    let stub = Stub::always(Reply::status(200).body(&whole.as_bytes()[..90]));
+    let stub = Stub::always(Reply::status(200).like_azure().body(&whole.as_bytes()[..90]));
     assert_eq!(connect(&stub).queues.get(&queue(), 32, MINUTE).await.unwrap_err().class, ErrorClass::Ambiguous);
     assert_eq!(connect(&stub).queues.peek(&queue(), 32).await.unwrap_err().class, TRANSIENT);
 }
@@ -46,7 +46,7 @@ async fn a_page_that_is_cut_off_gives_what_it_holds() {
 async fn a_batch_that_the_service_cannot_write_down_is_got_one_by_one() {
     let stub = Stub::start(|request| {
         if request.target.contains("numofmessages=1&") || request.target.ends_with("numofmessages=1") {
-            Reply::status(200).body(page(&[message("a", "<MessageText>one</MessageText>")])).into()
+            Reply::status(200).like_azure().body(page(&[message("a", "<MessageText>one</MessageText>")])).into()
         } else {
             Reply::status(500).body(xml("InternalError")).into()
         }
@@ -60,7 +60,7 @@ async fn a_batch_that_the_service_cannot_write_down_is_got_one_by_one() {
 
 #[tokio::test]
 async fn an_id_that_is_none_never_clears_the_queue() {
-    let stub = Stub::always(Reply::status(204));
+    let stub = Stub::always(Reply::status(204).like_azure());
     let queues = connect(&stub).queues;
     for id in ["", ".", "..", "a/b", "a\nb", "한"] {
         assert_eq!(queues.delete(&queue(), id, "receipt").await.unwrap_err().class, ErrorClass::LeaseLost, "{id:?}");

@@ -78,6 +78,29 @@ async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
     }
 }
 
+/// Resource managers and API gateways have codes of the same names.
+#[tokio::test]
+async fn a_gateway_s_code_is_not_the_service_s() {
+    for (status, code) in [
+        (404, "ResourceNotFound"),
+        (404, "TableNotFound"),
+        (404, "MessageNotFound"),
+        (409, "EntityAlreadyExists"),
+        (409, "TableBeingDeleted"),
+        (412, "UpdateConditionNotSatisfied"),
+    ] {
+        let stub = Stub::always(Reply::status(status).header("x-ms-error-code", code).body(odata(code)));
+        assert_eq!(read(&stub).await.class, TRANSIENT, "{code}");
+        assert_eq!(write(&stub, replace()).await.class, ErrorClass::Ambiguous, "{code}");
+        let Account { tables, queues, blobs, .. } = connect(&stub);
+        assert_eq!(tables.delete_table(&table()).await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
+        assert_eq!(queues.delete(&queue(), "id", "receipt").await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
+        assert_eq!(blobs.create_container(&blob().0).await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
+    }
+    let stub = Stub::always(Reply::status(503).body(odata("ServerBusy")));
+    assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
+}
+
 #[tokio::test]
 async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     let stub = Stub::always(Reply::status(409).like_azure().body(odata("TableBeingDeleted")));
@@ -86,7 +109,7 @@ async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     assert_eq!(account.tables.create_table(&table()).await.unwrap_err().class, wait);
     assert!(!account.tables.delete_table(&table()).await.unwrap());
     for code in ["QueueBeingDeleted", "ContainerBeingDeleted"] {
-        let stub = Stub::always(Reply::status(409).header("x-ms-error-code", code).body(xml(code)));
+        let stub = Stub::always(Reply::status(409).like_azure().header("x-ms-error-code", code).body(xml(code)));
         let account = connect(&stub);
         assert_eq!(account.queues.create_queue(&queue()).await.unwrap_err().class, wait);
         assert_eq!(account.blobs.create_container(&blob().0).await.unwrap_err().class, wait);
@@ -142,20 +165,24 @@ async fn codes_of_live_tables_are_read_from_the_body() {
 
 #[tokio::test]
 async fn statuses_say_enough_where_no_code_comes() {
+    for (status, class) in [(304, ErrorClass::Precondition), (409, ErrorClass::Conflict), (412, ErrorClass::Precondition)] {
+        let error = write(&Stub::always(Reply::status(status).like_azure()), replace()).await;
+        assert_eq!((error.class, error.status), (class, Some(status)), "{status}");
+    }
     for (status, class) in [
-        (409, ErrorClass::Conflict),
-        (412, ErrorClass::Precondition),
         (413, ErrorClass::TooLarge),
         // A gateway may answer so after it has forwarded the request, or in the service's place.
+        (304, ErrorClass::Ambiguous),
         (404, ErrorClass::Ambiguous),
         (408, ErrorClass::Ambiguous),
+        (409, ErrorClass::Ambiguous),
         (410, ErrorClass::Ambiguous),
+        (412, ErrorClass::Ambiguous),
         (400, ErrorClass::Permanent),
         (401, ErrorClass::Unauthorised),
         (403, ErrorClass::Unauthorised),
         (501, ErrorClass::Permanent),
         (505, ErrorClass::Permanent),
-        (304, ErrorClass::Precondition),
         (419, ErrorClass::Permanent),
         (449, TRANSIENT),
         (599, ErrorClass::Ambiguous),
@@ -198,7 +225,7 @@ async fn what_was_disabled_is_told_in_the_service_s_words() {
 #[tokio::test]
 async fn a_lost_lease_has_two_codes() {
     for (status, code) in [(400, "PopReceiptMismatch"), (404, "MessageNotFound")] {
-        let stub = Stub::always(Reply::status(status).header("x-ms-error-code", code).body(xml(code)));
+        let stub = Stub::always(Reply::status(status).like_azure().header("x-ms-error-code", code).body(xml(code)));
         let queues = connect(&stub).queues;
         let id = "7d6eb5c1-0002-0000-0000-000000000000";
         assert_eq!(queues.delete(&queue(), id, "receipt").await.unwrap_err().class, ErrorClass::LeaseLost);

@@ -4,7 +4,7 @@ use super::*;
 
 /// The requests that a call makes of a service that says yes to anything.
 async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {
-    let stub = Stub::always(Reply::status(201).header("ETag", "\"1\""));
+    let stub = Stub::always(Reply::status(201).like_azure().header("ETag", "\"1\""));
     call(connect(&stub)).await;
     stub.requests()
 }

@@ -78,8 +78,8 @@ async fn a_refused_key_gives_way_to_the_second_one_which_stays_in_use() {
 
 #[tokio::test]
 async fn a_service_that_is_too_busy_to_look_and_a_gateway_in_its_place_have_accepted_no_key() {
-    // 404: while a route is missing.
-    for status in [503, 404] {
+    // 404: while a route is missing. 200: a captive portal.
+    for status in [503, 404, 200] {
         let stub = Stub::start(move |request| match request.number {
             0 => Reply::status(403).header("x-ms-error-code", "AuthenticationFailed").into(),
             1 => Reply::status(status).into(),
@@ -134,7 +134,7 @@ async fn an_answer_that_is_lost_after_a_refusal_leaves_a_write_in_doubt() {
 async fn a_refused_signature_gives_way_to_the_second_one_for_a_copy_and_its_source() {
     let stub = Stub::start(|request| {
         if request.target.contains("sig=new") {
-            Reply::status(202).header("ETag", "\"1\"").header("x-ms-copy-status", "success").into()
+            Reply::status(202).like_azure().header("ETag", "\"1\"").header("x-ms-copy-status", "success").into()
         } else {
             Reply::status(403).header("x-ms-error-code", "AuthenticationFailed").into()
         }

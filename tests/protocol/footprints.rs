@@ -123,6 +123,20 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
     }
 }
 
+/// A backfill finds those that are gone by their footprints.
+#[tokio::test]
+async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition_key() {
+    // A hash of the application's own, and a key so long that the footprint has its hash.
+    for pk in ["p".to_owned(), "0f".repeat(32), "x".repeat(505)] {
+        let lab = lab(&views(2)).await;
+        lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+        assert_eq!(lab.rows("ByName").await.len(), 2, "{pk}");
+        lab.delete_row("Surveys", &pk, "1").await;
+        lab.work(&job(&json!({"op": "backfill", "table": "Surveys"}))).await.unwrap();
+        assert_eq!(lab.rows("ByName").await, [], "{pk}");
+    }
+}
+
 /// Three bytes of JSON each, and one UTF-16 unit: the list of two states is longer than an entity's JSON may be, and not as Azure counts it.
 #[tokio::test]
 async fn a_primary_exchanges_items_whose_keys_are_hangul() {

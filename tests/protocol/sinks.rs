@@ -113,7 +113,7 @@ async fn check(lab: &Lab, story: &str) {
     assert_eq!(found, wanted, "{story}");
     let mut listed = BTreeSet::new();
     for row in lab.sim.rows(&footprint::table()) {
-        let key = footprint::owner(&table("Employees"), &row.entity.key).unwrap();
+        let key = footprint::owner(&table("Employees"), &row.entity).unwrap();
         let primary = Primary { table: table("Employees"), key };
         let footprint = Footprint::decode(&primary, &row.entity, None).unwrap();
         assert!(!footprint.is_changing(), "{story}: {footprint:?}");

@@ -5,6 +5,7 @@
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::http::STORAGE_REQUEST_ID;
 use super::refusal::Refusal;
 use super::transport::HttpAnswer;
 
@@ -74,7 +75,7 @@ pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
     if let Some((at, failed)) = parts.iter().enumerate().find(|(_, part)| !(200..300).contains(&part.status)) {
         let mut refusal = failed.refusal();
         if refusal.request_id.is_none() {
-            refusal.request_id = answer.header("x-ms-request-id").map(str::to_owned);
+            refusal.request_id = answer.header(STORAGE_REQUEST_ID).map(str::to_owned);
         }
         // Without an index in the message, the place of the part tells only where there is a part for each.
         refusal.index = refusal.index.or_else(|| (parts.len() == count).then_some(at)).filter(|index| *index < count);

@@ -120,7 +120,7 @@ impl AzureBlobs {
         }
         let answer = match self.caller.try_run(transport::first(call.into_stream())).await {
             Ok(answer) => answer,
-            Err(NotOk::Refusal(refusal)) if refusal.status == 416 => return Ok(Chunk::PastTheEnd),
+            Err(NotOk::Refusal(refusal)) if refusal.status == 416 && refusal.is_of_the_service() => return Ok(Chunk::PastTheEnd),
             Err(failure) => match self.caller.failed(GET, what(), failure) {
                 error if error.is_missing_item() => return Ok(Chunk::Absent),
                 error if error.class == ErrorClass::Precondition && etag.is_some() => return Ok(Chunk::Changed),

@@ -33,7 +33,7 @@ impl Caller {
         Self { account: account.account.clone(), scrubber: Arc::new(Scrubber::new(account)), signed_in_to }
     }
 
-    /// Runs a call of the client library. The answer is a 2xx one.
+    /// Runs a call of the client library. The answer is the service's, and a 2xx one.
     pub(super) async fn run<T>(
         &self,
         operation: CallKind,
@@ -49,13 +49,18 @@ impl Caller {
     /// As [`run`](Self::run), for callers that read something out of a refusal themselves.
     pub(super) async fn try_run<T>(&self, call: impl Future<Output = azure_core::Result<T>> + Send) -> Result<HttpAnswer, NotOk> {
         let answer = transport::take(call).await.map_err(NotOk::Fault)?;
-        if answer.is_success() { Ok(answer) } else { Err(NotOk::Refusal(Refusal::of(&answer))) }
+        match (answer.is_success(), answer.is_of_storage()) {
+            (true, true) => Ok(answer),
+            (true, false) => Err(NotOk::Foreign(answer.status)),
+            (false, _) => Err(NotOk::Refusal(Refusal::of(&answer))),
+        }
     }
 
     /// The error of a failed call.
     pub(super) fn failed(&self, operation: CallKind, what: What, failure: NotOk) -> StoreError {
         match failure {
             NotOk::Refusal(refusal) => self.refused(operation, what, refusal),
+            NotOk::Foreign(status) => self.error(operation.unknown(), operation, what, FOREIGN).with_status(status, None),
             NotOk::Fault(fault) => self.error(classify::faulted(operation, &fault), operation, what, self.scrubber.clean(fault.text())),
         }
     }
@@ -102,14 +107,19 @@ impl Caller {
     }
 }
 
-/// Why a call got no 2xx answer.
+/// Why a call got no 2xx answer of the service.
 #[derive(Debug)]
 pub(super) enum NotOk {
-    /// The service refused.
+    /// The service refused, or something in its place.
     Refusal(Refusal),
+    /// A proxy, gateway or portal said yes, with this status: nothing is known of the service.
+    Foreign(u16),
     /// There is no whole answer.
     Fault(HttpFault),
 }
+
+/// The message for a success that the service has not told.
+const FOREIGN: &str = "a proxy or gateway, and not the service, says that it is done: check the endpoint and the way to it";
 
 /// The message in place of a missing or unfit one from the service.
 pub(super) const fn default_message(class: ErrorClass, status: u16) -> &'static str {

@@ -77,8 +77,7 @@ pub(super) const BEING_DELETED_WAIT: Duration = Duration::from_secs(40);
 
 /// The class of a refused request.
 pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
-    let code = refusal.code.as_deref().unwrap_or_default();
-    by_code(operation, refusal, code).unwrap_or_else(|| by_status(operation, refusal))
+    refusal.service_code().and_then(|code| by_code(operation, refusal, code)).unwrap_or_else(|| by_status(operation, refusal))
 }
 
 /// The codes that say more than their status, or that come with different ones.
@@ -146,21 +145,21 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
 
 /// Gateways between a worker and the service answer for it: Envoy gives 503 where the connection was lost *after* the request was
 /// forwarded, others 408 where the answer took too long, an ingress 404 while a route is missing. Only the service's own statement proves
-/// that a request was not executed, or that something is absent.
+/// that a request was not executed, or that something is absent, present or at another ETag.
 fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };
     match refusal.status {
         401 | 403 | 407 => ErrorClass::Unauthorised,
         404 | 410 if refusal.is_of_the_service() => operation.not_found(),
+        409 if refusal.is_of_the_service() => ErrorClass::Conflict,
+        304 | 412 if refusal.is_of_the_service() => ErrorClass::Precondition,
         // It asks for the request again.
         425 | 449 => ErrorClass::Transient { retry_after },
-        404 | 408 | 410 => match operation.effect {
+        304 | 404 | 408 | 409 | 410 | 412 => match operation.effect {
             CallEffect::Read => ErrorClass::Transient { retry_after },
             CallEffect::Write => ErrorClass::Ambiguous,
         },
-        409 => ErrorClass::Conflict,
-        304 | 412 => ErrorClass::Precondition,
         413 => ErrorClass::TooLarge,
         429 => busy,
         503 => match operation.effect {
@@ -194,7 +193,8 @@ mod tests {
     const LEASE: CallKind = CallKind::write("Update Message", Absent::Lease);
 
     fn class(operation: CallKind, status: u16, code: &str) -> ErrorClass {
-        refused(operation, &Refusal { status, code: (!code.is_empty()).then(|| code.to_owned()), ..Refusal::default() })
+        let code = (!code.is_empty()).then(|| code.to_owned());
+        refused(operation, &Refusal { status, code, request_id: Some("7d6eb5c1".to_owned()), ..Refusal::default() })
     }
 
     #[test]
@@ -225,20 +225,34 @@ mod tests {
     fn a_gateway_that_answers_for_the_service_leaves_a_write_in_doubt() {
         let wait = Some(Duration::from_secs(7));
         let gateway = |status| Refusal { status, retry_after: wait, ..Refusal::default() };
-        for status in [404, 408, 410, 500, 502, 503, 504] {
+        for status in [304, 404, 408, 409, 410, 412, 500, 502, 503, 504] {
             assert_eq!(refused(WRITE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
             assert_eq!(refused(LEASE, &gateway(status)), ErrorClass::Ambiguous, "{status}");
             assert!(matches!(refused(READ, &gateway(status)), ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }), "{status}");
         }
-        // A gateway's own code says nothing of the service.
-        assert_eq!(class(WRITE, 503, "upstream_unavailable"), ErrorClass::Ambiguous);
-        assert_eq!(class(READ, 404, "route_not_found"), ErrorClass::Transient { retry_after: None });
+        // A gateway's own code says nothing of the service, not even one of the service's.
+        for (status, code) in [
+            (404, "route_not_found"),
+            (404, "ResourceNotFound"),
+            (404, "TableNotFound"),
+            (404, "BlobNotFound"),
+            (404, "MessageNotFound"),
+            (409, "EntityAlreadyExists"),
+            (409, "TableBeingDeleted"),
+            (412, "ConditionNotMet"),
+            (503, "upstream_unavailable"),
+            (503, "ServerBusy"),
+        ] {
+            let coded = Refusal { code: Some(code.to_owned()), ..gateway(status) };
+            assert_eq!(refused(WRITE, &coded), ErrorClass::Ambiguous, "{status} {code}");
+            assert_eq!(refused(LEASE, &coded), ErrorClass::Ambiguous, "{status} {code}");
+            assert!(matches!(refused(READ, &coded), ErrorClass::Throttled { .. } | ErrorClass::Transient { .. }), "{status} {code}");
+        }
         assert_eq!(refused(READ, &gateway(503)), ErrorClass::Throttled { retry_after: wait });
-        for status in [404, 408, 410] {
+        for status in [304, 404, 408, 409, 410, 412] {
             assert_eq!(refused(READ, &gateway(status)), ErrorClass::Transient { retry_after: wait }, "{status}");
         }
         let busy = ErrorClass::Throttled { retry_after: wait };
-        assert_eq!(refused(WRITE, &Refusal { code: Some("ServerBusy".to_owned()), ..gateway(503) }), busy);
         assert_eq!(refused(WRITE, &Refusal { request_id: Some("7d6eb5c1".to_owned()), ..gateway(503) }), busy);
         assert_eq!(refused(WRITE, &gateway(429)), busy, "limits of a gateway are asked before anything is forwarded");
     }

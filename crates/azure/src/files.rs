@@ -56,13 +56,21 @@ enum Fault {
     NoFolder,
     /// The file system says so.
     Io(io::Error),
-    /// It says so after the file was renamed, removed or marked: a loss of power may undo that.
-    Unflushed(io::Error),
+    /// It says so when the file was renamed, removed or marked, or after that: over a network the call may have been executed, and a loss
+    /// of power may undo it.
+    InDoubt(io::Error),
 }
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl Fault {
+    /// Of the call that makes the change.
+    fn of_change(error: io::Error) -> Self {
+        if refusal(&error).is_some() { Self::Io(error) } else { Self::InDoubt(error) }
     }
 }
 
@@ -92,8 +100,7 @@ impl FileStore for SharedFiles {
         under_lock("Delete File", place, move |_, target, _lock| {
             let Some(content) = read(&target)? else { return Ok(false) };
             admits(&BlobCondition::Matches(wanted), Some(&version(&content)))?;
-            fs::remove_file(&target)?;
-            flush_folder(target.parent()).map_err(Fault::Unflushed)?;
+            remove_for_good(&target)?;
             Ok(true)
         })
         .await
@@ -140,8 +147,9 @@ impl FileStore for SharedFiles {
         under_lock("Renew File", place, move |_, target, _lock| {
             at_mark(&target, &wanted)?;
             let file = OpenOptions::new().write(true).open(&target)?;
-            file.set_modified(file.metadata()?.modified()? + RENEWED)?;
-            file.sync_all().and_then(|()| mark_of(&file.metadata()?)).map_err(Fault::Unflushed)
+            let later = file.metadata()?.modified()? + RENEWED;
+            file.set_modified(later).map_err(Fault::of_change)?;
+            file.sync_all().and_then(|()| mark_of(&file.metadata()?)).map_err(Fault::InDoubt)
         })
         .await
     }
@@ -153,8 +161,7 @@ impl FileStore for SharedFiles {
                 return Ok(false);
             }
             at_mark(&target, &wanted)?;
-            fs::remove_file(&target)?;
-            flush_folder(target.parent()).map_err(Fault::Unflushed)?;
+            remove_for_good(&target)?;
             if let Some(parent) = target.parent().filter(|parent| *parent != Path::new(&place.dir)) {
                 // Not where something else lies in it. A concurrent writer there tries again.
                 drop(fs::remove_dir(parent));
@@ -232,8 +239,8 @@ impl Begun {
     fn end(self, place: &FilePlace) -> Result<ETag, Fault> {
         self.file.sync_all()?;
         make_folders(Path::new(&place.dir), &self.target)?;
-        fs::rename(&self.lock.temporary, &self.target)?;
-        flush_folder(self.target.parent()).and_then(|()| mark_of(&self.file.metadata()?)).map_err(Fault::Unflushed)
+        publish(&self.lock.temporary, &self.target)?;
+        flush_folder(self.target.parent()).and_then(|()| mark_of(&self.file.metadata()?)).map_err(Fault::InDoubt)
     }
 }
 
@@ -270,8 +277,8 @@ async fn on_a_thread<T: Send + 'static>(
             let (class, message) = meaning(&error);
             Err(StoreError::new(class, operation, subject(), message).with_cause(error))
         }
-        Ok(Err(Fault::Unflushed(error))) => {
-            let message = "the file system failed when the change was made, and may or may not keep it";
+        Ok(Err(Fault::InDoubt(error))) => {
+            let message = "the file system failed at the change, which may or may not have been made for good";
             Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), message).with_cause(error))
         }
         Err(error) => Err(StoreError::new(ErrorClass::Ambiguous, operation, subject(), "the thread ended early").with_cause(error)),
@@ -280,10 +287,17 @@ async fn on_a_thread<T: Send + 'static>(
 
 /// The class of an error of the file system, and its meaning.
 fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
-    let transient = ErrorClass::Transient { retry_after: None };
-    match error.kind() {
+    // A share that is away comes back.
+    refusal(error).unwrap_or((ErrorClass::Transient { retry_after: None }, "the file system failed"))
+}
+
+/// The same of an error by which the file system says that it has not made a change. All others may come of a call that was executed: of
+/// a lost answer, or of the call's repetition after a reconnect.
+fn refusal(error: &io::Error) -> Option<(ErrorClass, &'static str)> {
+    Some(match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            (transient, "the disk is full: nothing was written and nothing is lost; make room, the job is tried again")
+            let message = "the disk is full: nothing was written and nothing is lost; make room, the job is tried again";
+            (ErrorClass::Transient { retry_after: None }, message)
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             (ErrorClass::Unauthorised, "this process may not: give it the right to read and write there")
@@ -292,9 +306,8 @@ fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
         ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
             (ErrorClass::Permanent, "a file lies where a folder is needed, or the other way about")
         }
-        // All others: a share that is away comes back.
-        _ => (transient, "the file system failed"),
-    }
+        _ => return None,
+    })
 }
 
 /// Where a file lies, in a folder that is there.
@@ -370,22 +383,37 @@ impl Lock {
 
     /// Writes a file whole, in the place of the one before.
     fn replace(&self, place: &FilePlace, target: &Path, content: &[u8]) -> Result<(), Fault> {
-        let written = self.write(content).and_then(|()| {
-            make_folders(Path::new(&place.dir), target)?;
-            fs::rename(&self.temporary, target)
-        });
+        let written = self.write(content).and_then(|()| make_folders(Path::new(&place.dir), target));
+        let written = written.map_err(Fault::Io).and_then(|()| publish(&self.temporary, target));
         if written.is_err() {
             // The part written so far takes room on a disk that may be full.
             drop(fs::remove_file(&self.temporary));
         }
         written?;
-        flush_folder(target.parent()).map_err(Fault::Unflushed)
+        flush_folder(target.parent()).map_err(Fault::InDoubt)
     }
 
     fn write(&self, content: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&self.temporary)?;
         file.write_all(content)?;
         file.sync_all()
+    }
+}
+
+/// Gives a temporary file its name.
+fn publish(temporary: &Path, target: &Path) -> Result<(), Fault> {
+    fs::rename(temporary, target).map_err(|error| match error.kind() {
+        // The folder has gone meanwhile. Where the temporary file has, the call was executed and then repeated.
+        ErrorKind::NotFound if temporary.exists() => Fault::Io(error),
+        _ => Fault::of_change(error),
+    })
+}
+
+/// Removes a file that was there a moment ago, for good. One that is gone by now was removed, and the call repeated.
+fn remove_for_good(target: &Path) -> Result<(), Fault> {
+    match fs::remove_file(target) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Fault::of_change(error)),
+        Ok(()) | Err(_) => flush_folder(target.parent()).map_err(Fault::InDoubt),
     }
 }
 
@@ -457,11 +485,32 @@ mod tests {
         fs::set_permissions(&sales, fs::Permissions::from_mode(0o700)).unwrap();
     }
 
+    #[test]
+    fn a_change_over_a_network_may_have_been_made_though_its_call_failed() {
+        let in_doubt = |error: io::Error| matches!(Fault::of_change(error), Fault::InDoubt(_));
+        // A lost answer, a server that has restarted, a signal, a repetition that finds the old name gone, EIO.
+        for kind in [ErrorKind::TimedOut, ErrorKind::StaleNetworkFileHandle, ErrorKind::Interrupted, ErrorKind::NotFound, ErrorKind::Other]
+        {
+            assert!(in_doubt(kind.into()), "{kind}");
+        }
+        assert!(in_doubt(io::Error::from_raw_os_error(5)) || cfg!(windows));
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::StorageFull, ErrorKind::IsADirectory] {
+            assert!(!in_doubt(kind.into()), "{kind}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (temporary, target) = (folder.path().join("00.tmp"), folder.path().join("Sales/7.json"));
+        let gone = publish(&temporary, &target);
+        assert!(matches!(gone, Err(Fault::InDoubt(_))), "the temporary file may have its name by now");
+        fs::write(&temporary, "{}").unwrap();
+        assert!(matches!(publish(&temporary, &target), Err(Fault::Io(_))), "it has not");
+        assert!(remove_for_good(&folder.path().join("7.json")).is_ok(), "it is gone");
+    }
+
     #[tokio::test]
     async fn what_failed_after_the_change_and_what_panicked_is_of_unknown_outcome() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        let unflushed = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Unflushed(io::Error::other("the share is away")))).await;
+        let unflushed = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::InDoubt(io::Error::other("the share is away")))).await;
         let panicked = on_a_thread("Write File", &place, |_| -> Result<(), Fault> { panic!("half-way") }).await;
         let refused = on_a_thread("Write File", &place, |_| Err::<(), _>(Fault::Io(io::Error::other("the share is away")))).await;
         let classes = [unflushed, panicked, refused].map(|ended| ended.unwrap_err().class);

@@ -28,6 +28,9 @@ const IDLE_CONNECTIONS: usize = 512;
 const IDLE_TIME_LOCAL: Duration = Duration::from_secs(4);
 const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 
+/// Where a service of Azure Storage names a request, for its support.
+pub(crate) const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
+
 /// Kind of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Far {
@@ -57,6 +60,12 @@ impl HttpAnswer {
     /// `Retry-After`, in seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         self.header("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+    }
+
+    /// Whether a service of Azure Storage gave it, which names every request: a proxy or gateway in its place does not, and may answer
+    /// with any status.
+    pub fn is_of_storage(&self) -> bool {
+        self.headers.contains_key(STORAGE_REQUEST_ID)
     }
 
     /// Whether the status is 2xx.

@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
-use crate::http::printable;
+use crate::http::{STORAGE_REQUEST_ID, printable};
 
 /// A refused request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// The HTTP status.
     pub status: u16,
-    /// The service's code.
+    /// The code that came with it.
     pub code: Option<String>,
     /// The first line of the service's message.
     pub message: Option<String>,
@@ -55,7 +55,7 @@ impl Refusal {
             message,
             index,
             retry_after: retry_after(headers),
-            request_id: header("x-ms-request-id").and_then(clean_code),
+            request_id: header(STORAGE_REQUEST_ID).and_then(clean_code),
         }
     }
 
@@ -64,9 +64,14 @@ impl Refusal {
         self.request_id.is_some()
     }
 
-    /// Whether the code is this one.
+    /// The service's code. Gateways and resource managers have codes of the same names (`ResourceNotFound`), which say nothing of it.
+    pub(super) fn service_code(&self) -> Option<&str> {
+        self.code.as_deref().filter(|_| self.is_of_the_service())
+    }
+
+    /// Whether the service's code is this one.
     pub(super) fn is(&self, code: &str) -> bool {
-        self.code.as_deref() == Some(code)
+        self.service_code() == Some(code)
     }
 }
 

@@ -111,13 +111,12 @@ impl AzureTables {
         transaction.context(context).await.map(drop)
     }
 
-    /// The answer's JSON. One that is cut off, or a gateway's, may be whole the next time; one with half of a surrogate pair in a value is
-    /// the same however often it is read.
+    /// The answer's JSON. One that is cut off may be whole the next time; one with half of a surrogate pair in a value is the same however
+    /// often it is read.
     fn json(&self, operation: CallKind, what: impl FnOnce() -> What, answer: &HttpAnswer) -> Result<Value, StoreError> {
         serde_json::from_slice(&answer.body).map_err(|error| {
             let message = format!("the answer is not JSON: {error}");
-            let of_the_service = answer.header("x-ms-request-id").is_some();
-            if error.is_syntax() && of_the_service {
+            if error.is_syntax() {
                 self.caller.error(ErrorClass::Permanent, operation, what(), message).with_status(answer.status, None)
             } else {
                 self.caller.unusable(operation, what(), answer, message)

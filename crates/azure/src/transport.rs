@@ -114,7 +114,7 @@ impl ServiceTransport {
         let (sent, method, headers) = (monotonic(), method(*request.method())?, headers(request)?);
         let answer = self.exchange.send(method, request.url().clone(), headers, body.clone()).await?;
         // The date of a gateway's own answer is the gateway's time.
-        if let (Some(_), Some(date)) = (answer.header("x-ms-request-id"), answer.header("date").and_then(http_date::parse)) {
+        if let (true, Some(date)) = (answer.is_of_storage(), answer.header("date").and_then(http_date::parse)) {
             self.clocks.told(self.service, date, (sent, monotonic()));
         }
         Ok(answer)

@@ -171,7 +171,9 @@ impl World {
         let valid: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let known = Arc::clone(&valid);
         let storage = Stub::start(move |request| match request.header("authorization") {
-            Some(token) if known.lock().unwrap().contains(token) => Reply::status(404).header("x-ms-error-code", "ResourceNotFound").into(),
+            Some(token) if known.lock().unwrap().contains(token) => {
+                Reply::status(404).header("x-ms-error-code", "ResourceNotFound").like_azure().into()
+            }
             _ => Reply::status(401).header("x-ms-error-code", "InvalidAuthenticationInfo").into(),
         });
         Self::with_storage(credentials, wrong_by, valid, storage)

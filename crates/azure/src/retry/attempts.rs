@@ -109,14 +109,9 @@ impl RequestEnd<bool> {
         self.result.map(|fresh| fresh || self.unanswered)
     }
 
-    /// For a deletion of a table, queue or container: a thing that is gone, or going (409), after an unanswered
-    /// attempt was deleted by it.
+    /// For a deletion of a table, queue or container: a thing that is gone, or going, after an unanswered attempt was deleted by it.
     pub(super) fn deleted(self) -> Result<bool, StoreError> {
-        match self.result {
-            Ok(found) => Ok(found || self.unanswered),
-            Err(error) if self.unanswered && error.status == Some(409) => Ok(true),
-            Err(error) => Err(error),
-        }
+        self.result.map(|found| found || self.unanswered)
     }
 }
 

@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | get, query, list, peek, count, properties | repeated | – |
 //! | create table, queue, container | repeated | exists: created |
-//! | delete table, queue, container | repeated | gone, or 409 (being deleted): deleted |
+//! | delete table, queue, container | repeated | gone, or being deleted: deleted |
 //! | delete entity or blob at an ETag | repeated | gone: deleted. Anything else, 412 above all: surfaced (1) |
 //! | delete entity or blob unconditionally | surfaced | (could delete one that was created since) |
 //! | insert, replace, merge, transaction | surfaced | (409 or 412 would hide an own success: the reconcile protocol looks again) |

@@ -43,8 +43,8 @@ pub type Pieces<'a> = BoxStream<'a, Result<Bytes, StoreError>>;
 /// Files that are written whole: a reader sees the old or the new one, and an acknowledged write is on the disk.
 ///
 /// A folder that is not there is `Transient` (a share that is not mounted must not be taken for an empty one), and so
-/// are a full disk and a refused permission: nothing is lost, and a later try may succeed. A change that was made and could not be flushed to
-/// the disk is `Ambiguous`.
+/// are a full disk and a refused permission: nothing is lost, and a later try may succeed. A change whose call failed otherwise, as over a
+/// network, or that could not be flushed to the disk, is `Ambiguous`.
 #[async_trait]
 pub trait FileStore: Send + Sync {
     /// Reads a file. `None` where it does not exist.
