@@ -170,6 +170,8 @@ bugs! {
     ProbeKeepsItsPlace,
     /// A pass takes rows of views that it does not know for written.
     UnknownViewTakenForWritten,
+    /// The digest in a stamp is not compared with the content.
+    DigestNotCompared,
 }
 
 /// Whether this bug is planted.

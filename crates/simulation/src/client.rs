@@ -18,6 +18,7 @@ use super::fault::FaultKind;
 use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
 use super::ledger::{EntityJob, Expectation, JobCondition};
+use super::notes::NOTE;
 use super::sim_accounts::{SimulatedAccounts, account_of};
 use super::stage::Stage;
 use evenkeel::adapters::sim::SimWorld;
@@ -101,6 +102,8 @@ pub(super) enum ClientAction {
     Write(&'static str, Entity),
     /// Writes properties of an entity directly, and leaves the others as they are.
     Merge(&'static str, Entity),
+    /// Merges a note into an entity directly, where there is one.
+    Note(&'static str, EntityKey),
     /// Deletes an entity directly.
     Remove(&'static str, EntityKey),
     /// Sends a message.
@@ -297,16 +300,22 @@ impl SimulatedClient {
                 let operation = TableOperation::InsertOrReplace(entity.clone());
                 self.tables(name).apply(&table(name), &operation).await.map(drop)
             }
-            ClientAction::Remove(name, key) => {
-                let operation = TableOperation::Delete(key.clone(), IfMatch::Any);
-                match self.tables(name).apply(&table(name), &operation).await {
-                    Err(error) if error.is_missing_item() => Ok(()),
-                    done => done.map(drop),
-                }
+            ClientAction::Note(name, key) => {
+                let note = Entity::new(key.clone()).with(NOTE, i64::try_from(self.stage.tick()).unwrap_or(i64::MAX));
+                self.where_it_is(name, &TableOperation::Merge(note, IfMatch::Any)).await
             }
+            ClientAction::Remove(name, key) => self.where_it_is(name, &TableOperation::Delete(key.clone(), IfMatch::Any)).await,
             ClientAction::Send(message) => self.send(message, posting).await,
             ClientAction::SaveRows(key) => self.saves_rows(key).await,
             ClientAction::Forge { list, row } => self.forges(list, row).await,
+        }
+    }
+
+    /// Writes or deletes an entity, where there is one.
+    async fn where_it_is(&self, name: &str, operation: &TableOperation) -> Result<(), StoreError> {
+        match self.tables(name).apply(&table(name), operation).await {
+            Err(error) if error.is_missing_item() => Ok(()),
+            done => done.map(drop),
         }
     }
 

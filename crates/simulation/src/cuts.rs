@@ -215,7 +215,7 @@ fn is_fixed(action: &ClientAction) -> bool {
         ClientAction::Write(table, _) | ClientAction::Merge(table, _) | ClientAction::Remove(table, _) => {
             [DEPARTMENTS, PRESENT].contains(table)
         }
-        ClientAction::Send(_) | ClientAction::SaveRows(_) | ClientAction::Forge { .. } => false,
+        ClientAction::Send(_) | ClientAction::Note(..) | ClientAction::SaveRows(_) | ClientAction::Forge { .. } => false,
     }
 }
 

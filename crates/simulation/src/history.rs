@@ -10,7 +10,8 @@ use super::archives::ArchiveHistory;
 use super::asked::{EntityJob, Expectation};
 use super::content::{self, Content};
 use super::items::{Address, Properties};
-use super::ledger::{Author, Ledger, SentRequest};
+use super::ledger::{Author, LastWrite, Ledger, SentRequest};
+use super::notes;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::job::Stamp;
 use evenkeel::model::large::STAGING;
@@ -58,6 +59,8 @@ pub(super) struct KnownPrimary {
     pub(super) etag: Option<String>,
     /// The message whose job wrote it last.
     pub(super) by: Option<String>,
+    /// When a client merged last into what that job had left: the stamp stays as it was.
+    pub(super) merged: Option<Timestamp>,
     /// What it says, where it is present.
     pub(super) content: Content,
     /// When it was written last.
@@ -94,6 +97,22 @@ pub(super) struct Event<'a> {
     pub(super) key: &'a EntityKey,
     /// What it is now, and what it says; nothing where it was deleted.
     pub(super) row: Option<(&'a Row, Content)>,
+}
+
+impl KnownPrimary {
+    /// Its last write, for a delete job.
+    pub(super) fn last_write(&self) -> LastWrite<'_> {
+        LastWrite { etag: self.etag.as_deref(), at: self.written.1, by: self.by.as_deref(), merged: self.merged }
+    }
+
+    /// When a client has merged last into what a job had left, once it is written as the event says, with this message on its stamp.
+    fn merged_at(&self, event: &Event<'_>, by: Option<&str>) -> Option<Timestamp> {
+        let (_, content) = event.row.as_ref()?;
+        if !self.present || by.is_none() || self.by.as_deref() != by {
+            return None;
+        }
+        if self.content == *content { self.merged } else { (event.execution.caller == CLIENT).then_some(event.execution.at) }
+    }
 }
 
 impl Event<'_> {
@@ -188,6 +207,7 @@ impl History {
                 self.brings(by, event, content);
             }
         }
+        known.merged = known.merged_at(event, by.as_deref());
         known.used &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
         known.only &= event.row.as_ref().is_some_and(|(_, content)| *content == known.content);
         if known.present {
@@ -305,12 +325,12 @@ impl History {
         self.taken.contains(message)
     }
 
-    /// Whether a job has written this there, since a tick.
+    /// Whether a job has written this there, since a tick, or this with what a client has merged in later.
     pub(super) fn has_brought(&self, by: &str, (table, key): (&str, &EntityKey), content: &Content, tick: u64) -> bool {
         let brought = self.brought.get(by).into_iter().flatten();
         brought
             .into_iter()
-            .any(|brought| brought.table == table && brought.key == *key && brought.content == *content && brought.last > tick)
+            .any(|brought| brought.table == table && brought.key == *key && notes::covers(&brought.content, content) && brought.last > tick)
     }
 
     /// When a job has first written something there.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::archives::Later;
 pub(super) use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
@@ -22,19 +22,10 @@ use evenkeel::ports::Ttl;
 use evenkeel::reconcile::Outcome;
 
 mod deserved;
+mod since;
 
 pub(super) use deserved::{PoisonReport, poison};
-
-/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
-/// before it, as far as a worker can know.
-const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
-
-/// How far the clocks of two services may be apart, and the second that queues cut off.
-const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
-
-/// How wrong a worker may be about how far the clocks of two services are apart, right after its start: it has one answer of each, which
-/// may have taken as long as anybody waits, and told its time in whole seconds.
-const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
+pub(super) use since::LastWrite;
 
 /// A run on whose behalf a request was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -353,20 +344,6 @@ impl Ledger {
         second(id).zip(second(than)).is_some_and(|(id, than)| id > than)
     }
 
-    /// When a message was enqueued, as far as a row's time can tell. A first delivery allows for clocks that surely differ, and acts; one
-    /// that comes again for as much as they may differ, and does not.
-    fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
-        let behind = self.clocks_apart.max(SignedDuration::ZERO);
-        let unsure = if entry.deliveries.len() > 1 { APART_WITHIN } else { SignedDuration::ZERO };
-        entry.enqueued.saturating_sub(behind.saturating_add(unsure)).unwrap_or(entry.enqueued)
-    }
-
-    /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.
-    fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
-        let before = self.enqueued_before(entry);
-        before.saturating_sub(SERVICES_APART).unwrap_or(before)
-    }
-
     /// A message, and those in which its sender has put the same job.
     pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
         let job = |entry: &LedgerEntry| match (&entry.client_id, &entry.expectation) {
@@ -380,28 +357,6 @@ impl Ledger {
 
     fn entry(&self, id: &str) -> Option<&LedgerEntry> {
         self.messages.iter().find(|((_, other), _)| other == id).map(|(_, entry)| entry)
-    }
-
-    /// Whether a delivery of a delete job may have deleted an employee at this ETag, last written then for that message. Each acts once,
-    /// and one that is delivered again leaves alone what was written since, but by a job that was enqueued before it.
-    pub(super) fn may_have_deleted(&self, author: &Author, etag: Option<&str>, (written, by): (Timestamp, Option<&str>)) -> bool {
-        self.entry(&author.message).is_some_and(|entry| {
-            let guarded = match &entry.expectation {
-                Expectation::Job(EntityJob { guard: Some(JobCondition::Match(wanted)), .. }) => etag != Some(wanted),
-                _ => false,
-            };
-            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| written < enqueued);
-            let for_older = by.is_some_and(|by| self.entry(by).is_some() && !self.was_enqueued_later(by, &author.message));
-            let first = author.delivery == 1 && !entry.acted.contains(&1);
-            !guarded && (first || older || for_older)
-        })
-    }
-
-    /// A delivery of a delete job has deleted an employee.
-    pub(super) fn has_deleted(&mut self, author: &Author) {
-        for (_, entry) in self.messages.iter_mut().filter(|((_, id), _)| *id == author.message) {
-            entry.acted.push(author.delivery);
-        }
     }
 
     /// How many messages are on the queues of which one of these entries is.

@@ -45,7 +45,7 @@
 //! | clocks | wrong and jumping clocks of workers; services whose clocks differ |
 //! | messages | shown early, put twice by their sender, expiring |
 //! | batches | messages about up to 20 primaries, some of which are absent, come twice, or can be no entity's |
-//! | clients | write, remove, recreate, also between two attempts of a worker's request; entities that views keep properties on come and go |
+//! | clients | write, remove, recreate, also between two attempts of a worker's request; merge a property by themselves while jobs are under way; entities that views keep properties on come and go |
 //! | strangers | save derived rows again, so that they have other ETags; add rows of others to footprints |
 //!
 //! In a quarter of the company's seeds some of these belong together in one story (`scenario`).
@@ -82,6 +82,7 @@ mod ledger;
 mod listed;
 mod meddling;
 mod mirror;
+mod notes;
 pub mod oracle;
 mod patterns;
 mod placement;

@@ -15,11 +15,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, Posting, SimulatedClient};
+use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, SimulatedClient};
 use super::company::{container, queue, table};
 use super::cuts::{Cut, cut_plan, cut_steps};
 use super::fault::{FaultCounts, FaultKind};
-use super::fault_plan::{Draw, FaultPlan, JOBS, chance};
+use super::fault_plan::{FaultPlan, JOBS};
 use super::fleet::{WorkerFleet, stores};
 use super::history::CLIENT;
 use super::injector::Breeze;
@@ -199,8 +199,7 @@ impl Play {
         if !setting.has_clients_that_write() {
             fault_plan.rates[FaultKind::Recreated as usize] = 0.0;
         }
-        let mut steps = setting.script(seed, &fault_plan);
-        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &fault_plan.rates);
+        let mut steps = setting.steps(seed, &fault_plan);
         let wait = if request.allowed.without.contains(&FaultKind::Backlog) { Duration::ZERO } else { fault_plan.hazards.backlog };
         let early = fault_plan.storm / 2;
         for step in steps.iter_mut().filter(|step| step.at > early) {

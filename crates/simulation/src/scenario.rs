@@ -58,6 +58,11 @@ impl Scenario {
     /// Drawn apart, for most seeds to keep their earlier stories; with a second chance for the rarest harm.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
+    /// Whether clients may merge notes as well: in the others the syncs that follow would mend what their faults leave.
+    pub(super) const fn has_notes(self) -> bool {
+        matches!(self, Self::Crowded | Self::InAndOut | Self::ChangedMeanwhile)
+    }
+
     /// Draws the story of a seed, and adapts its faults.
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
         let chance = chance(seed, PARTS[0]);

@@ -9,6 +9,8 @@
 //!   or when its very content lies in the archive, or where the job has moved it.
 //! * An archived row is deleted when its very content has been restored since it was written. The job that has copied it there may
 //!   delete it too, where nobody has deleted by it.
+//! * What a client has merged by itself into what a job had left is nobody's older write: a delete job leaves it alone as any later
+//!   write, and the job behind the rest writes over it no more.
 //! * What was archived or moved, and so lies there alone, is not overwritten by a job that has taken anything there and seen it go; nor
 //!   is what was archived by a job that was enqueued in a later second than the one that writes.
 //! * A primary is created for a job that asks for it and runs: deletes stay deleted.
@@ -62,7 +64,7 @@ impl History {
             ledger.same_job(&author.message).into_iter().any(|message| self.has_brought(message, there, &before.content, since))
         };
         match (event.table, asked.op) {
-            (SOURCE, "delete") => ledger.may_have_deleted(author, before.etag.as_deref(), (before.written.1, before.by.as_deref())),
+            (SOURCE, "delete") => ledger.may_have_deleted(author, before.last_write()),
             (SOURCE, "archive") => self.known(TARGET, event.key).is_some_and(|kept| kept.present && kept.content == before.content),
             (SOURCE, "move") => asked.to.as_ref().is_some_and(|to| brought((SOURCE, to), 0)),
             (TARGET, "restore") => brought((SOURCE, event.key), before.written.0),
@@ -107,6 +109,10 @@ impl History {
             return wrong(format!("which may not: {asked:?}"));
         }
         let after = |other: &String| of_another_job(other) && ledger.was_enqueued_later(other, by);
+        let is_own = before.by.as_ref().is_some_and(|other| !of_another_job(other));
+        if is_own && before.merged.is_some() && before.content != *content {
+            return wrong(format!("which had written it before a client merged into that: {}", difference(content, &before.content)));
+        }
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(after) {
             return wrong("which was enqueued before the job that wrote it".to_owned());
         }

@@ -8,13 +8,13 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::ArchiveHistory;
-use super::client::ClientStep;
-use super::fault_plan::{self, FaultPlan, FaultScope};
+use super::client::{ClientStep, Posting};
+use super::fault_plan::{self, Draw, FaultPlan, FaultScope, chance};
 use super::history::History;
 use super::oracle::{self, Judgement, Tables};
 use super::releases::{self, Releases, ReleasesShape};
 use super::sim_accounts::SimulatedAccounts;
-use super::{archives, patterns};
+use super::{archives, notes, patterns};
 use super::{company, company_script};
 use evenkeel::adapters::sim::SimWorld;
 use evenkeel::catalog::Catalog;
@@ -246,6 +246,18 @@ impl Setting {
     /// Whether a release falls into the busiest hour.
     pub(super) const fn rushes(&self) -> bool {
         matches!(self, Self::Releases(shape) if shape.rushes())
+    }
+
+    /// What the client does, in order of time, and how it sends each message.
+    pub(super) fn steps(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
+        let mut steps = self.script(seed, fault_plan);
+        Posting::vary(&mut steps, &Draw(&chance(seed, 9)), &fault_plan.rates);
+        if matches!(self, Self::Company(_)) {
+            let notes = notes::steps(seed, fault_plan, &steps);
+            steps.extend(notes);
+            steps.sort_by_key(|step| step.at);
+        }
+        steps
     }
 
     /// What the client does, in order of time.

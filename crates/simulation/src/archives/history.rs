@@ -22,7 +22,7 @@ use super::script::Wording;
 use super::{ArchivesShape, DOCUMENTS, EVENTS, FOLDER, LOGS, PAPERS, RECORDS, SOURCES};
 use crate::history::{CLIENT, History, VERSION};
 use crate::items::Address;
-use crate::ledger::{Author, EntityJob, Expectation, JobCondition, Ledger, SentRequest};
+use crate::ledger::{Author, EntityJob, Expectation, JobCondition, LastWrite, Ledger, SentRequest};
 use crate::warrant::for_whom;
 use evenkeel::adapters::sim::{Execution, ObservedChange};
 use evenkeel::model::{EntityKey, Row};
@@ -209,11 +209,9 @@ impl ArchiveHistory {
         let archived = self.lines.contains_key(&(key.clone(), etag.to_owned()))
             || self.filed.get(address).is_some_and(|filed| filed.version.as_deref() == Some(etag));
         let moved = self.moved.contains(&(key.clone(), version.content.clone()));
-        let deletes = seen.author(|author, asked| {
-            asked.op == "delete"
-                && asked.key == *key
-                && seen.ledger.may_have_deleted(author, Some(etag), (version.at.1, version.by.as_deref()))
-        });
+        // Its clients merge nothing by themselves.
+        let last = LastWrite { etag: Some(etag), at: version.at.1, by: version.by.as_deref(), merged: None };
+        let deletes = seen.author(|author, asked| asked.op == "delete" && asked.key == *key && seen.ledger.may_have_deleted(author, last));
         if let Some(author) = &deletes {
             seen.ledger.has_deleted(author);
         }

@@ -1,0 +1,127 @@
+//! What a job may take that was written after it was enqueued, by the services' clocks.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Author, EntityJob, Expectation, JobCondition, Ledger};
+use crate::entry::LedgerEntry;
+
+/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
+/// before it, as far as a worker can know.
+const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
+
+/// How far the clocks of two services may be apart, and the second that queues cut off.
+const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
+
+/// How wrong a worker may be about how far the clocks of two services are apart, right after its start: it has one answer of each, which
+/// may have taken as long as anybody waits, and told its time in whole seconds.
+const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
+
+/// The last write of an employee, for a delete job.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastWrite<'k> {
+    pub(crate) etag: Option<&'k str>,
+    pub(crate) at: Timestamp,
+    /// The message on its stamp.
+    pub(crate) by: Option<&'k str>,
+    /// When a client merged last into what that message's job had left: the stamp stays, and tells of the job alone.
+    pub(crate) merged: Option<Timestamp>,
+}
+
+impl Ledger {
+    /// When a message was enqueued, as far as a row's time can tell. A first delivery allows for clocks that surely differ, and acts; one
+    /// that comes again for as much as they may differ, and does not.
+    pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
+        let behind = self.clocks_apart.max(SignedDuration::ZERO);
+        let unsure = if entry.deliveries.len() > 1 { APART_WITHIN } else { SignedDuration::ZERO };
+        entry.enqueued.saturating_sub(behind.saturating_add(unsure)).unwrap_or(entry.enqueued)
+    }
+
+    /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.
+    pub(super) fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
+        let before = self.enqueued_before(entry);
+        before.saturating_sub(SERVICES_APART).unwrap_or(before)
+    }
+
+    /// Whether a first delivery may take a write for one from before its message was enqueued: the clock of the queues may be ahead of
+    /// that of the tables, unknown to the worker.
+    fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
+        let ahead = SignedDuration::ZERO.saturating_sub(self.clocks_apart).max(SignedDuration::ZERO);
+        entry.enqueued.saturating_add(SERVICES_APART.saturating_add(ahead)).is_ok_and(|since| written < since)
+    }
+
+    /// Whether a delivery of a delete job may have deleted an employee, given its last write. Each acts once, and one that is delivered
+    /// again leaves alone what was written since, but by a job that was enqueued before it. What a client has merged in since, every
+    /// delivery leaves alone, whoever wrote the rest.
+    pub(crate) fn may_have_deleted(&self, author: &Author, last: LastWrite<'_>) -> bool {
+        self.entry(&author.message).is_some_and(|entry| {
+            let guarded = match &entry.expectation {
+                Expectation::Job(EntityJob { guard: Some(JobCondition::Match(wanted)), .. }) => last.etag != Some(wanted.as_str()),
+                _ => false,
+            };
+            let older = entry.enqueued.saturating_add(QUEUE_CLOCK).is_ok_and(|enqueued| last.at < enqueued);
+            let by = last.by.filter(|_| last.merged.is_none());
+            let for_older = by.is_some_and(|by| self.entry(by).is_some() && !self.was_enqueued_later(by, &author.message));
+            let unmerged = last.merged.is_none_or(|merged| self.may_seem_before(entry, merged));
+            let first = author.delivery == 1 && !entry.acted.contains(&1) && unmerged;
+            !guarded && (first || older || for_older)
+        })
+    }
+
+    /// A delivery of a delete job has deleted an employee.
+    pub(crate) fn has_deleted(&mut self, author: &Author) {
+        for (_, entry) in self.messages.iter_mut().filter(|((_, id), _)| *id == author.message) {
+            entry.acted.push(author.delivery);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::listed::MessageContent;
+    use evenkeel::model::EntityKey;
+    use evenkeel::ports::Ttl;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
+    }
+
+    /// A put enqueued at 90 s, a delete of the same employee at 100 s. The queues' clock is so many seconds ahead.
+    fn ledger(ahead: i64) -> Ledger {
+        let key = EntityKey::new("Sales", "1").unwrap();
+        let mut ledger = Ledger { clocks_apart: SignedDuration::from_secs(-ahead), ..Ledger::new(5) };
+        for (id, op, enqueued) in [("p", "put", 90_000), ("d", "delete", 100_000)] {
+            let content = Arc::new(MessageContent::of("{}", id));
+            let asked = Expectation::Job(EntityJob::plain(op, "Employees", key.clone()));
+            let entry = LedgerEntry::new(asked, None, (at(enqueued), &content, Ttl::Never));
+            ledger.messages.insert(("jobs".to_owned(), id.to_owned()), entry);
+        }
+        ledger
+    }
+
+    fn may_delete(ledger: &Ledger, delivery: u32, written: i64, merged: bool) -> bool {
+        let (at, author) = (at(written), Author { message: "d".to_owned(), delivery });
+        ledger.may_have_deleted(&author, LastWrite { etag: None, at, by: Some("p"), merged: merged.then_some(at) })
+    }
+
+    #[test]
+    fn what_an_older_job_left_is_meant_however_late_and_what_a_client_merged_in_since_is_not() {
+        let ledger = ledger(0);
+        for delivery in [1, 2] {
+            assert!(may_delete(&ledger, delivery, 200_000, false), "delivery {delivery}");
+            assert!(!may_delete(&ledger, delivery, 200_000, true), "delivery {delivery}");
+            assert!(may_delete(&ledger, delivery, 100_900, true), "delivery {delivery}");
+        }
+        assert!(may_delete(&ledger, 1, 110_900, true) && !may_delete(&ledger, 2, 110_900, true));
+        assert!(!may_delete(&ledger, 1, 111_000, true));
+    }
+
+    #[test]
+    fn a_first_delivery_may_not_know_that_the_queues_clock_is_ahead() {
+        let ledger = ledger(40);
+        assert!(may_delete(&ledger, 1, 150_900, true) && !may_delete(&ledger, 1, 151_000, true));
+        assert!(!may_delete(&ledger, 2, 110_000, true));
+    }
+}
