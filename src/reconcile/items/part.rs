@@ -54,11 +54,13 @@ impl ItemStore for PartStore<'_> {
         if sight.behind {
             looked.behind.push((self.account.clone(), self.site.clone()));
         }
+        let list = sight.list_view();
         for address in addresses.iter().copied() {
             let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
             let found = sight.find(address).map_err(nonsense)?;
             looked.said.extend(sight.said(address).map_err(nonsense)?.map(|said| (address.clone(), said)));
-            looked.looks.push((address.clone(), look::look_into(address, &from.scope.primary, found, sight.owner.as_ref())));
+            let holder = (sight.owner.as_ref(), list.as_ref());
+            looked.looks.push((address.clone(), look::look_into(address, &from.scope.primary, found, holder)));
         }
         Ok(looked)
     }

@@ -9,7 +9,7 @@ use super::blob::{Lies, ListBlob, ListRead, Wrote};
 use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
-use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site};
+use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site, ViewName};
 use crate::ports::{Account, BlobCondition, Chance, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
@@ -122,6 +122,12 @@ impl Sight {
     pub(in crate::reconcile) fn said(&self, address: &ItemAddress) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
         let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else { return Ok(None) };
         Ok(Owned::read(&address.site, &row.entity, &address.view)?.map(|owned| owned.said(&row.entity)))
+    }
+
+    /// The view of the list that was found.
+    pub(in crate::reconcile) fn list_view(&self) -> Option<ViewName> {
+        let in_row = || self.row.as_ref().and_then(|row| shared::list_view(&row.entity));
+        self.list.as_ref().map(|list| list.view().clone()).or_else(in_row)
     }
 
     /// The content at a part's site.
