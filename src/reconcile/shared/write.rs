@@ -40,6 +40,8 @@ pub(in crate::reconcile) enum Answer {
     Lost,
     /// Unknown outcome: look again, it may still arrive.
     Unanswered,
+    /// Unknown outcome, and a blob that no row names may be there, or still come to be: look again, and tidy up.
+    LeftOver,
     /// It cannot be made; the failure may be that of every pass with changes in one write.
     Failed(SharedFailure),
 }
@@ -246,7 +248,7 @@ impl<'e> SharedEntity<'e> {
         {
             let out = spilled::moved_out(self.catalog, &self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
             match (&row, out, first_member(changes)) {
-                (Some(row), Some(list), _) => return Ok(round(&self.move_out(row, entity.clone(), list).await?, &ended)),
+                (Some(row), Some(list), _) => return self.move_out(row, entity.clone(), list, &ended).await,
                 (None, Some(_), Some((first, rest))) => return self.begin(first, rest).await,
                 (_, None, _) | (None, _, None) => drop(entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?),
             }
@@ -259,7 +261,7 @@ impl<'e> SharedEntity<'e> {
     /// move it out of.
     async fn begin(&self, first: &[PartChange], rest: &[PartChange]) -> Result<Round, Failure> {
         let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
-        if answers.iter().any(|answer| matches!(answer, Answer::Unanswered)) {
+        if answers.iter().any(|answer| matches!(answer, Answer::Unanswered | Answer::LeftOver)) {
             // It may still arrive, so that it is no part of another round.
             answers.resize(first.len() + rest.len(), Answer::Lost);
             return Ok(Round::Over(answers));
