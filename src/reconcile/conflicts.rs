@@ -18,7 +18,7 @@ use super::steps::{KeyConflict, Plan};
 use crate::catalog::{TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::{Looks, Primary};
-use crate::model::{ItemAddress, Part, ViewName};
+use crate::model::{ItemAddress, ViewName};
 use crate::patterns;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -28,16 +28,15 @@ use crate::ports::{IfMatch, TableOperation};
 enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
-    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key{}", .address.site.kind(), unless_retired(.address))]
+    #[error("{address} is taken by the list of view {list}: give one of the two views another place or other keys")]
+    ByList { address: ItemAddress, list: ViewName },
+    #[error(
+        "{address} is taken by what is left of the list of view {list}, as it was before, with the members that were not synced since: give view {} another place or other keys; or its former name and definition again; or take it out of the catalog, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it once that is done",
+        .address.view
+    )]
+    ByFormerList { address: ItemAddress, list: ViewName },
+    #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
-}
-
-/// The other way out where the obstacle may be a list: it names no primary as its owner.
-const fn unless_retired(address: &ItemAddress) -> &'static str {
-    match address.part {
-        Some(Part::Member(_)) => "; the list of a retired view (its ek_view) goes with the members: backfill that view first",
-        Some(Part::Properties) | None => "",
-    }
 }
 
 /// Keys that a run has met.
@@ -81,7 +80,7 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
         return Ok(None);
     }
     let mut freed = false;
-    for KeyConflict { address, owner } in &plan.taken {
+    for KeyConflict { address, owner, .. } in &plan.taken {
         let Some(owner) = owner else { continue };
         if owner.primary == scope.primary {
             // An old item of this very primary, under another view or of another kind: it goes in this pass if the
@@ -218,9 +217,13 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
     let step = format!("reconciling {}", scope.primary);
     let views = plan.taken.iter().map(|taken| taken.address.view.clone()).chain(wanted.underived.keys().cloned());
     let views: BTreeSet<ViewName> = views.collect();
-    let taken = plan.taken.iter().map(|KeyConflict { address, owner }| match owner {
-        Some(owner) => TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() },
-        None => TakenKey::Foreign { address: address.clone() },
+    let taken = plan.taken.iter().map(|KeyConflict { address, owner, list }| match (owner, list) {
+        (Some(owner), _) => TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() },
+        (None, Some(list)) if *list != address.view && scope.engine.catalog.declares(list) => {
+            TakenKey::ByList { address: address.clone(), list: list.clone() }
+        }
+        (None, Some(list)) => TakenKey::ByFormerList { address: address.clone(), list: list.clone() },
+        (None, None) => TakenKey::Foreign { address: address.clone() },
     });
     let taken: Vec<String> = taken.map(|taken| taken.to_string()).collect();
     let failure = if taken.is_empty() { lost_race(step, ROUNDS) } else { permanent(step, Reasons([taken, wanted.reasons()].concat())) };

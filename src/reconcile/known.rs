@@ -86,7 +86,7 @@ impl<'s> Known<'s> {
         let old = *self.left.get(&place(address)).filter(|_| address.part.is_none())?;
         let etag = match (self.situation.looks.get(address), self.look(old)) {
             (None, Look::Ours(etag)) => etag,
-            (Some(Look::Taken { etag: Some(etag), owner: Some(owner) }), _)
+            (Some(Look::Taken { etag: Some(etag), owner: Some(owner), .. }), _)
                 if owner.primary == *self.situation.primary && owner.view == old.view =>
             {
                 etag.clone()

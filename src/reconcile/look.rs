@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use super::footprint::{Entry, Footprint};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, ItemAddress, Row, SinkDocument};
+use crate::model::{ETag, ItemAddress, Row, SinkDocument, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
-use crate::shared::AtSite;
+use crate::shared::{self, AtSite};
 
 /// Result of a look at an item's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +25,10 @@ pub(super) enum Look {
     Taken {
         /// Its ETag or token; `None` where it cannot be written over.
         etag: Option<ETag>,
-        /// Its owner; `None` where evenkeel did not write it.
+        /// Its owner; `None` where evenkeel did not write it, and of a list, which many own.
         owner: Option<Owner>,
+        /// The view of the list there.
+        list: Option<ViewName>,
     },
     /// A document of a sink that some pass has announced to write: an old request may still change it, so its content now proves nothing.
     Unsure,
@@ -42,7 +44,7 @@ impl Look {
 
     /// Whether it is another owner's item, at the version in this primary's footprint: no worker lists such an item.
     pub(super) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
-        let Self::Taken { etag, owner } = self else { return false };
+        let Self::Taken { etag, owner, .. } = self else { return false };
         let is_anothers = |owner: &Owner| owner.primary != *primary;
         listed.etag.is_some() && listed.etag == *etag && owner.as_ref().is_none_or(is_anothers)
     }
@@ -56,7 +58,11 @@ pub(super) fn has_forgettable(footprint: &Footprint, looks: &BTreeMap<ItemAddres
 
 /// Relation of the row at an item's address to this primary.
 pub(super) fn look(address: &ItemAddress, primary: &Primary, row: Option<Row>) -> Look {
-    row.map_or(Look::Absent, |row| look_at(address, primary, Owner::of(&row.entity), row.etag))
+    let Some(row) = row else { return Look::Absent };
+    match Owner::of(&row.entity) {
+        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(row.etag),
+        owner => Look::Taken { etag: Some(row.etag), owner, list: shared::list_view(&row.entity) },
+    }
 }
 
 /// Relation of the blob at an item's address to this primary.
@@ -65,26 +71,27 @@ pub(super) fn look_at_blob(primary: &Primary, blob: Option<BlobProperties>) -> L
     match Owner::of_blob(&blob.metadata) {
         // Its name says the rest: a view that was given another name finds its values again.
         Some(owner) if owner.primary == *primary || planted(Bug::TakesForeignItems) => Look::Ours(blob.etag),
-        owner => Look::Taken { etag: Some(blob.etag), owner },
-    }
-}
-
-fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag: ETag) -> Look {
-    match owner {
-        Some(owner) if (owner.primary == *primary && owner.view == address.view) || planted(Bug::TakesForeignItems) => Look::Ours(etag),
-        owner => Look::Taken { etag: Some(etag), owner },
+        owner => Look::Taken { etag: Some(blob.etag), owner, list: None },
     }
 }
 
 /// Relation of a part of a document at an item's address to this primary. Members and properties belong to the primary
-/// that they name.
-pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: AtSite, owner: Option<&Owner>) -> Look {
+/// that they name. `owner` and `list` are the document's own, where it has them.
+pub(super) fn look_into(
+    address: &ItemAddress,
+    primary: &Primary,
+    found: AtSite,
+    (owner, list): (Option<&Owner>, Option<&ViewName>),
+) -> Look {
     match found {
         AtSite::Absent => Look::Absent,
         AtSite::Part(token) => Look::Ours(token),
         AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),
-        AtSite::Owned(owner, token) => Look::Taken { etag: Some(token), owner: Some(Owner { primary: owner, view: address.view.clone() }) },
+        AtSite::Owned(owner, token) => {
+            let owner = Owner { primary: owner, view: address.view.clone() };
+            Look::Taken { etag: Some(token), owner: Some(owner), list: None }
+        }
         AtSite::Homeless => Look::Homeless,
-        AtSite::Foreign => Look::Taken { etag: None, owner: owner.cloned() },
+        AtSite::Foreign => Look::Taken { etag: None, owner: owner.cloned(), list: list.cloned() },
     }
 }

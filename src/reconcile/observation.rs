@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::engine::Engine;
 use super::execute::Failure;
 use super::footprint::{Entry, Footprint};
-use super::items::{self, LookContext};
+use super::items::{self, ListRow, LookContext};
 use super::look::Look;
 use super::primary::StoredPrimary;
 use super::scope::Scope;
@@ -31,6 +31,8 @@ pub(super) struct Observation {
     pub(super) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
     /// Rows that disagree with their lists.
     pub(super) behind: Vec<(AccountName, Site)>,
+    /// Rows of lists that were looked at.
+    pub(super) lists: Vec<ListRow>,
     /// The primary.
     pub(super) row: Option<Row>,
     /// Its rows, where its table is wide.
@@ -49,6 +51,7 @@ impl Observation {
             looks: BTreeMap::new(),
             said: BTreeMap::new(),
             behind: Vec::new(),
+            lists: Vec::new(),
             row: None,
             rows: Rows::default(),
             derived: None,
@@ -113,6 +116,7 @@ pub(super) async fn observe(
         seen.looks = looked.looks.into_iter().collect();
         seen.said = looked.said.into_iter().collect();
         seen.behind = looked.behind;
+        seen.lists = looked.lists;
         if seen.footprint.unproven {
             let unproven = seen.unproven().next().is_some();
             seen.footprint.unproven = unproven;

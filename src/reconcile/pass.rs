@@ -59,6 +59,9 @@ impl<'e> Pass<'e> {
             return Ok(Advance::Ended(Commit::Closed));
         }
         items::catch_up(&self.scope, &seen.behind).await?;
+        if self.doubt.is_disturbed(seen) {
+            items::tidy(&self.scope, &seen.lists).await?;
+        }
         let own = change.map(|change| primary::operations(&self.scope, &seen.rows, change)).transpose()?;
         let (entity, mut state) = match change {
             Some(change) => (change.result(), change.result().map_or(Presence::Absent, |_| Presence::Present(None))),

@@ -88,11 +88,11 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
                 Some(entry) if entry.etag.as_ref().is_some_and(|etag| is_kept(Some(entry), etag, item)) && item.is_said_by(&found) => {}
                 _ => plan.writes.push(write(Some(found.token()))),
             },
-            Look::Taken { etag, owner } => match (item.on_conflict, etag) {
+            Look::Taken { etag, owner, list } => match (item.on_conflict, etag) {
                 (OnConflict::LastWriter, Some(etag)) if owner.is_some() => {
                     plan.writes.push(Write { evicts: owner.map(|owner| owner.primary), ..write(Some(etag)) });
                 }
-                (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(KeyConflict { address: address.clone(), owner }),
+                (OnConflict::LastWriter | OnConflict::Reject, _) => plan.taken.push(KeyConflict { address: address.clone(), owner, list }),
             },
         }
     }

@@ -178,6 +178,11 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
         // An old write of a document may arrive over a newer one, and after it was dropped. The other writer announced
         // it, so that it is among the items that this pass has written or dropped.
         again.extend(plan.changed().filter(|address| !address.site.is_conditional()).cloned());
+        // The blob of a list that was to leave its row may arrive when nobody moves it any more.
+        let moved = situation.looks.keys().chain(plan.changed()).filter(|address| address.is_member_in_row());
+        again.extend(moved.cloned());
+        again.sort_unstable();
+        again.dedup();
     }
     Close { footprint, again }
 }

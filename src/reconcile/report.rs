@@ -105,9 +105,10 @@ pub(super) async fn look_ahead(pass: &Pass<'_>, mut seen: Observation) -> Result
 pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport, Failure> {
     let seen = observe_ahead(&mut reconciler).await?;
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
-    let by = |taken: &KeyConflict| match &taken.owner {
-        Some(owner) => owner.primary.to_string(),
-        None => format!("a {} that evenkeel did not write", taken.address.site.kind()),
+    let by = |taken: &KeyConflict| match (&taken.owner, &taken.list) {
+        (Some(owner), _) => owner.primary.to_string(),
+        (None, Some(view)) => format!("the list of view {view}"),
+        (None, None) => format!("a {} that evenkeel did not write", taken.address.site.kind()),
     };
     let writes = |fresh: bool| -> Vec<ItemAddress> {
         plan.writes.iter().filter(|write| write.over.is_none() == fresh).map(|write| write.address.clone()).collect()

@@ -1,6 +1,6 @@
 //! Second looks: queued when something was dropped that an old insert might still bring back, or written to a sink over which an
 //! old write might still come, and when a primary is gone, because its emptied footprint (a tombstone) stays until no pass can still hold
-//! the old state.
+//! the old state. What a list has left in blobs is deleted then as well.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::storage;
 use super::footprint;
+use super::items;
 use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::pass::Pass;
@@ -42,6 +43,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     loop {
         reconciler.next_round().await?;
         let mut seen = reconciler.observe().await?;
+        items::tidy(&reconciler.pass.scope, &seen.lists).await?;
         if !reconciler.receive(&mut seen).await? {
             continue;
         }

@@ -3,7 +3,7 @@
 use super::footprint::Footprint;
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, ItemAddress};
+use crate::model::{ETag, ItemAddress, ViewName};
 use crate::patterns::{Content, Item};
 use crate::planted::{Bug, planted};
 
@@ -61,8 +61,10 @@ pub(super) struct Write {
 pub(super) struct KeyConflict {
     /// The key.
     pub(super) address: ItemAddress,
-    /// The holder; `None` where evenkeel did not write the row.
+    /// The holder; `None` where evenkeel did not write the row, and of a list.
     pub(super) owner: Option<Owner>,
+    /// The view of the list that is there.
+    pub(super) list: Option<ViewName>,
 }
 
 impl KeyConflict {

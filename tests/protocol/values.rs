@@ -9,7 +9,7 @@ use evenkeel::model::job::Primary;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{audit_records, audited_primaries};
+use evenkeel::reconcile::{FailureClass, audit_records, audited_primaries};
 use serde_json::json;
 
 use crate::sweep::Sweep;
@@ -263,6 +263,57 @@ async fn a_view_beside_its_primaries_changes_its_kind_with_the_next_put() {
         }
         lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
         assert!(lab.rows("Bookings").await.is_empty(), "{after}");
+    }
+}
+
+fn list(view: &str) -> String {
+    format!(
+        r#"
+[views.{view}]
+kind = "index_entity"
+source = "Bookings"
+store = "table"
+table = "Guests"
+partition_key = "guests"
+row_key = "{{Guest}}"
+member = ["{{PartitionKey}}", "{{RowKey}}"]
+property = "Bookings"
+"#
+    )
+}
+
+const COPIES: &str = r#"
+[views.copies]
+kind = "secondary_index"
+source = "Bookings"
+table = "Guests"
+partition_key = "guests"
+row_key = "{Guest}"
+on_conflict = "reject"
+"#;
+
+#[tokio::test]
+async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways_out() {
+    for (next, new) in [(list("new_list"), "new_list"), (COPIES.to_owned(), "copies")] {
+        let lab = Lab::with(SMALL, catalog(&list("old_list")));
+        lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
+        let mut next = catalog(&next);
+        retire(&mut next, "old_list");
+        let lab = lab.under(next);
+        let failure = lab.work(&put(&booking("b2", "Ada"))).await.unwrap_err();
+        assert_eq!(failure.class, FailureClass::Permanent);
+        let elsewhere = format!("give view {new} another place or other keys");
+        let (held, backfill) = ("is taken by what is left of the list of view old_list", "`evenkeel backfill --view old_list`");
+        for said in [held, elsewhere.as_str(), "its former name", backfill] {
+            assert!(failure.chain().contains(said), "{said}: {}", failure.chain());
+        }
+        let plan = lab.engine.plan(&Primary { table: table("Bookings"), key: booking("b2", "").key }).await.unwrap();
+        assert!(plan.taken.iter().any(|taken| taken.by == "the list of view old_list"), "{plan}");
+        // The last former member takes the list along.
+        lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+        lab.work(&job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": "b2"}))).await.unwrap();
+        let row = lab.read("Guests", "guests", "Ada").await.unwrap();
+        assert_eq!(row.entity.text("ek_view"), Some(new));
     }
 }
 

@@ -490,9 +490,7 @@ impl Play {
             let books = self.stage.books();
             let said = said(&self.steps);
             let expired = books.ledger.expired().into_keys().map(|(table, key)| (table.to_owned(), key)).collect();
-            let stops = [FaultKind::CrashBefore, FaultKind::CrashAfter, FaultKind::CrashInFlight, FaultKind::Sigterm];
-            let stops = stops.into_iter().map(|stop| books.faults.of(stop)).sum();
-            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), stops, said: &said };
+            let excused = Excused { expired, staged: books.ledger.staged_for_poison(), said: &said };
             self.setting.judge(seen, &excused, &books.history, now)?
         };
         self.losers_know(&judgement)?;

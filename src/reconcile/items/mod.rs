@@ -28,7 +28,7 @@ use super::look::Look;
 use super::scope::Scope;
 use super::steps::{Plan, Write};
 use super::value::RunValues;
-use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Site};
+use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Site, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, FilePlace, StoreError, TableOperation};
 
@@ -127,7 +127,12 @@ pub(super) struct Looked {
     pub(super) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
     /// Rows that disagree with their lists.
     pub(super) behind: Vec<(AccountName, Site)>,
+    /// Rows in which a list of this view is, or may have been: it may have left a blob.
+    pub(super) lists: Vec<ListRow>,
 }
+
+/// A row of a list, and the list's view.
+pub(super) type ListRow = (AccountName, Site, ViewName);
 
 /// Why an item was not written or dropped.
 pub(super) enum ItemFailure {
@@ -218,6 +223,7 @@ pub(super) async fn look(from: LookContext<'_, '_>, addresses: BTreeSet<&ItemAdd
         all.looks.extend(looked.looks);
         all.said.extend(looked.said);
         all.behind.extend(looked.behind);
+        all.lists.extend(looked.lists);
     }
     Ok(all)
 }
@@ -228,6 +234,20 @@ pub(super) async fn catch_up(scope: &Scope<'_>, behind: &[(AccountName, Site)]) 
         document(scope, account, site)?.catch_up().await?;
     }
     Ok(())
+}
+
+/// Deletes the blobs that lists have left which were moved, or were about to be.
+pub(super) async fn tidy(scope: &Scope<'_>, lists: &[ListRow]) -> Result<(), Failure> {
+    gather(lists.iter().map(|list| tidy_one(scope, list)).collect()).await.into_iter().collect()
+}
+
+async fn tidy_one(scope: &Scope<'_>, (account, site, view): &ListRow) -> Result<(), Failure> {
+    let document = document(scope, account, site)?;
+    // So that no move of this process is under way.
+    let turn = scope.engine.turns.hold(document.turn()).await;
+    let tidied = document.tidy(view).await;
+    drop(turn);
+    tidied
 }
 
 /// Writes or drops one item.

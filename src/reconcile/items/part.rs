@@ -1,11 +1,11 @@
 //! Items that are parts of a document which many primaries share: members of lists, and properties of another's entity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
 use super::{ItemFailure, ItemOperation, ItemStore, LookContext, Looked, WriteContext};
-use crate::model::{AccountName, ETag, ItemAddress, Part, Site};
+use crate::model::{AccountName, ETag, ItemAddress, Part, Site, ViewName};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
 use crate::reconcile::execute::{Action, Failure};
@@ -54,11 +54,18 @@ impl ItemStore for PartStore<'_> {
         if sight.behind {
             looked.behind.push((self.account.clone(), self.site.clone()));
         }
+        let list = sight.list_view();
+        if self.site.row().is_some() {
+            let members = addresses.iter().filter(|address| matches!(address.part, Some(Part::Member(_))));
+            let views: BTreeSet<ViewName> = members.map(|address| address.view.clone()).chain(list.clone()).collect();
+            looked.lists.extend(views.into_iter().map(|view| (self.account.clone(), self.site.clone(), view)));
+        }
         for address in addresses.iter().copied() {
             let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
             let found = sight.find(address).map_err(nonsense)?;
             looked.said.extend(sight.said(address).map_err(nonsense)?.map(|said| (address.clone(), said)));
-            looked.looks.push((address.clone(), look::look_into(address, &from.scope.primary, found, sight.owner.as_ref())));
+            let holder = (sight.owner.as_ref(), list.as_ref());
+            looked.looks.push((address.clone(), look::look_into(address, &from.scope.primary, found, holder)));
         }
         Ok(looked)
     }
@@ -78,6 +85,7 @@ impl ItemStore for PartStore<'_> {
                 let creates = matches!(operation.action(), Action::Create);
                 Err(ItemFailure::Lost { may_still_create: creates && !planted(Bug::UnansweredPartForgotten) })
             }
+            Answer::LeftOver => Err(ItemFailure::Lost { may_still_create: true }),
             Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([operation.address().view.clone()]))),
         });
         ended.collect()

@@ -13,6 +13,7 @@
 
 mod blob;
 mod spilled;
+mod tidy;
 mod turn;
 mod write;
 

@@ -1,18 +1,17 @@
 //! Rows with a list in a blob: moving it there, changing it, and taking it back.
 //!
 //! ```text
-//!   out     the blob, under a fresh name ─▶ the row names it, at the ETag that it was read at ─▶ the remainder is deleted
+//!   out     the blob, under a fresh name ─▶ the row names it, at the ETag that it was read at ─▶ what is left over is deleted (`tidy`)
 //!   change  the blob, at its ETag ─▶ the row's count and figures
 //!   back    the blob is marked as moved, at its ETag ─▶ the row holds the list, at its ETag ─▶ the blob is deleted
 //! ```
 //!
 //! A stop after any step leaves a list that is where its row says. A marked blob takes no more changes: the next writer
 //! carries on with the move. A row that is behind its blob (the count, the figures) is brought up to date by the next
-//! look; a writer that stopped in between has left a footprint that makes its job look.
+//! look, and a blob that no row names is deleted; a writer that stopped in between has left a footprint that makes its job look.
 
 use super::blob::{BLOCKS_MOST, Lies, ListBlob, ListRead, Wrote};
 use super::write::{Answer, Round, SharedEntity, answers, operation};
-use crate::model::item::VIEW_PROPERTY;
 use crate::model::{BlobName, ContainerName, Entity, EntityKey, ItemAddress, Member, Part, Row, TableName, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::{BlobCondition, ErrorClass, IfMatch, TableOperation};
@@ -91,52 +90,38 @@ impl<'e> SharedEntity<'e> {
 
     /// Moves the list of a row into a blob. `row` is the row as read, `list` the new list, `base` the rest of the new
     /// row.
-    pub(super) async fn move_out(&self, row: &Row, base: Entity, list: BlockedList) -> Result<Wrote, Failure> {
+    pub(super) async fn move_out(&self, row: &Row, base: Entity, list: BlockedList, ended: &[ChangeEnd]) -> Result<Round, Failure> {
         let step = || format!("moving the list of {} into a blob", self.site);
         let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
         let name = spilled::fresh_name(self.catalog, list.view(), &self.site, &row.etag, self.chance.next_u64());
         let name = name.ok_or_else(|| permanent(step(), "no blob name can be made for it"))?;
-        let place = self.place_of(container.clone(), name);
+        let place = self.place_of(container, name);
         // Blocks of the blob that it comes from are none of the new one's. Everything is there, so that nothing has to be read.
         let mut list = list.for_another_blob();
         list.reshape();
-        match place.write(&mut list, BlobCondition::Absent, self.chance).await? {
-            Wrote::Done => {}
-            // No row names the blob that may come to be.
-            Wrote::Lost | Wrote::Unanswered => return Ok(Wrote::Lost),
-        }
+        // Before the blob is written: a row that cannot be made leaves none.
         let entity = spilled::pointing(self.catalog, &self.site, base, &list, (&place.container, &place.name));
         let entity = entity.map_err(|nonsense| self.nonsense(nonsense))?;
         entity.check().map_err(|error| permanent(step(), error))?;
-        let wrote = self.apply(operation(Becomes::Entity(entity), Some(row), self.key()?).as_ref()).await?;
-        // Where the row went elsewhere, or this is the blob that it names, a blob made for an earlier move is of no use.
-        if !matches!(wrote, Wrote::Unanswered)
-            && let Err(failure) = self.tidy(&list, &place.container).await
-        {
-            tracing::warn!(list = %self.site, error = failure.chain(), "blobs that no row names may be left over");
+        match place.write(&mut list, BlobCondition::Absent, self.chance).await? {
+            Wrote::Done => {}
+            // Only this move uses the name: where the blob is there already, a repetition has met its own first request.
+            Wrote::Lost | Wrote::Unanswered => return Ok(left_over(ended)),
         }
-        Ok(wrote)
+        let wrote = self.apply(operation(Becomes::Entity(entity), Some(row), self.key()?).as_ref()).await?;
+        if matches!(wrote, Wrote::Unanswered) {
+            return Ok(left_over(ended));
+        }
+        // Where the row went elsewhere, or this is the blob that it names, a blob made for an earlier move is of no use.
+        Ok(if self.leaves_nothing(self.tidied(list.view()).await) { round(&wrote, ended) } else { left_over(ended) })
     }
 
-    /// Deletes blobs that no row will ever name again. They are listed before the row is read.
-    async fn tidy(&self, list: &BlockedList, container: &ContainerName) -> Result<(), Failure> {
-        let step = || format!("tidying up after {}", self.site);
-        let prefix = spilled::prefix(self.catalog, list.view(), &self.site);
-        let page = self.target.blobs.list(container, &prefix, None).await.map_err(|error| storage(step(), error))?;
-        let row = self.row().await?;
-        let named = match &row {
-            Some(row) => self.elsewhere(row)?,
-            None => None,
-        };
-        let named = named.map(|elsewhere| elsewhere.name);
-        for blob in page.blobs {
-            if spilled::is_left_over(&blob.name, named.as_ref(), row.as_ref().map(|row| &row.etag)) {
-                let place = self.place_of(container.clone(), blob.name);
-                // Another writer may be tidying up as well.
-                place.delete(&blob.etag).await?;
-            }
-        }
-        Ok(())
+    /// Whether tidying up has gone well.
+    fn leaves_nothing(&self, tidied: Result<bool, Failure>) -> bool {
+        tidied.unwrap_or_else(|failure| {
+            tracing::warn!(list = %self.site, error = failure.chain(), "blobs that no row names may be left over until its next pass");
+            false
+        })
     }
 
     /// Everything that a view lists in a row, wherever the list lies: as it was at some moment after this was called.
@@ -203,8 +188,7 @@ impl<'e> SharedEntity<'e> {
                     return self.take_back(row, &place, read, returned.map_or(Becomes::Gone, Becomes::Entity), &ended).await;
                 }
                 if read.moved {
-                    let wrote = self.move_out(row, base, read.list).await?;
-                    return Ok(round(&wrote, &ended));
+                    return self.move_out(row, base, read.list, &ended).await;
                 }
             }
             let etag = read.etag.clone();
@@ -248,12 +232,13 @@ impl<'e> SharedEntity<'e> {
             place.delete(&etag).await?;
         }
         let wrote = self.apply(operation(becomes, Some(row), self.key()?).as_ref()).await?;
-        if matches!(wrote, Wrote::Done)
-            && let Err(failure) = place.delete(&etag).await
-        {
-            tracing::warn!(blob = %place.site(), error = failure.chain(), "a blob that no row names is left over");
-        }
-        Ok(round(&wrote, ended))
+        let gone = match wrote {
+            Wrote::Done => self.leaves_nothing(place.delete(&etag).await.map(|deleted| matches!(deleted, Wrote::Done))),
+            // Whoever was faster sees to the blob.
+            Wrote::Lost => true,
+            Wrote::Unanswered => false,
+        };
+        Ok(if gone { round(&wrote, ended) } else { left_over(ended) })
     }
 
     /// Brings a row up to date with its list, wherever that lies: the count, and the figures of a group.
@@ -263,7 +248,7 @@ impl<'e> SharedEntity<'e> {
 
     /// Brings a row up to date with the list that it holds itself. `false` where the row is another one by now.
     async fn restate(&self, row: &Row) -> Result<bool, Failure> {
-        let Some(view) = row.entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()) else { return Ok(true) };
+        let Some(view) = shared::list_view(&row.entity) else { return Ok(true) };
         let restated = shared::restated(self.catalog, &self.site, &view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
         match restated {
             Some(entity) if self.fits(&entity) => {
@@ -336,7 +321,7 @@ impl<'e> SharedEntity<'e> {
 }
 
 /// The write that brings a row up to date with its list; it gets a new ETag even where nothing differs.
-fn saying(entity: Entity, row: &Row) -> TableOperation {
+pub(super) fn saying(entity: Entity, row: &Row) -> TableOperation {
     let at = IfMatch::Matches(row.etag.clone());
     let before = &row.entity.properties;
     if before.keys().any(|name| !entity.properties.contains_key(name)) {
@@ -345,6 +330,11 @@ fn saying(entity: Entity, row: &Row) -> TableOperation {
     let mut changes = entity;
     changes.properties.retain(|name, value| name == COUNT || before.get(name) != Some(value));
     TableOperation::Merge(changes, at)
+}
+
+/// How a round ends that may leave a blob which no row names.
+fn left_over(ended: &[ChangeEnd]) -> Round {
+    Round::Over(answers(ended, &Answer::LeftOver))
 }
 
 /// How a round ends with a write.

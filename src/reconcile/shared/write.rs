@@ -9,7 +9,7 @@ use super::blob::{Lies, ListBlob, ListRead, Wrote};
 use super::spilled::round;
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
-use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site};
+use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site, ViewName};
 use crate::ports::{Account, BlobCondition, Chance, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
 use crate::reconcile::failure::{lost_race, permanent};
@@ -40,6 +40,8 @@ pub(in crate::reconcile) enum Answer {
     Lost,
     /// Unknown outcome: look again, it may still arrive.
     Unanswered,
+    /// Unknown outcome, and a blob that no row names may be there, or still come to be: look again, and tidy up.
+    LeftOver,
     /// It cannot be made; the failure may be that of every pass with changes in one write.
     Failed(SharedFailure),
 }
@@ -122,6 +124,12 @@ impl Sight {
     pub(in crate::reconcile) fn said(&self, address: &ItemAddress) -> Result<Option<BTreeMap<String, EdmValue>>, Nonsense> {
         let (Some(row), Some(Part::Properties)) = (&self.row, &address.part) else { return Ok(None) };
         Ok(Owned::read(&address.site, &row.entity, &address.view)?.map(|owned| owned.said(&row.entity)))
+    }
+
+    /// The view of the list that was found.
+    pub(in crate::reconcile) fn list_view(&self) -> Option<ViewName> {
+        let in_row = || self.row.as_ref().and_then(|row| shared::list_view(&row.entity));
+        self.list.as_ref().map(|list| list.view().clone()).or_else(in_row)
     }
 
     /// The content at a part's site.
@@ -240,7 +248,7 @@ impl<'e> SharedEntity<'e> {
         {
             let out = spilled::moved_out(self.catalog, &self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
             match (&row, out, first_member(changes)) {
-                (Some(row), Some(list), _) => return Ok(round(&self.move_out(row, entity.clone(), list).await?, &ended)),
+                (Some(row), Some(list), _) => return self.move_out(row, entity.clone(), list, &ended).await,
                 (None, Some(_), Some((first, rest))) => return self.begin(first, rest).await,
                 (_, None, _) | (None, _, None) => drop(entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?),
             }
@@ -253,7 +261,7 @@ impl<'e> SharedEntity<'e> {
     /// move it out of.
     async fn begin(&self, first: &[PartChange], rest: &[PartChange]) -> Result<Round, Failure> {
         let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
-        if answers.iter().any(|answer| matches!(answer, Answer::Unanswered)) {
+        if answers.iter().any(|answer| matches!(answer, Answer::Unanswered | Answer::LeftOver)) {
             // It may still arrive, so that it is no part of another round.
             answers.resize(first.len() + rest.len(), Answer::Lost);
             return Ok(Round::Over(answers));

@@ -181,6 +181,11 @@ impl ItemAddress {
         self.part.is_none() && self.site.row().is_some()
     }
 
+    /// Whether it is a member of a list in a row, which the list may leave for a blob.
+    pub const fn is_member_in_row(&self) -> bool {
+        matches!(self.part, Some(Part::Member(_))) && self.site.row().is_some()
+    }
+
     /// Whether it is a large value: a blob or a file as a whole. Only who brings its content can make it again.
     pub const fn is_value(&self) -> bool {
         self.part.is_none() && matches!(self.site, Site::Blob { .. } | Site::File { .. })

@@ -42,6 +42,12 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
 
+/// The view whose list a row holds, or says lies in a blob; `None` for any other row.
+pub fn list_view(entity: &Entity) -> Option<ViewName> {
+    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
+    view.filter(|view| is_list_of(view, entity))
+}
+
 /// The members that a row lists itself, of a view; none where it holds no list of that view.
 pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Member>, Nonsense> {
     Ok(if is_list_of(view, entity) { List::read(site, entity)?.members.into_keys().collect() } else { Vec::new() })

@@ -25,7 +25,7 @@ pub mod spilled;
 
 pub use change::{Becomes, ChangeEnd, Edit, PartChange, Said, change, find, restated};
 pub use claims::{Received, claims, receive};
-pub use list::{List, is_list_of, members};
+pub use list::{List, is_list_of, list_view, members};
 pub use properties::{Owned, carried_over, disowned, owner_property};
 
 use crate::model::job::Primary;

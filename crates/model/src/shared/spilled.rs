@@ -7,7 +7,7 @@
 //! A blob's name is made for one move: `<view>/<hash of the row's key>/<mark of the row's ETag>-<random>`, behind
 //! `~<table>/` for a table by date, with which it is dropped. A row goes back to no ETag, so
 //! that a blob under its hash is in use (the row names it), may still be named (its mark is that of the row's present ETag), or
-//! will never be named again: the name of a leftover blob tells which.
+//! will never be named again: the name of a leftover blob tells which. A row with a new ETag can name none of those that were made before.
 
 use sha2::{Digest as _, Sha256};
 
@@ -15,7 +15,6 @@ use super::blocks::BlockedList;
 use super::list::{self, Description, List};
 use super::{Nonsense, find};
 use crate::catalog::{Catalog, ListSizes};
-use crate::model::item::VIEW_PROPERTY;
 use crate::model::large::OWN_CONTAINERS;
 use crate::model::{BlobName, ContainerName, ETag, Entity, ItemAddress, Member, Part, Site, TableName, ViewName, limits};
 
@@ -41,8 +40,7 @@ impl Elsewhere {
     /// The location that a row names; `None` where it holds its list itself, or none.
     pub fn of(site: &Site, entity: &Entity) -> Result<Option<Self>, Nonsense> {
         let Some(blob) = entity.get(BLOB) else { return Ok(None) };
-        let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
-        let Some(view) = view else { return Ok(None) };
+        let Some(view) = list::list_view(entity) else { return Ok(None) };
         let place = blob.as_str().and_then(|text| text.split_once('/'));
         let place = place.and_then(|(container, name)| Some((ContainerName::new(container).ok()?, BlobName::new(name).ok()?)));
         match place {
@@ -79,8 +77,7 @@ pub fn returned(catalog: &Catalog, site: &Site, entity: Entity, list: &BlockedLi
 
 /// The list that a row holds, as one that can lie in a blob; `None` where it holds none.
 pub fn moved_out(catalog: &Catalog, site: &Site, entity: &Entity) -> Result<Option<BlockedList>, Nonsense> {
-    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok()).filter(|view| list::is_list_of(view, entity));
-    let (Some(view), Some(description)) = (view, Description::read(entity)) else { return Ok(None) };
+    let (Some(view), Some(description)) = (list::list_view(entity), Description::read(entity)) else { return Ok(None) };
     Ok(Some(BlockedList::of(view, description.source, List::read(site, entity)?).in_blocks_of(catalog.list_sizes.block_bytes)))
 }
 
@@ -141,8 +138,18 @@ pub fn fresh_name(catalog: &Catalog, view: &ViewName, site: &Site, etag: &ETag, 
 /// Whether nothing will ever name a blob again: neither does its row, at this ETag, nor was the blob made for that
 /// ETag. The blob was listed before the row was read.
 pub fn is_left_over(name: &BlobName, named: Option<&BlobName>, etag: Option<&ETag>) -> bool {
-    let mark_of = name.as_str().rsplit('/').next().and_then(|last| last.split_once('-')).map(|(mark, _)| mark);
-    named != Some(name) && mark_of.is_some() && mark_of != etag.map(mark).as_deref()
+    let made_for = mark_of(name);
+    named != Some(name) && made_for.is_some() && made_for != etag.map(mark).as_deref()
+}
+
+/// Whether a row at this ETag may still come to name a blob: it was made for a move of the row as it is.
+pub fn may_be_named(name: &BlobName, etag: &ETag) -> bool {
+    mark_of(name) == Some(mark(etag).as_str())
+}
+
+/// The mark of the ETag that a blob was made for.
+fn mark_of(name: &BlobName) -> Option<&str> {
+    name.as_str().rsplit('/').next().and_then(|last| last.split_once('-')).map(|(mark, _)| mark)
 }
 
 fn mark(etag: &ETag) -> String {
