@@ -106,7 +106,10 @@ impl<'c> RuleKeeper<'c> {
                 tracing::info!(rule = %rule.name, %queue, op, "rule is due: its job is queued");
                 if let Err(error) = write(main, &table, Some(claim), &turn.row(&key, None)).await {
                     let error = cause::chain(&error);
-                    tracing::warn!(rule = %rule.name, %error, "rule: that its job is queued could not be noted; it may be queued once more, with the same id");
+                    tracing::warn!(
+                        rule = %rule.name, %error,
+                        "rule: that its job is queued could not be noted; it may be queued once more, with the same id"
+                    );
                 }
                 Ok(Some(SentRule { queue, message_id: message.id }))
             }
