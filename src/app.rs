@@ -209,11 +209,11 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
         }
         Command::Erase(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::erase::erase(args, context, &engine, async || parts.refuse_unrecorded().await, out).await
+            cli::erase::erase(args, context, &engine, async || parts.refuse_other_declarations().await, out).await
         }
         Command::Retention(args) => {
             let engine = parts.engine(parts.recorded_catalog().await?);
-            cli::retention::retention(args, context, &engine, async || parts.refuse_unrecorded().await, out).await
+            cli::retention::retention(args, context, &engine, async || parts.refuse_other_declarations().await, out).await
         }
         Command::Backfill(args) => {
             let (context, engine) = parts.held().await?;
@@ -337,6 +337,11 @@ impl AppParts {
     /// Refuses where the catalog is not the recorded one.
     async fn refuse_unrecorded(&self) -> anyhow::Result<()> {
         Ok(self.migrator()?.refuse_unrecorded().await?)
+    }
+
+    /// Refuses where the catalog is not the recorded one, its archives, retentions and rules included.
+    async fn refuse_other_declarations(&self) -> anyhow::Result<()> {
+        Ok(self.migrator()?.refuse_other_declarations().await?)
     }
 
     /// Waits until no worker acknowledges jobs by an older catalog any more: a primary that such a worker writes after

@@ -198,7 +198,7 @@ impl Daemon<'_> {
         let mut tending = Box::pin(self.parts.tend(&current));
         let tended = match tokio::time::timeout(TEND_PATIENCE, &mut tending).await {
             Ok(next) => Either::Left(ready(next)),
-            // It goes on beside: dropped half-way, a rule whose time is noted would not be sent.
+            // It goes on beside: dropped half-way, a rule that is claimed would be sent when its claim is old.
             Err(_) => Either::Right(tending),
         };
         systemd::ready(&format!("receiving from {} queues", self.parts.context.settings.queues.len()));

@@ -64,6 +64,7 @@ impl Exit {
                     MigrationError::NeedsConsent(_)
                     | MigrationError::Outdated { .. }
                     | MigrationError::Unrecorded
+                    | MigrationError::OtherDeclarations(_)
                     | MigrationError::NewerMessages { .. },
                 ) => return Self::Outdated,
                 Some(_) | None => {}

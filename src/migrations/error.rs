@@ -1,8 +1,9 @@
 //! Why a migration cannot be read, planned or carried out.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use super::ViewChange;
+use super::{DeclarationChange, ViewChange};
 use crate::catalog::Source;
 use crate::model::ViewName;
 use crate::model::job::FORMS;
@@ -78,6 +79,14 @@ pub enum MigrationError {
     /// Views of the configured catalog are not recorded yet.
     #[error("the catalog is not recorded as it is configured: run `evenkeel migrate up` before")]
     Unrecorded,
+    /// Archives, retentions or rules are recorded otherwise than they are configured.
+    #[error(
+        "archives, retentions or rules are not the recorded ones, and what is removed by others is gone, or left behind:{}\n\
+         Where this configuration is an old one, or another application's ([migrate] owner), take the right one; where it is the newer one, run \
+         `evenkeel migrate up` before",
+        listed(.0)
+    )]
+    OtherDeclarations(Vec<DeclarationChange>),
     /// Messages may be sent that this program does not read.
     #[error(
         "messages of form {recorded} may be sent by now, and this program reads forms up to {FORMS}: upgrade it, or run `evenkeel migrate up --retire` \
@@ -92,7 +101,7 @@ pub enum MigrationError {
     Contended(u32),
 }
 
-fn listed(changes: &[ViewChange]) -> String {
+fn listed(changes: &[impl Display]) -> String {
     changes.iter().fold(String::new(), |text, change| format!("{text}\n  {change}"))
 }
 
@@ -145,6 +154,7 @@ impl MigrationError {
             | Self::LeftBehind(_)
             | Self::Outdated { .. }
             | Self::Unrecorded
+            | Self::OtherDeclarations(_)
             | Self::NewerMessages { .. }
             | Self::SourceRespelled(_) => None,
         }
@@ -168,6 +178,7 @@ impl MigrationError {
             | Self::SourceRespelled(_)
             | Self::Outdated { .. }
             | Self::Unrecorded
+            | Self::OtherDeclarations(_)
             | Self::NewerMessages { .. }
             | Self::NeedsConsent(_)
             | Self::LeftBehind(_) => false,

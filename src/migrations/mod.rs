@@ -6,7 +6,8 @@
 //!    and recorded there, in the table `EvenkeelMigrations`.
 //! 2. **Declared tables and queues**, with their poison and recheck queues.
 //! 3. **The catalog's record**, in the account `main`: the definition of every view with its generation
-//!    (1, 2, … as it changes), the archives and tables that jobs may name, and one number for the whole catalog that rises with every change.
+//!    (1, 2, … as it changes), the archives and tables that jobs may name, and one number for the whole catalog that rises with every change;
+//!    beside them what archives, retentions and rules say, for commands that remove by them.
 //!
 //! ```text
 //!   needs(settings, catalog) ─┐
@@ -23,6 +24,7 @@
 
 use std::time::Duration;
 
+mod declarations;
 mod error;
 mod indexes;
 mod needs;
@@ -41,6 +43,7 @@ pub(crate) mod tests;
 /// jobs may be acknowledged by an older one.
 pub const TRUST: Duration = Duration::from_secs(15);
 
+pub use declarations::{DeclarationAction, DeclarationChange, Declarations};
 pub use error::{MigrationError, SourceChanged, SourceRespelled};
 pub use indexes::{IndexLack, Lack};
 pub use needs::Needs;

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::{SourceChanged, SourceRespelled};
 use super::planned::{Planned, ViewAction, ViewChange};
-use super::{CatalogRecord, Migration, MigrationError, Needs, RecordedView, State};
+use super::{CatalogRecord, DeclarationAction, Migration, MigrationError, Needs, RecordedView, State, declarations};
 use crate::catalog::{AccountSet, Catalog, DatedRef, Source, TableRef, View};
 use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName};
@@ -72,11 +72,17 @@ pub(super) fn plan(
     let views = view_changes(&state.record, catalog, owner)?;
     changes.extend(followers(&views, state, catalog));
     let names = &catalog.names() - &state.record.names;
+    let declared = declarations::changes(state.record.declarations.get(owner), &declarations::of(catalog));
+    let is_said = views.is_empty() && names.is_empty() || declared.iter().any(|change| change.action != DeclarationAction::New);
     // Beside views they are recorded without saying so.
     if views.is_empty() && !names.is_empty() {
         changes.push(Planned::RecordNames { names });
     }
     changes.extend(views.into_iter().map(Planned::RecordView));
+    // What is new as well, beside either.
+    if is_said && !declared.is_empty() {
+        changes.push(Planned::RecordDeclarations { changes: declared });
+    }
     let recorded = state.record.forms;
     if state.record.etag.is_some() && recorded != FORMS {
         changes.push(Planned::RecordForms { forms: FORMS, recorded });

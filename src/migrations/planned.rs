@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::DeclarationChange;
 use crate::catalog::{DatedRef, Source};
 use crate::model::{AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName};
 
@@ -66,6 +67,11 @@ pub enum Planned {
     RecordNames {
         /// The archives and tables.
         names: BTreeSet<String>,
+    },
+    /// Record archives, retentions and rules as they are configured: commands that remove by them work by the recorded ones alone.
+    RecordDeclarations {
+        /// What is new, or changed since it was recorded.
+        changes: Vec<DeclarationChange>,
     },
     /// Record which forms of messages may be sent: workers that do not read them receive nothing more.
     RecordForms {
@@ -132,7 +138,8 @@ pub enum ViewAction {
 pub enum Consent {
     /// Create missing things, and record views that are new: workers do so by themselves.
     Additions,
-    /// Also number views anew where their items are of a later generation than the record says: `migrate up`.
+    /// Also number views anew where their items are of a later generation than the record says, and record archives, retentions and rules:
+    /// `migrate up`.
     Recovery,
     /// Also retire views, replace their definitions, and take them from another owner: `migrate up --retire`.
     Replacement,
@@ -162,6 +169,7 @@ impl Planned {
             | Self::DefineTable { .. }
             | Self::RecordNames { .. } => Consent::Additions,
             Self::RecordView(change) => change.action.needs(),
+            Self::RecordDeclarations { .. } => Consent::Recovery,
             Self::RecordForms { forms, recorded } if *forms > *recorded => Consent::Recovery,
             Self::RecordForms { .. } => Consent::Replacement,
         }
@@ -187,6 +195,11 @@ impl fmt::Display for Planned {
             Self::RecordNames { names } => {
                 let names: Vec<String> = names.iter().map(|name| name.replace(':', " ")).collect();
                 write!(f, "record that jobs may name {}", names.join(", "))
+            }
+            Self::RecordDeclarations { changes } => {
+                let changes: Vec<String> =
+                    changes.iter().map(|change| format!("{}{}", change.declaration, change.action.recorded())).collect();
+                write!(f, "record {}", changes.join(", "))
             }
             Self::RecordForms { forms, recorded } if forms > recorded => {
                 write!(f, "record that messages of form {forms} may be sent, {recorded} so far: older workers receive nothing more")

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{MigrationError, ViewAction, ViewChange, plan};
+use super::{Declarations, MigrationError, ViewAction, ViewChange, plan};
 use crate::catalog::{Catalog, DatedRef, Generations, Source};
 use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, ETag, ViewName};
@@ -26,6 +26,8 @@ pub struct CatalogRecord {
     pub met: BTreeMap<ViewName, u32>,
     /// The names of all catalogs ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,
+    /// Archives, retentions and rules as each owner's were recorded last; nothing of an owner whose were not yet.
+    pub declarations: BTreeMap<CatalogOwner, Declarations>,
 }
 
 /// A view as it was recorded.

@@ -7,11 +7,13 @@
 //! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
+//! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Declared0, Declared1 …, RecordedAt |
 //! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
-//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread.
+//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Declared0 and those after it
+//! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty of what is gone.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +21,7 @@ use jiff::Timestamp;
 
 use super::plan;
 use super::planned::{ViewAction, ViewChange};
-use super::{AppliedMigration, Migration, MigrationError, RecordedView};
+use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedView};
 use crate::catalog::{DatedRef, Source, TableRef};
 use crate::model::dated::DatedTables;
 use crate::model::names::MIGRATIONS;
@@ -37,6 +39,8 @@ const VIEW: &str = "view~";
 const MET: &str = "met~";
 /// Before the kind and the name in the row key of a name that jobs may have.
 const NAME: &str = "name~";
+/// Before the owner in the row key of archives, retentions and rules.
+const DECLARED: &str = "declared~";
 
 /// The table that keeps the record.
 pub(super) fn table() -> Result<TableName, MigrationError> {
@@ -106,6 +110,17 @@ pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError>
     Ok(Entity::new(key).with("RecordedAt", moment(now)))
 }
 
+/// The row of an owner's archives, retentions and rules.
+pub(super) fn declarations(owner: &CatalogOwner, declared: &Declarations, now: Timestamp) -> Result<Entity, MigrationError> {
+    let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?).with("RecordedAt", moment(now));
+    let text: Vec<char> = serde_json::json!(declared).to_string().chars().collect();
+    // A quarter of the limit is always short enough in UTF-16 units.
+    for (part, text) in text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate() {
+        entity = entity.with(format!("Declared{part}"), text.iter().collect::<String>());
+    }
+    Ok(entity)
+}
+
 /// The properties merged into a view's row.
 pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{VIEW}{}", change.view))?)
@@ -143,6 +158,8 @@ pub(super) enum Recorded {
     Met(ViewName, u32),
     /// A name that jobs may have.
     Name(String),
+    /// An owner's archives, retentions and rules.
+    Declarations(CatalogOwner, Declarations),
     /// Something that a newer version keeps there.
     Other,
 }
@@ -207,6 +224,12 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             }
             if let Some(name) = rk.strip_prefix(NAME) {
                 return Ok(Recorded::Name(name.replace('~', "%")));
+            }
+            if let Some(owner) = rk.strip_prefix(DECLARED) {
+                let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
+                let text: String = (0..).map_while(|part| entity.text(&format!("Declared{part}"))).collect();
+                let declared = serde_json::from_str(&text).map_err(|error| wrong(format!("Declared0: {error}")))?;
+                return Ok(Recorded::Declarations(owner, declared));
             }
             let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
             let name = named(name)?;

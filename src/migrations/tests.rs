@@ -10,13 +10,17 @@ use tokio::sync::Notify;
 
 use super::{Consent, Migrator, Planned, ViewAction, rows};
 use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
-use crate::catalog::{Archive, ArchiveTarget, Catalog, DatedRef, OnConflict, Retention, SecondaryIndex, Source, TableRef, View, ViewKind};
+use crate::catalog::{
+    Archive, ArchiveTarget, Catalog, DatedRef, OnConflict, Retention, Rule, SecondaryIndex, Source, TableRef, View, ViewKind,
+};
 use crate::cli::context::tests::settings;
+use crate::model::condition::TimedCondition;
 use crate::model::dated::DatedTables;
 use crate::model::job::FORMS;
+use crate::model::sweep::{Sweep, SweepAction};
 use crate::model::template::Template;
-use crate::model::{AccountName, Entity, QueueName, TableName, ViewName};
-use crate::ports::{Clock, ErrorClass, Stores, TableOperation};
+use crate::model::{AccountName, Entity, EntityKey, QueueName, TableName, ViewName};
+use crate::ports::{Clock, ErrorClass, IfMatch, Stores, TableOperation};
 use crate::settings::QueueSettings;
 
 struct Noon;
@@ -170,10 +174,60 @@ async fn archives_and_tables_that_are_added_are_recorded_and_no_older_catalog_ta
     let names = "record that jobs may name archive former, table FormerEmployees, table Logins%Y%m%d";
     assert_eq!(told, ["create table FormerEmployees (account main)", names]);
     let older = migrator(&world, &older);
-    assert_eq!(up(&older).await, []);
+    assert_eq!(older.pending(Consent::Additions).await.unwrap(), []);
     let record = older.catalog_record().await.unwrap();
     assert_eq!((record.generation, record.names.is_superset(&grown.names())), (2, true), "others look at it anew: {:?}", record.names);
     assert!(older.is_recorded(&record).unwrap(), "and go on");
+    // An operator records that they are gone. That jobs may name them stays.
+    let told: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["record archive former as taken out, retention logins as taken out"]);
+    assert_eq!(older.catalog_record().await.unwrap().names, record.names);
+}
+
+/// A catalog with a rule of this condition, where there is one.
+fn ruled(when: Option<&str>) -> Arc<Catalog> {
+    let mut catalog = Catalog::clone(&catalog(&[("name", "{Name}")]));
+    if let Some(when) = when {
+        let action = SweepAction::Delete(TableName::new("Employees").unwrap());
+        let sweep = Sweep::new(action, None, Some(TimedCondition::parse(when).unwrap()), false, 500).unwrap();
+        let rule = Rule { name: ViewName::new("gone").unwrap(), sweep, every: Duration::from_hours(24) };
+        catalog.rules.insert(rule.name.clone(), Arc::new(rule));
+    }
+    Arc::new(catalog)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_are_recorded_by_an_operator_and_an_old_catalog_with_the_recorded_views_is_told_apart() {
+    let world = world(Arc::new(NoFaults));
+    let of = |when: Option<&str>| migrator(&world, &ruled(when));
+    let refused = async |when: Option<&str>| match of(when).refuse_other_declarations().await {
+        Ok(()) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    up(&of(None)).await;
+    // As an earlier version left it.
+    let key = EntityKey::new("catalog", "declared~default").unwrap();
+    let delete = TableOperation::Delete(key, IfMatch::Any);
+    world.account().tables.apply(&rows::table().unwrap(), &delete).await.unwrap();
+    assert_eq!(refused(Some("Left < now - 30d")).await, "", "nothing is known of the recorded ones");
+
+    let told: Vec<String> = up(&of(Some("Left < now - 90d"))).await.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["record rule gone"]);
+    assert_eq!(up(&of(Some("Left < now - 90d"))).await, []);
+    assert_eq!(refused(Some("Left < now - 90d")).await, "");
+    for (old, problem) in [(Some("Left < now - 30d"), "otherwise than it is configured"), (None, "recorded, and not configured")] {
+        let refused = refused(old).await;
+        assert!(refused.contains("rule gone is ") && refused.contains(problem) && refused.contains("`evenkeel migrate up`"), "{refused}");
+    }
+    // Workers with either go on, and take nothing back.
+    let other = of(Some("Left < now - 30d"));
+    assert!(other.is_recorded(&other.catalog_record().await.unwrap()).unwrap());
+    assert_eq!(other.pending(Consent::Additions).await.unwrap(), []);
+
+    let told: Vec<String> = up(&of(None)).await.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["record rule gone as taken out"]);
+    assert_eq!(refused(None).await, "");
+    assert!(refused(Some("Left < now - 90d")).await.contains("rule gone is recorded as taken out"));
 }
 
 #[tokio::test(start_paused = true)]

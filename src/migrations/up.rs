@@ -8,10 +8,13 @@ use serde::Serialize;
 
 use super::plan;
 use super::planned::{Consent, Planned, ViewChange};
-use super::{AppliedMigration, CatalogRecord, IndexLack, Migration, MigrationError, Needs, RecordedView, State, rows, state};
+use super::{
+    AppliedMigration, CatalogRecord, DeclarationAction, Declarations, IndexLack, Migration, MigrationError, Needs, RecordedView, State,
+    declarations, rows, state,
+};
 use crate::catalog::Catalog;
 use crate::model::job::FORMS;
-use crate::model::{AccountName, CatalogOwner, ETag, Entity, TableName, ViewName, cause, limits};
+use crate::model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
 
@@ -99,6 +102,17 @@ impl Migrator {
         Err(MigrationError::Unrecorded)
     }
 
+    /// As [`refuse_unrecorded`](Self::refuse_unrecorded), and where archives, retentions or rules are recorded otherwise than the catalog has them,
+    /// as far as they are recorded. One that is only added is no other one.
+    pub async fn refuse_other_declarations(&self) -> Result<(), MigrationError> {
+        self.refuse_unrecorded().await?;
+        let record = self.catalog_record().await?;
+        let Some(recorded) = record.declarations.get(&self.owner) else { return Ok(()) };
+        let mut changes = declarations::changes(Some(recorded), &declarations::of(&self.catalog));
+        changes.retain(|change| change.action != DeclarationAction::New);
+        if changes.is_empty() { Ok(()) } else { Err(MigrationError::OtherDeclarations(changes)) }
+    }
+
     /// Whether this is the record of the catalog.
     pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
         record.fits(&self.catalog, &self.owner)
@@ -127,11 +141,12 @@ impl Migrator {
             if pending.is_empty() {
                 return Ok(());
             }
-            let (mut views, mut names, mut forms) = (Vec::new(), None, None);
+            let (mut views, mut names, mut declared, mut forms) = (Vec::new(), None, None, None);
             for change in pending {
                 match change {
                     Planned::RecordView(view) => views.push(view),
                     Planned::RecordNames { .. } => names = Some(change),
+                    Planned::RecordDeclarations { .. } => declared = Some(change),
                     Planned::RecordForms { .. } => forms = Some(change),
                     change => {
                         self.carry_out(&change).await?;
@@ -139,8 +154,9 @@ impl Migrator {
                     }
                 }
             }
-            if self.record(&state, &views, forms.is_some()).await? {
-                names.into_iter().chain(views.into_iter().map(Planned::RecordView)).chain(forms).for_each(|change| done(&change));
+            if self.record(&state, &views, forms.is_some(), consent).await? {
+                let views = views.into_iter().map(Planned::RecordView);
+                names.into_iter().chain(views).chain(declared).chain(forms).for_each(|change| done(&change));
                 return Ok(());
             }
             unheard = views;
@@ -245,14 +261,14 @@ impl Migrator {
                 let Some(need) = need else { return Ok(()) };
                 self.stores.sink(sink)?.define(table, &need.fields).await.map_err(doing)?;
             }
-            Planned::RecordView(_) | Planned::RecordNames { .. } | Planned::RecordForms { .. } => {}
+            Planned::RecordView(_) | Planned::RecordNames { .. } | Planned::RecordDeclarations { .. } | Planned::RecordForms { .. } => {}
         }
         Ok(())
     }
 
-    /// Records views and names: each transaction raises the catalog's number at the ETag that was read, or inserts it.
+    /// Records views, names and declarations: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster, or the answer was lost: the record shows it.
-    async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool) -> Result<bool, MigrationError> {
+    async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool, consent: Consent) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
         let first = state.is_fresh() && generation == 0;
@@ -260,9 +276,18 @@ impl Migrator {
         let forms = if forms_change || etag.is_none() { FORMS } else { state.record.forms };
         let (names, now) = (&self.catalog.names() - &state.record.names, self.clock.now());
         let names = names.iter().map(|name| rows::name(name, now));
-        let rows: Vec<Entity> = views.iter().map(|change| rows::view(change, now)).chain(names).collect::<Result<_, _>>()?;
+        let rows = views.iter().map(|change| rows::view(change, now)).chain(names);
+        let mut rows: Vec<TableOperation> = rows.map(|row| row.map(TableOperation::InsertOrMerge)).collect::<Result<_, _>>()?;
+        let recorded = state.record.declarations.get(&self.owner);
+        let by_operator = consent >= Consent::Recovery || etag.is_none();
+        let declared = declarations::next(recorded, declarations::of(&self.catalog), by_operator);
+        // That there are none is recorded beside something else alone.
+        let is_due = |declared: &Declarations| recorded.map_or(!rows.is_empty() || !declared.is_empty(), |recorded| recorded != declared);
+        if let Some(declared) = declared.filter(is_due) {
+            rows.push(TableOperation::InsertOrReplace(rows::declarations(&self.owner, &declared, now)?));
+        }
         let chunks = rows.chunks(limits::TRANSACTION_OPERATIONS - 1);
-        let none: Option<&[Entity]> = (forms_change && rows.is_empty()).then_some(&[]);
+        let none: Option<&[TableOperation]> = (forms_change && rows.is_empty()).then_some(&[]);
         for chunk in chunks.chain(none) {
             generation += 1;
             let row = rows::generation(generation, first, forms, now)?;
@@ -271,7 +296,7 @@ impl Migrator {
                 None => TableOperation::Insert(row),
             };
             let mut operations = vec![number];
-            operations.extend(chunk.iter().cloned().map(TableOperation::InsertOrMerge));
+            operations.extend(chunk.iter().cloned());
             match tables.transact(&rows::table()?, &rows::catalog_partition()?, &operations).await {
                 Ok(etags) => etag = etags.into_iter().next().flatten(),
                 Err(error) if error.may_have_lost() => return Ok(false),

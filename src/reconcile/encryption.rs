@@ -44,8 +44,8 @@ enum SealError {
 /// An entity with its encrypted properties sealed.
 pub(super) struct SealedEntity {
     pub(super) entity: Entity,
-    /// The data key, where it had no sealed values and had that key before.
-    pub(super) inherited: Option<DataKey>,
+    /// The data key, where it had no sealed values before.
+    pub(super) first: Option<FirstKey>,
 }
 
 impl Engine {
@@ -109,12 +109,11 @@ impl Engine {
         self.with_encrypted(table, (&home, in_use), &entity, |_| seals).await
     }
 
-    /// Whether an entity still has the data key that it inherited, now that it is there. No erasure that found it absent deletes the key
-    /// from then on.
-    pub(super) async fn keeps_data_key(&self, table: &TableRef, home: &Primary, inherited: &DataKey) -> Result<bool, Failure> {
-        let kept = self.data_keys(table)?.renew(home).await;
-        let kept = kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))?;
-        Ok(kept.is_some_and(|kept| kept.is(inherited)))
+    /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the
+    /// key from then on.
+    pub(super) async fn keeps_data_key(&self, table: &TableRef, home: &Primary, first: &FirstKey) -> Result<bool, Failure> {
+        let kept = self.data_keys(table)?.keeps(home, first).await;
+        kept.map_err(|error| failed(format!("renewing the data key of {home}"), error))
     }
 
     /// The properties of a `put` that its entity has sealed by another data key than its own, which was erased meanwhile, sealed anew. `None`
@@ -131,13 +130,21 @@ impl Engine {
         let step = || format!("encrypting properties of {home}");
         let keys = self.data_keys(table)?;
         let key = match keys.renew(&home).await.map_err(|error| failed(step(), error))? {
-            Some(renewed) => renewed,
+            Some(renewed) => renewed.key,
             None => keys.find_or_draw(&home).await.map_err(|error| failed(step(), error))?,
         };
         let mut sealed = Entity { key: home.key.clone(), properties: marked.clone() };
         seal_entity(&key, &home, marked.keys(), &mut sealed).map_err(|error| permanent(step(), error))?;
-        sealed.properties.retain(|property, anew| !stored.get(property).is_some_and(|stored| is_of(&key, &home, property, stored, anew)));
-        Ok((!sealed.properties.is_empty()).then_some(sealed))
+        Ok(not_of(&key, &home, stored, sealed))
+    }
+
+    /// The properties of a copy that is sealed by this data key, as far as what is `stored` of it was sealed by another one, which was erased
+    /// meanwhile. `None` where there are none.
+    pub(super) fn sealed_otherwise(&self, table: &TableRef, key: &DataKey, stored: &Entity, copy: &Entity) -> Option<Entity> {
+        let home = Primary { table: table.table.clone(), key: copy.key.clone() };
+        let marked = self.encrypted(table).into_iter().flatten();
+        let sealed = marked.filter_map(|property| copy.properties.get_key_value(property)).map(owned).collect();
+        not_of(key, &home, stored, Entity { key: home.key.clone(), properties: sealed })
     }
 
     /// An entity with those of its encrypted properties sealed that `seals` says, and hashes of all of them; `None` where it has none. What is
@@ -160,16 +167,13 @@ impl Engine {
         let step = || format!("encrypting properties of {home}");
         let (sealed, clear): (BTreeMap<_, _>, _) = marked.into_iter().partition(|(name, value)| seals(name) || is_sealed(value));
         let mut plain = Entity { key: home.key.clone(), properties: clear.into_iter().map(owned).collect() };
-        let (mut entity, mut inherited) = (entity.clone(), None);
+        let (mut entity, mut first) = (entity.clone(), None);
         if !sealed.is_empty() {
             let keys = self.data_keys(table)?;
             let key = if in_use {
                 keys.find_or_draw(home).await
             } else {
-                keys.draw_or_renew(home).await.map(|first| match first {
-                    FirstKey::Drawn(key) => key,
-                    FirstKey::Inherited(key) => inherited.insert(key).clone(),
-                })
+                keys.draw_or_renew(home).await.map(|found| first.insert(found).key.clone())
             };
             let key = key.map_err(|error| failed(step(), error))?;
             let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity).map_err(|error| permanent(step(), error))?;
@@ -185,7 +189,7 @@ impl Engine {
                 return Err(permanent(step(), SealError::TooLong { property: property.clone(), characters }));
             }
         }
-        Ok(Some(SealedEntity { entity, inherited }))
+        Ok(Some(SealedEntity { entity, first }))
     }
 
     /// The key of a table's hashes, read once in a process: it is drawn once and stays.
@@ -207,12 +211,12 @@ impl Engine {
         (source, from): (&TableRef, &Entity),
         (target, to): (&TableRef, &EntityKey),
         entity: Entity,
-    ) -> Result<Entity, Failure> {
+    ) -> Result<SealedEntity, Failure> {
         let (opened, were_sealed) = self.opened((source, from), target, entity).await?;
         let home = Primary { table: target.table.clone(), key: to.clone() };
         let all = self.catalog.seals(target, &Entity { key: to.clone(), properties: opened.properties.clone() });
         let sealed = self.with_encrypted(target, (&home, false), &opened, |name| all || were_sealed.contains(name)).await?;
-        Ok(sealed.map_or(opened, |sealed| sealed.entity))
+        Ok(sealed.unwrap_or(SealedEntity { entity: opened, first: None }))
     }
 
     /// A row with its sealed values opened, and the names of these.
@@ -273,6 +277,15 @@ impl Engine {
 /// Whether a stored value of an encrypted property is sealed: a text, or in a blob.
 fn lies_sealed(value: &EdmValue) -> bool {
     is_sealed(value) || Pointer::of(value).is_some()
+}
+
+/// The properties of an entity that what is `stored` of it has sealed by another key; `None` where there are none.
+fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
+    let differs = |property: &str, anew: &EdmValue| {
+        stored.get(property).is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
+    };
+    sealed.properties.retain(|property, anew| differs(property, anew));
+    (!sealed.properties.is_empty()).then_some(sealed)
 }
 
 /// Whether a stored value was sealed by this key: it opens, or its blob has the value sealed anew.

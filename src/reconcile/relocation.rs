@@ -30,6 +30,7 @@ use crate::model::job::{Primary, Stamp};
 use crate::model::large;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
 use crate::planted::{Bug, planted};
+use crate::sealing::FirstKey;
 use crate::shared;
 
 /// Somebody else's entity lies where this one is to go.
@@ -57,6 +58,8 @@ pub(super) struct Relocation<'e> {
     inserted: Option<Entity>,
     /// The version that this run has asked to delete without hearing what became of it.
     asked: Option<ETag>,
+    /// The data key by which the copy that was made last is sealed, where it is sealed anew.
+    first_key: Option<FirstKey>,
 }
 
 impl<'e> Relocation<'e> {
@@ -68,7 +71,7 @@ impl<'e> Relocation<'e> {
         target: EntityPlace<'e>,
         to: EntityKey,
     ) -> Self {
-        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, inserted: None, asked: None }
+        Self { engine, delivery, source, target, to, when: None, sent: None, copied: None, inserted: None, asked: None, first_key: None }
     }
 
     /// The same, of a source that satisfies a condition. One that this job has copied already goes in any case: its copy would be left over.
@@ -135,7 +138,7 @@ impl<'e> Relocation<'e> {
                     return Err(self.occupied());
                 }
                 Copy::Replace(etag) => Some(self.vouched(Change::Replace(self.for_both(entity, found.row.as_ref()), etag))),
-                Copy::Copied => self.shared(found.row.as_ref(), &row.etag),
+                Copy::Copied => self.sealed_again(&entity, &found, &row.etag).or_else(|| self.shared(found.row.as_ref(), &row.etag)),
                 Copy::Skip(reason) => {
                     if !self.take_back(&found).await? {
                         continue;
@@ -167,6 +170,7 @@ impl<'e> Relocation<'e> {
                 None => self.target.keep_up(&found).await?,
             }
             self.copied = Some(row.etag.clone());
+            self.keep_readable(row).await?;
             match self.source.commit(&seen, &Change::Delete(self.source.pass.scope.primary.key.clone(), row.etag.clone())).await? {
                 Commit::Closed => {}
                 Commit::Committed => self.source.settle().await?,
@@ -194,6 +198,43 @@ impl<'e> Relocation<'e> {
         let is_the_same =
             found.is_some_and(|found| found.entity.text(SOURCE_ETAG).is_some_and(|version| copy.text(SOURCE_ETAG) == Some(version)));
         if is_the_same && !matches!(self.target, EntityPlace::Log(_)) { copy.with(SOURCE_SHARED, true) } else { copy }
+    }
+
+    /// The copy that this job has brought there, with its values sealed anew that were sealed by a data key which was erased since, as they are
+    /// in one made just now. `None` where all can be read, or it is another's by now.
+    fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
+        let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
+        let found = found.row.as_ref().filter(|row| self.delivery.stamp.is_on(&row.entity))?;
+        let sealed = self.engine.sealed_otherwise(table, key, &found.entity, copy)?;
+        let sealed = found.entity.clone().merged(&sealed);
+        // Another run may be about to delete by it.
+        let sealed = if self.sent.as_ref() == Some(version) { sealed } else { sealed.with(SOURCE_SHARED, true) };
+        let change = Change::Replace(sealed, found.etag.clone());
+        // What a client has merged into it stays the client's.
+        Some(if is_as_left(&found.entity) { self.vouched(change) } else { change })
+    }
+
+    /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of what was there before may have
+    /// taken its data key.
+    async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
+        loop {
+            let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else { return Ok(()) };
+            let home = Primary { table: table.table.clone(), key: self.to.clone() };
+            if self.engine.keeps_data_key(table, &home, key).await? {
+                return Ok(());
+            }
+            let mut ended = Commit::Lost;
+            while matches!(ended, Commit::Lost | Commit::Unanswered) {
+                self.target.next_round().await?;
+                let found = self.target.observe().await?;
+                let copy = self.copy_of(row).await?;
+                let Some(change) = self.sealed_again(&copy, &found, &row.etag) else { return Ok(()) };
+                ended = self.target.commit(&found, &change).await?;
+                if matches!(ended, Commit::Closed | Commit::Committed) && self.inserted.is_some() {
+                    self.inserted = change.result().cloned();
+                }
+            }
+        }
     }
 
     /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. It stays where it was written over
@@ -331,7 +372,9 @@ impl<'e> Relocation<'e> {
             EntityPlace::Moved(target) => {
                 let to = (target.pass.scope.source, &self.to);
                 let (own, _) = shared::disowned(row.entity.clone());
-                self.engine.sealed_anew((self.source.pass.scope.source, &row.entity), to, own).await?
+                let sealed = self.engine.sealed_anew((self.source.pass.scope.source, &row.entity), to, own).await?;
+                self.first_key = sealed.first;
+                sealed.entity
             }
             EntityPlace::Row(_) | EntityPlace::Document(_) | EntityPlace::Log(_) => row.entity.clone(),
         };

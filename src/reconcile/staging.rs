@@ -19,7 +19,7 @@ use crate::model::large::STAGING;
 use crate::model::names::NameError;
 use crate::model::{BlobName, ContainerName, ETag, Entity, Row, limits};
 use crate::ports::{BlobStore, ErrorClass};
-use crate::sealing::DataKey;
+use crate::sealing::FirstKey;
 
 /// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
 const ENTITY_COPIES: u64 = 3;
@@ -35,8 +35,8 @@ pub(super) struct Staging<'e> {
     put: &'e Put,
     /// The job with its staged entity, as read.
     entity: Option<Put>,
-    /// The data key by which it was sealed last, where its entity was to have its first sealed values and had that key before.
-    inherited: Option<DataKey>,
+    /// The data key by which it was sealed last, where its entity was to have its first sealed values.
+    first: Option<FirstKey>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
 }
@@ -76,7 +76,7 @@ impl<'e> Staging<'e> {
             container,
             put,
             entity: None,
-            inherited: None,
+            first: None,
             values: None,
             versions: BTreeMap::new(),
         })
@@ -94,11 +94,11 @@ impl<'e> Staging<'e> {
             return Ok(Err(gone));
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
-        let (sealed, inherited) = match self.engine.sealed_put(put, stored).await? {
-            Some(SealedEntity { entity, inherited }) => (Cow::Owned(Put { entity, ..put.clone() }), inherited),
+        let (sealed, first) = match self.engine.sealed_put(put, stored).await? {
+            Some(SealedEntity { entity, first }) => (Cow::Owned(Put { entity, ..put.clone() }), first),
             None => (Cow::Borrowed(put), None),
         };
-        self.inherited = inherited;
+        self.first = first;
         Ok(Ok(sealed))
     }
 
@@ -113,11 +113,11 @@ impl<'e> Staging<'e> {
         Ok(sealed.map(|changes| Change::Merge { merged: row.entity.clone().merged(&changes), changes, etag: row.etag.clone() }))
     }
 
-    /// Whether the entity that was sealed last can be read, now that it is there: a data key that it inherited is there still.
+    /// Whether the entity that was sealed last can be read, now that it is there: the data key of its first sealed values is there still.
     pub(super) async fn keeps_data_key(&self) -> Result<bool, Failure> {
-        let Some(inherited) = &self.inherited else { return Ok(true) };
+        let Some(first) = &self.first else { return Ok(true) };
         let home = Primary { table: self.account.table.clone(), key: self.put.entity.key.clone() };
-        self.engine.keeps_data_key(self.account, &home, inherited).await
+        self.engine.keeps_data_key(self.account, &home, first).await
     }
 
     /// Reads the staged entity, where there is one.

@@ -94,6 +94,7 @@ fn may_pass(error: &MigrationError) -> bool {
         | MigrationError::LeftBehind(_)
         | MigrationError::Outdated { .. }
         | MigrationError::Unrecorded
+        | MigrationError::OtherDeclarations(_)
         | MigrationError::NewerMessages { .. }
         | MigrationError::SourceRespelled(_) => false,
     }

@@ -128,6 +128,40 @@ fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
     assert_eq!(rows(&place, &TABLES[..2]), []);
 }
 
+/// The views of both folders are the same; the old one lacks an archive, and has a rule that is gone.
+#[test]
+fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no_rule() {
+    const TABLES: [&str; 2] = ["Employees", "GoneEmployees"];
+    const ERASE: [&str; 5] = ["erase", "Employees", "Sales", "1", "--yes"];
+    let place = Place::new();
+    let folder = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
+    let old = format!("{folder}\n[rules.gone]\ndelete = \"Employees\"\nwhen = \"exists(Email)\"\n");
+    let new = format!("{folder}\n[archives.gone]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"GoneEmployees\" }}\n");
+    place.configure(&old);
+    place.run(&["migrate", "up"]).success();
+    place.configure(&new);
+    says(&stdout(&place.run(&["migrate", "up"]).success()), &["create table GoneEmployees", "archive gone", "rule gone as taken out"]);
+    place.run(&["submit", &put(1)]).success();
+    place.work();
+    place.run(&["submit", r#"{"op":"archive","archive":"gone","pk":"Sales","rk":"1"}"#]).success();
+    place.work();
+    let before = rows(&place, &TABLES);
+    assert_eq!(before.len(), 1);
+
+    place.configure(&old);
+    for command in [&ERASE[..], &["retention"]] {
+        let refused = stderr(&place.run(command).code(5));
+        says(&refused, &["archive gone is recorded, and not configured", "rule gone is recorded as taken out", "`evenkeel migrate up`"]);
+    }
+    assert_eq!(rows(&place, &TABLES), before);
+    let sent = place.by_hand(async |store| store.queues.approximate_count(&QueueName::new("jobs").unwrap()).await.unwrap());
+    assert_eq!(sent, 0, "the rule's job");
+    place.configure(&new);
+    place.run(&["retention"]).success();
+    place.run(&ERASE).success();
+    assert_eq!(rows(&place, &TABLES), []);
+}
+
 #[test]
 fn a_worker_that_does_not_read_what_may_be_sent_by_now_drains_and_ends_with_a_code_of_its_own() {
     let place = deployed();

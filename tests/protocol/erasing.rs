@@ -157,22 +157,26 @@ async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_afte
     }
 }
 
-/// An erasure is done amid a put, before each of its operations. A plain delete before it has kept the data key.
+/// An erasure is done amid a put, before each of its operations. A plain delete before it has kept the data key; an entity that never was has
+/// none before.
 #[tokio::test]
 async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_the_end() {
-    let prepared = async |deleted: bool| {
+    let prepared = async |before: &str| {
+        if before == "absent" {
+            return lab();
+        }
         let lab = employed().await;
-        if deleted {
+        if before == "deleted" {
             lab.work(&job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}))).await.unwrap();
         }
         lab
     };
-    for (mode, deleted) in [("replace", false), ("merge", false), ("replace", true), ("merge", true)] {
-        let operations = prepared(deleted).await.operations_of(&put_anew(mode)).await;
+    for (mode, before) in ["employed", "deleted", "absent"].into_iter().flat_map(|before| [("replace", before), ("merge", before)]) {
+        let operations = prepared(before).await.operations_of(&put_anew(mode)).await;
         let mut after = 0;
         for at in 1..=operations {
-            let story = format!("{mode}, deleted before: {deleted}, and an erasure before operation {at}");
-            let lab = prepared(deleted).await;
+            let story = format!("{mode}, {before} before, and an erasure before operation {at}");
+            let lab = prepared(before).await;
             let other = lab.of_another_worker();
             lab.faults.arm(at, Disturbance::Meddle);
             lab.faults.meddle(Box::pin(async move {
@@ -189,6 +193,39 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
                 after += 1;
             }
         }
-        assert!(after > 2, "{mode}, deleted before: {deleted}: put {after} times after the erasure");
+        assert!(after > 2, "{mode}, {before} before: put {after} times after the erasure");
+    }
+}
+
+/// An erasure of the key that an employee moves to is done amid the move, before each of its operations, and its worker may stop at the next one.
+#[tokio::test]
+async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_that_is_there_in_the_end() {
+    let away = job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "7"}));
+    let operations = employed().await.operations_of(&away).await;
+    for stops in [false, true] {
+        let mut after = 0;
+        for at in 1..=operations {
+            let story = format!("an erasure of the target before operation {at}, and the worker stops then: {stops}");
+            let lab = employed().await;
+            let other = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            if stops {
+                lab.faults.arm(at + 1, Disturbance::Crash);
+            }
+            lab.faults.meddle(Box::pin(async move {
+                let ended = other.work(&job(&json!({"op": "erase", "table": "Employees", "pk": "Ops", "rk": "7"}))).await;
+                assert!(matches!(ended, Ok(Outcome::Done(_))), "{ended:?}");
+            }));
+            lab.deliver_until_done(&away).await;
+            lab.faults.calm();
+            lab.finish().await;
+            oracle::check(&lab, &story).await;
+            // Where the copy was there first, it is erased.
+            let Some(row) = lab.read("Employees", "Ops", "7").await else { continue };
+            let ssn = opened(&lab, &row.entity, &primary("Employees", "Ops", "7"), "Ssn").await;
+            assert_eq!(ssn, EdmValue::from(format!("{CANARY} first").as_str()), "{story}");
+            after += 1;
+        }
+        assert!(after > 2, "stops: {stops}: moved {after} times after the erasure");
     }
 }

@@ -228,10 +228,11 @@ pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -
 pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     for change in &status.pending {
-        let itself = settings.auto && change.needs() != Consent::Replacement;
+        let waits = settings.auto && change.needs() != Consent::Replacement;
+        let itself = settings.auto && change.needs() == Consent::Additions;
         let flag = if change.needs() == Consent::Replacement { " --retire" } else { "" };
         let remedy = format!("`evenkeel migrate up{flag}` does this{}", if itself { ", and so does a worker at its start" } else { "" });
-        let make = if itself { Diagnosis::warning } else { Diagnosis::error };
+        let make = if waits { Diagnosis::warning } else { Diagnosis::error };
         findings.push(make("catalog", &AccountName::main(), format!("pending: {change}"), remedy));
     }
     if findings.is_empty() {

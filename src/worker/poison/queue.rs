@@ -260,16 +260,20 @@ impl PoisonQueue {
         }
     }
 
-    /// Deletes every copy, then the blob.
+    /// Deletes every copy, then the blob. A copy whose lease is lost may be another receiver's by now, and show again: its blob stays for it.
     pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
+        let mut lost = false;
         for copy in &held.copies {
             match self.queues.delete(&self.poison, &copy.id, &copy.pop_receipt).await {
-                Err(error) if !matches!(error.class, ErrorClass::LeaseLost | ErrorClass::NotFound(_)) => {
+                Err(error) if error.class == ErrorClass::LeaseLost => lost = true,
+                Err(error) if !matches!(error.class, ErrorClass::NotFound(_)) => {
                     return Err(format!("a poison message cannot be deleted: {}", cause::chain(&error)));
                 }
-                // Gone already, or held by another receiver: either way there is nothing left to do here.
                 Ok(()) | Err(_) => {}
             }
+        }
+        if lost {
+            return Err("a poison message was not deleted: another receiver has got it meanwhile, or it is gone".to_owned());
         }
         if let Some(blob) = &held.entry.message.body_blob {
             let deleted = self.blobs.delete(&blob.container, &blob.name, None).await;

@@ -549,6 +549,33 @@ fn erase(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(r#"{{"op":"erase","table":"Employees","pk":"p","rk":"{rk}"}}"#))
 }
 
+/// The lease of a poison message is lost before it is deleted.
+#[tokio::test(start_paused = true)]
+async fn a_poison_message_that_another_receiver_has_got_meanwhile_does_not_count_as_deleted() {
+    let poisoned = async || {
+        let world = World::new();
+        world.queues.seed(JOBS, &sync("a"), None);
+        world.script(|_, _, _| async { permanent() });
+        world.until_idle().await.unwrap();
+        world.queues.fail(Op::Delete, POISON, 1, ErrorClass::LeaseLost, Effect::None);
+        world
+    };
+    for requeued in [false, true] {
+        let (world, all) = (poisoned().await, PoisonFilter::default());
+        let handled = if requeued { tool(&world).requeue(&all).await } else { tool(&world).discard(&all).await };
+        let handled = handled.unwrap();
+        assert_eq!((handled.done.len(), handled.failed.len()), (0, 1), "requeued: {requeued}");
+        assert!(handled.failed[0].1.contains("another receiver"), "{}", handled.failed[0].1);
+        assert_eq!(world.queues.messages(POISON).len(), 1, "requeued: {requeued}");
+    }
+    let world = poisoned().await;
+    world.queues.seed(JOBS, &erase("a"), None);
+    world.script(|_, _, _| async { done() });
+    assert_eq!(world.until_idle().await.unwrap().done, 1);
+    assert!(world.queues.messages(POISON).is_empty(), "the erasure is tried again until it is gone");
+    assert_eq!(world.work.runs().iter().filter(|run| run.rk == "a").count(), 3, "the job, and two deliveries of the erasure");
+}
+
 /// Each walk hides the poison queue's messages from the others, and most of them are about something else.
 #[tokio::test(start_paused = true)]
 async fn many_erasures_at_once_end_at_their_first_delivery() {

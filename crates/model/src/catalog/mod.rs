@@ -5,6 +5,7 @@
 
 mod archive;
 mod canonical;
+mod declaration;
 mod figure;
 mod filing;
 mod follow;

@@ -54,13 +54,20 @@ pub struct DataKeys<'a> {
     pub vault: &'a dyn Vault,
 }
 
-/// The data key for the first sealed values of an entity.
+/// The data key for the first sealed values of an entity. An erasure that finds the entity absent may delete it until the entity is there and
+/// has [kept](DataKeys::keeps) it.
 #[derive(Debug, Clone)]
-pub enum FirstKey {
-    /// A new one.
-    Drawn(DataKey),
-    /// That of an entity which had sealed values before. An erasure that finds the entity absent may delete it until the entity is there.
-    Inherited(DataKey),
+pub struct FirstKey {
+    /// The key.
+    pub key: DataKey,
+    /// Its row as it was written last, where the store told the version.
+    row: Option<Row>,
+}
+
+impl FirstKey {
+    fn new(key: DataKey, entity: Entity, etag: Option<ETag>) -> Self {
+        Self { key, row: etag.map(|etag| Row { entity, etag, timestamp: None }) }
+    }
 }
 
 /// The table of data keys.
@@ -95,21 +102,34 @@ impl DataKeys<'_> {
     /// One request, three where it has one.
     pub async fn draw_or_renew(&self, home: &Primary) -> Result<FirstKey, DataKeyError> {
         match self.draw_at(&footprint_key(&folded(home)), &owner(home)).await? {
-            Ok(drawn) => Ok(FirstKey::Drawn(drawn)),
-            Err(lost) => self.renew(home).await?.map(FirstKey::Inherited).ok_or(DataKeyError::Store(lost)),
+            Ok(drawn) => Ok(drawn),
+            Err(lost) => self.renew(home).await?.ok_or(DataKeyError::Store(lost)),
         }
+    }
+
+    /// Whether an entity has this data key still, now that it is there: its row is [renewed](Self::renew). One request, three where the row was
+    /// written meanwhile.
+    pub async fn keeps(&self, home: &Primary, first: &FirstKey) -> Result<bool, DataKeyError> {
+        if let Some(Row { entity, etag, .. }) = first.row.clone() {
+            match self.tables.apply(&table(), &TableOperation::Replace(entity, IfMatch::Matches(etag))).await {
+                Ok(_) => return Ok(true),
+                Err(error) if error.is_lost_race() || matches!(error.class, ErrorClass::NotFound(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.renew(home).await?.is_some_and(|renewed| renewed.key.is(&first.key)))
     }
 
     /// The data key of an entity, its row written once more as it is: no deletion of an earlier version takes it from then on. `None` where
     /// it has none. Two requests.
-    pub async fn renew(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
+    pub async fn renew(&self, home: &Primary) -> Result<Option<FirstKey>, DataKeyError> {
         let (key, owner) = (footprint_key(&folded(home)), owner(home));
         let mut left = RENEWALS;
         loop {
             let Some(row) = self.row(&key).await? else { return Ok(None) };
             let found = self.unwrapped(&row, owner.clone()).await?;
-            match self.tables.apply(&table(), &TableOperation::Replace(row.entity, IfMatch::Matches(row.etag))).await {
-                Ok(_) => return Ok(Some(found)),
+            match self.tables.apply(&table(), &TableOperation::Replace(row.entity.clone(), IfMatch::Matches(row.etag))).await {
+                Ok(etag) => return Ok(Some(FirstKey::new(found, row.entity, etag))),
                 Err(error) if error.is_lost_race() && left > 0 => left -= 1,
                 Err(error) => return Err(error.into()),
             }
@@ -149,30 +169,30 @@ impl DataKeys<'_> {
             return Ok(found);
         }
         match self.draw_at(&key, &owner).await? {
-            Ok(drawn) => Ok(drawn),
+            Ok(drawn) => Ok(drawn.key),
             Err(lost) => self.find_at(&key, owner).await?.ok_or(DataKeyError::Store(lost)),
         }
     }
 
     /// A new data key; the error of the store where another run was faster, or this request was and its answer is lost.
-    async fn draw_at(&self, key: &EntityKey, owner: &str) -> Result<Result<DataKey, StoreError>, DataKeyError> {
+    async fn draw_at(&self, key: &EntityKey, owner: &str) -> Result<Result<FirstKey, StoreError>, DataKeyError> {
         let drawn = self.vault.generate(owner.as_bytes()).await;
         let (bytes, wrapped) = drawn.map_err(|source| DataKeyError::Vault { owner: owner.to_owned(), source })?;
-        let insert = TableOperation::Insert(written(Entity::new(key.clone()), &wrapped).with(OWNER, owner));
-        match self.insert(&insert).await {
-            Ok(()) => Ok(Ok(DataKey::new(bytes))),
+        let entity = written(Entity::new(key.clone()), &wrapped).with(OWNER, owner);
+        match self.insert(&TableOperation::Insert(entity.clone())).await {
+            Ok(etag) => Ok(Ok(FirstKey::new(DataKey::new(bytes), entity, etag))),
             Err(error) if error.may_have_lost() => Ok(Err(error)),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn insert(&self, operation: &TableOperation) -> Result<(), StoreError> {
+    async fn insert(&self, operation: &TableOperation) -> Result<Option<ETag>, StoreError> {
         match self.tables.apply(&table(), operation).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
                 self.tables.create_table(&table()).await?;
-                self.tables.apply(&table(), operation).await.map(drop)
+                self.tables.apply(&table(), operation).await
             }
-            applied => applied.map(drop),
+            applied => applied,
         }
     }
 
