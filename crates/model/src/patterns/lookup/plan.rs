@@ -8,7 +8,7 @@ use super::span::{KeyRange, Span, behind};
 use super::term::{Term, TermOp};
 use crate::catalog::{RowForm, TargetRef, View};
 use crate::model::key::sorts_before_everywhere;
-use crate::model::template::{Field, KeyFilter, Template, TemplatePart};
+use crate::model::template::{Escaping, Field, KeyFilter, Template, TemplatePart};
 use crate::model::{AccountName, Key};
 
 /// Most requests of one lookup.
@@ -128,11 +128,11 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     PlannedLookup { what, rows, terms }.plan(false)
 }
 
-/// Plans a lookup of the rows of a table by their own keys. Without a term for the PartitionKey it is a table scan, which has to be
+/// Plans a lookup of the rows of a table by their own keys, which are the values as they are. Without a term for the PartitionKey it is a table scan, which has to be
 /// meant.
 pub fn plan_by_own_keys(what: String, table: &TargetRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
     let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
-    let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key };
+    let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key, escaping: Escaping::Never };
     if !scan && terms.iter().all(|term| term.property == "RowKey") {
         return Err(LookupError::Whole { what });
     }
@@ -229,7 +229,7 @@ impl<'a> PlannedLookup<'a> {
             };
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
             if let Some(term) = terms.iter().find(|term| term.op == TermOp::Equal) {
-                let text = range::text(template, field, &term.value).map_err(|problem| self.value(problem))?;
+                let text = range::text(self.rows.escaping, template, field, &term.value).map_err(|problem| self.value(problem))?;
                 known.heads.iter_mut().for_each(|head| head.push_str(&text));
                 known.used.insert(field.property());
             } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
@@ -239,7 +239,8 @@ impl<'a> PlannedLookup<'a> {
                 }
                 known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
             } else {
-                let bounds = if terms.is_empty() { Ok(TextBounds::default()) } else { range::bounds(template, field, &terms) };
+                let bounds =
+                    if terms.is_empty() { Ok(TextBounds::default()) } else { range::bounds(self.rows.escaping, template, field, &terms) };
                 // Where this field keeps no order, another one of the same property may.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
@@ -272,7 +273,7 @@ impl<'a> PlannedLookup<'a> {
         // A range that the first missing field cannot take says more than that it is missing.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.rows.partition_key, field, &terms)) {
+            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.rows.escaping, self.rows.partition_key, field, &terms)) {
                 return Err(self.unusable(term, problem));
             }
         }
@@ -288,7 +289,7 @@ impl<'a> PlannedLookup<'a> {
                 let problem = format!("{} comes before it in the key {:?}; give it with =", stopped.property(), template.to_string());
                 return self.unusable(term, problem);
             }
-            if let Err(problem) = range::bounds(template, field, &[term]) {
+            if let Err(problem) = range::bounds(self.rows.escaping, template, field, &[term]) {
                 return self.unusable(term, problem);
             }
         }

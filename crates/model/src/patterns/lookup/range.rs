@@ -1,6 +1,6 @@
 //! A range or prefix of a property as bounds on the text of its field.
 
-use crate::model::template::{DateFormat, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
+use crate::model::template::{DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
 use crate::model::{EdmDateTime, EdmValue};
 
 use super::span::behind;
@@ -28,11 +28,11 @@ enum Order<'f> {
 }
 
 /// The bounds that some terms, none of them `=`, set to a field. The error says why there are none.
-pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Result<TextBounds, String> {
+pub(super) fn bounds(escaping: Escaping, template: &Template, field: &Field, terms: &[&Term]) -> Result<TextBounds, String> {
     let order = order(field)?;
     let mut bounds = TextBounds::default();
     for term in terms {
-        let text = |value: &str| text(template, field, value);
+        let text = |value: &str| text(escaping, template, field, value);
         match (term.op, order) {
             (TermOp::Equal, _) => {}
             (TermOp::Prefix, Order::Text) => bounds.prefix = text(&term.value)?,
@@ -71,9 +71,9 @@ fn behind_ticks(text: &str) -> Option<String> {
     EdmDateTime::from_ticks(moment.ticks() - 1).ok().map(inverted_ticks)
 }
 
-/// The text of a field for a value, escaped.
-pub(super) fn text(template: &Template, field: &Field, value: &str) -> Result<String, String> {
-    match template.render_field(field, &EdmValue::from(value)) {
+/// The text of a field for a value, as it stands in such keys.
+pub(super) fn text(escaping: Escaping, template: &Template, field: &Field, value: &str) -> Result<String, String> {
+    match template.render_field_as(escaping, field, &EdmValue::from(value)) {
         Ok(Some(text)) => Ok(text),
         Ok(None) => {
             Err(format!("nothing is left of {}={value:?} behind its filters, and rows without a value are in no view", field.property()))

@@ -316,6 +316,20 @@ proptest! {
     }
 
     #[test]
+    fn every_legal_key_is_found_by_itself_and_by_what_it_begins_with(pk in "[a-c/%.~ 2Fé😀]{1,4}", rk in "[a-c/%.~ 2Fé😀]{1,4}", length in 1..5_usize) {
+        let target = TableRef { account: AccountName::main(), table: TableName::new("Employees").unwrap() }.into();
+        let beginning: String = rk.chars().take(length).collect();
+        for row in [format!("RowKey={rk}"), format!("RowKey^={beginning}"), format!("RowKey>={rk}")] {
+            let plan = plan_by_own_keys("the table".to_owned(), &target, &terms(&[&format!("PartitionKey={pk}"), &row]), false);
+            match EntityKey::new(pk.clone(), rk.clone()) {
+                Ok(key) => prop_assert_eq!(plan.unwrap().ranges.iter().filter(|range| finds(range, &key, bytewise)).count(), 1),
+                Err(error) if !row.contains('^') => prop_assert!(plan.unwrap_err().to_string().contains(&error.to_string())),
+                Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
     fn arbitrary_terms_never_panic(text in any::<String>(), value in any::<String>(), op in "=|>=|<|\\^=") {
         let _ = text.parse::<Term>();
         for row_key in ["{Name}", "{Name|pad:5}", "{Name|inverted_ticks}", "{Name|date:%Y%m}", "{Name|lower}{Name|bucket:3}", "{Name|trim|date:%F}"] {
