@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::prefix::Prefix;
 use super::range::{self, TextBounds};
-use super::span::{KeyRange, Span, behind};
+use super::span::{KeyRange, Span};
 use super::term::{Term, TermOp};
 use crate::catalog::{RowForm, TargetRef, View};
 use crate::model::key::sorts_before_everywhere;
@@ -300,15 +301,14 @@ impl<'a> PlannedLookup<'a> {
         self.unusable(term, problem)
     }
 
-    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, String), LookupError> {
+    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, Prefix), LookupError> {
         let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
-        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), head.to_owned())) };
-        let prefix = format!("{head}{}", rest.prefix);
+        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), Prefix::of([head.to_owned()]))) };
+        let prefix = rest.prefix.behind_head(head);
         // The empty key is the first one, so that there is nothing to compare with.
-        let of_prefix = (!prefix.is_empty()).then(|| prefix.clone());
-        let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), of_prefix, sorts_before_everywhere);
+        let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), prefix.first(), sorts_before_everywhere);
         let of_term = rest.before.as_ref().map(|before| format!("{head}{before}"));
-        let before = narrower(of_term, behind(&prefix), |term, prefix| sorts_before_everywhere(prefix, term));
+        let before = narrower(of_term, prefix.end(), |term, prefix| sorts_before_everywhere(prefix, term));
         // What is empty in one order may have rows in another.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))
