@@ -129,8 +129,8 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     PlannedLookup { what, rows, terms }.plan(false)
 }
 
-/// Plans a lookup of the rows of a table by their own keys, which are the values as they are. Without a term for the PartitionKey it is a table scan, which has to be
-/// meant.
+/// Plans a lookup of the rows of a table by their own keys, which are the values as they are. Without a term for the PartitionKey it is
+/// a table scan, which has to be meant.
 pub fn plan_by_own_keys(what: String, table: &TargetRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
     let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
     let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key, escaping: Escaping::Never };
