@@ -10,7 +10,7 @@ mod security;
 use evenkeel::config::{self, Folder, Request};
 use evenkeel::model::condition::TimedCondition;
 use evenkeel::model::job::JobRequest;
-use evenkeel::model::template::Template;
+use evenkeel::model::template::{Escaping, Template};
 use evenkeel::model::{EdmDateTime, EdmValue, job};
 use evenkeel::telemetry::names::METRICS;
 
@@ -155,7 +155,7 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
             (None, Ok(number)) => EdmValue::Int32(number),
             (None, Err(_)) => EdmValue::DateTime(EdmDateTime::parse(value).unwrap()),
         };
-        let rendered = Template::parse(template).unwrap().render_with(|_| Some(value.clone())).unwrap().unwrap();
+        let rendered = Template::parse(template).unwrap().render_with(Escaping::Always, |_| Some(value.clone())).unwrap().unwrap();
         assert_eq!(Some(rendered.to_string()), quoted(key), "{line}");
         seen += 1;
     }

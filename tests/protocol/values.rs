@@ -388,3 +388,107 @@ async fn a_rename_that_is_disturbed_converges() {
         assert_eq!(row_view(&lab).await, None, "{story}: the row goes with its booking");
     }
 }
+
+/// Keys that differ in how a slash or a percent sign is written.
+const SIGNED: [&str; 4] = ["R%2FD", "A%", "A%25", "R%252FD"];
+const STAFF: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.department_name]
+kind = "denormalize"
+targets = "range"
+source = "Departments"
+table = "Staff"
+partition_key = "{PartitionKey}"
+set = { DepartmentName = "{Name}" }
+
+[views.department_manager]
+kind = "denormalize"
+source = "Staff"
+when = "IsManager == true"
+table = "Departments"
+partition_key = "{PartitionKey}"
+row_key = "department"
+set = { ManagerName = "{LastName}" }
+on_conflict = "reject"
+
+[views.mentor]
+kind = "denormalize"
+source = "Staff"
+table = "Mentors"
+partition_key = "{MentorKey}"
+row_key = "mentor"
+set = { MentorOf = "{LastName}" }
+on_conflict = "reject"
+"#;
+
+#[tokio::test]
+async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it() {
+    let lab = Lab::with(SMALL, declared(STAFF));
+    for (name, rk) in [("Departments", "department"), ("Mentors", "mentor")] {
+        drop(lab.account.tables.create_table(&table(name)).await);
+        for pk in SIGNED {
+            let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("Name", pk);
+            lab.account.tables.apply(&table(name), &TableOperation::Insert(entity)).await.unwrap();
+        }
+    }
+    let sync = |name: &str, pk: &str, rk: &str| job(&json!({"op": "sync", "table": name, "pk": pk, "rk": rk}));
+    for pk in SIGNED {
+        let entity = json!({"PartitionKey": pk, "RowKey": "7", "LastName": format!("of {pk}"), "IsManager": true, "MentorKey": pk});
+        lab.work(&job(&json!({"op": "put", "table": "Staff", "entity": entity}))).await.unwrap();
+        lab.work(&sync("Departments", pk, "department")).await.unwrap();
+    }
+    lab.do_queued().await;
+    for pk in SIGNED {
+        let of = |row: Option<evenkeel::model::Row>, name: &str| row.and_then(|row| row.entity.text(name).map(str::to_owned));
+        let manager = of(lab.read("Departments", pk, "department").await, "ManagerName");
+        let mentor = of(lab.read("Mentors", pk, "mentor").await, "MentorOf");
+        assert_eq!((manager, mentor), (Some(format!("of {pk}")), Some(format!("of {pk}"))), "{pk}");
+        assert_eq!(of(lab.read("Staff", pk, "7").await, "DepartmentName").as_deref(), Some(pk));
+        for (name, rk) in [("Staff", "7"), ("Departments", "department")] {
+            let plan = lab.engine.plan(&Primary { table: table(name), key: EntityKey::new(pk, rk).unwrap() }).await.unwrap();
+            assert!(plan.in_step, "{name} {pk}: {plan}");
+        }
+    }
+    // What was set is taken away there, and nowhere else.
+    lab.work(&job(&json!({"op": "delete", "table": "Staff", "pk": "A%", "rk": "7"}))).await.unwrap();
+    for pk in SIGNED {
+        let department = lab.read("Departments", pk, "department").await.unwrap().entity;
+        assert_eq!(department.text("ManagerName").is_some(), pk != "A%", "{pk}");
+    }
+}
+
+const TOGETHER: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.department_manager]
+kind = "denormalize"
+source = "Company"
+when = "IsManager == true"
+table = "Company"
+partition_key = "{PartitionKey}"
+row_key = "department"
+set = { ManagerName = "{LastName}" }
+on_conflict = "reject"
+"#;
+
+#[tokio::test]
+async fn a_put_commits_with_what_it_sets_in_its_partition_whatever_signs_are_in_its_key() {
+    let lab = Lab::with(SMALL, declared(TOGETHER));
+    let mut transactions = Vec::new();
+    for pk in ["Sales", "R%2FD"] {
+        let department = Entity::new(EntityKey::new(pk, "department").unwrap());
+        lab.account.tables.apply(&table("Company"), &TableOperation::Insert(department)).await.unwrap();
+        let before = lab.faults.total("Entity Group Transaction");
+        let entity = json!({"PartitionKey": pk, "RowKey": "7", "LastName": "King", "IsManager": true});
+        lab.work(&job(&json!({"op": "put", "table": "Company", "entity": entity}))).await.unwrap();
+        transactions.push(lab.faults.total("Entity Group Transaction") - before);
+        let department = lab.read("Company", pk, "department").await.unwrap().entity;
+        assert_eq!(department.text("ManagerName"), Some("King"), "{pk}");
+    }
+    assert!(transactions[0] > 0 && transactions[0] == transactions[1], "{transactions:?}");
+}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::template::{RenderError, Template, TemplateError};
+use evenkeel_model::model::template::{Escaping, RenderError, Template, TemplateError};
 use evenkeel_model::model::{EdmValue, Entity, EntityKey, TableName};
 use evenkeel_model::sealing::is_sealed;
 
@@ -61,14 +61,15 @@ impl JoinSpec {
         all.filter(|name| !matches!(*name, "PartitionKey" | "RowKey"))
     }
 
-    /// The key of the entity joined to a row; `None` where the row lacks a value for it. A sealed value, and one in a blob, count as absent.
-    pub(super) fn key(&self, row: &Entity) -> Result<Option<EntityKey>, RenderError> {
+    /// The key of the entity joined to a row, in which values stand so; `None` where the row lacks a value for it. A sealed value, and one in
+    /// a blob, count as absent.
+    pub(super) fn key(&self, escaping: Escaping, row: &Entity) -> Result<Option<EntityKey>, RenderError> {
         let value = |property: &str| match property {
             "PartitionKey" => Some(EdmValue::from(row.key.pk.as_str())),
             "RowKey" => Some(EdmValue::from(row.key.rk.as_str())),
             name => row.get(name).filter(|value| !is_sealed(value) && Pointer::of(value).is_none()).cloned(),
         };
-        let (pk, rk) = (self.partition_key.render_with(value)?, self.row_key.render_with(value)?);
+        let (pk, rk) = (self.partition_key.render_with(escaping, value)?, self.row_key.render_with(escaping, value)?);
         Ok(pk.zip(rk).map(|(pk, rk)| EntityKey { pk, rk }))
     }
 }
@@ -134,12 +135,21 @@ mod tests {
 
     fn row() -> Entity {
         let row = Entity::new(EntityKey::new("Sales", "000223").unwrap());
-        row.with("Department", "East").with("Office", 7_i32).with("Seat", 1.5).with("Secret", "ek1.c2VhbGVk")
+        row.with("Department", "East")
+            .with("Office", 7_i32)
+            .with("Seat", 1.5)
+            .with("Secret", "ek1.c2VhbGVk")
+            .with("Unit", "R%2FD")
+            .with("Path", "a/b")
     }
 
     fn key(join: &str) -> Option<String> {
+        key_of(Escaping::WhereForbidden, join)
+    }
+
+    fn key_of(escaping: Escaping, join: &str) -> Option<String> {
         let join: JoinSpec = join.parse().unwrap();
-        join.key(&row()).unwrap().map(|key| format!("{}/{}", key.pk, key.rk))
+        join.key(escaping, &row()).unwrap().map(|key| format!("{}/{}", key.pk, key.rk))
     }
 
     #[test]
@@ -151,7 +161,14 @@ mod tests {
         assert_eq!(key("Departments={PartitionKey}/{Nowhere}"), None);
         assert_eq!(key("Departments={PartitionKey}/{Secret}"), None, "sealed");
         let double: JoinSpec = "Seats={PartitionKey}/{Seat}".parse().unwrap();
-        assert!(double.key(&row()).unwrap_err().to_string().contains("Seat"));
+        assert!(double.key(Escaping::WhereForbidden, &row()).unwrap_err().to_string().contains("Seat"));
+    }
+
+    #[test]
+    fn a_key_with_a_percent_sign_is_joined_as_it_is_and_as_a_view_escapes_it() {
+        for (escaping, expected) in [(Escaping::WhereForbidden, "R%2FD/a%2Fb"), (Escaping::Always, "R%252FD/a%2Fb")] {
+            assert_eq!(key_of(escaping, "Departments={Unit}/{Path}").as_deref(), Some(expected));
+        }
     }
 
     #[test]

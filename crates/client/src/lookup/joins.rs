@@ -14,6 +14,7 @@ use super::join_spec::JoinSpec;
 use super::query::{Lookup, LookupResult};
 use crate::ClientError;
 use evenkeel_model::catalog::{TableRef, TargetRef};
+use evenkeel_model::model::template::Escaping;
 use evenkeel_model::model::{EntityKey, Row};
 
 /// Entities of a table read at once.
@@ -23,6 +24,8 @@ const PARALLEL: usize = 16;
 pub(super) struct Join<'l> {
     spec: &'l JoinSpec,
     table: TargetRef,
+    /// How values stand in its keys: where views make all rows, as they make them.
+    escaping: Escaping,
 }
 
 impl Join<'_> {
@@ -30,7 +33,7 @@ impl Join<'_> {
     fn keys(&self, rows: &[Row]) -> Result<Vec<Option<EntityKey>>, ClientError> {
         let key = |row: &Row| {
             let failed = |source| ClientError::Join { doing: format!("joining {} to {}", self.table.table, row.entity.key), source };
-            self.spec.key(&row.entity).map_err(failed)
+            self.spec.key(self.escaping, &row.entity).map_err(failed)
         };
         rows.iter().map(key).collect()
     }
@@ -45,7 +48,9 @@ impl Lookup<'_> {
             if !seen.insert(table.clone()) {
                 return Err(ClientError::Unknown(format!("the table {} is joined twice; give it once", table.table)));
             }
-            Ok(Join { spec, table })
+            let is_made = self.client.catalog().refuse_view_table(&table.first()).is_err();
+            let escaping = if is_made { Escaping::Always } else { Escaping::WhereForbidden };
+            Ok(Join { spec, table, escaping })
         };
         self.joins.iter().map(&mut join).collect()
     }

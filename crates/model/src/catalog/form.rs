@@ -6,7 +6,7 @@ use super::canonical::quoted;
 use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
 use super::place::{AccountSet, Place, TargetRef};
-use crate::model::template::Template;
+use crate::model::template::{Escaping, Template};
 use crate::model::{AccountName, CollectionName, ColumnType};
 
 /// The form of a view's items. Several kinds may share one.
@@ -65,11 +65,18 @@ pub struct RowForm<'v, P = TargetRef> {
     pub partition_key: &'v Template,
     /// Their row key.
     pub row_key: &'v Template,
+    /// How values stand in both.
+    pub escaping: Escaping,
 }
 
 impl<'v, P> RowForm<'v, P> {
     pub(super) const fn new(target: &'v P, partition_key: &'v Template, row_key: &'v Template) -> Self {
-        Self { target, partition_key, row_key }
+        Self { target, partition_key, row_key, escaping: Escaping::Always }
+    }
+
+    /// Rows that others have made.
+    pub(super) const fn of_others(target: &'v P, partition_key: &'v Template, row_key: &'v Template) -> Self {
+        Self { target, partition_key, row_key, escaping: Escaping::WhereForbidden }
     }
 }
 

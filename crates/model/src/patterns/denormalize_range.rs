@@ -10,7 +10,7 @@ use super::derive::Deriving;
 use super::lookup::behind;
 use crate::catalog::{DenormalizeRange, RangeRows, TableRef};
 use crate::model::claim::{Claim, Reach};
-use crate::model::template::Template;
+use crate::model::template::{Escaping, Template};
 use crate::model::{Key, limits};
 
 /// Characters of a range's ends are below this: the service orders keys by UTF-16 units and the embedded store by UTF-8, which
@@ -20,7 +20,7 @@ const FIRST_IN_DOUBT: char = '\u{d7fe}';
 /// The claim of a primary, where it has one.
 pub(super) fn claim(of: &Deriving<'_>, range: &DenormalizeRange) -> Result<Option<Claim>, Box<DeriveError>> {
     let Some(values) = denormalize::values(of, &range.set, &of.primary.key)? else { return Ok(None) };
-    let pk = range.partition_key.render(of.entity).map_err(|source| of.unrendered("partition_key", source))?;
+    let pk = range.partition_key.render_as(Escaping::WhereForbidden, of.entity).map_err(|source| of.unrendered("partition_key", source))?;
     let Some((pk, (from, before))) = pk.zip(ends(of, &range.rows)?) else { return Ok(None) };
     let TableRef { account, table } = range.target.at(&pk);
     let reach = Reach { account, table, pk, from, before };
@@ -59,7 +59,7 @@ fn ends(of: &Deriving<'_>, rows: &RangeRows) -> Result<Option<(Key, Option<Key>)
 }
 
 fn end(of: &Deriving<'_>, part: &'static str, template: &Template) -> Result<Option<Key>, Box<DeriveError>> {
-    let key = template.render(of.entity).map_err(|source| of.unrendered(part, source))?;
+    let key = template.render_as(Escaping::WhereForbidden, of.entity).map_err(|source| of.unrendered(part, source))?;
     if let Some(found) = key.as_ref().and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT)) {
         let (view, primary) = (of.view.name.clone(), of.primary.clone());
         return Err(Box::new(DeriveError::RangeEnd { view, part, primary, found }));

@@ -247,8 +247,8 @@ impl Deriving<'_> {
         let key = |each: Option<(&str, &EdmValue)>| {
             let [pk, rk] = templates.map(|(part, template)| {
                 let rendered = match each {
-                    None => template.render(self.entity),
-                    Some((property, value)) => template.render_with_value(self.entity, property, value),
+                    None => template.render_as(rows.escaping, self.entity),
+                    Some((property, value)) => template.render_with_value(rows.escaping, self.entity, property, value),
                 };
                 rendered.map_err(|source| self.unrendered(part, source))
             });

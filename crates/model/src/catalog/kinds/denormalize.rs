@@ -25,7 +25,7 @@ pub struct Denormalize<P = TargetRef> {
 
 impl<P> Kind<P> for Denormalize<P> {
     fn form(&self) -> Form<'_, P> {
-        let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
+        let rows = RowForm::of_others(&self.target, &self.partition_key, &self.row_key);
         Form::Properties { rows, set: &self.set }
     }
 

@@ -8,7 +8,7 @@ use super::envelope::{EventError, ForeignEvent};
 use crate::model::condition::Condition;
 use crate::model::job;
 use crate::model::odata::{self, ODataError};
-use crate::model::template::Template;
+use crate::model::template::{Escaping, Template};
 use crate::model::{EdmValue, Key, ViewName, cause};
 
 /// The fields of a job that are key templates.
@@ -261,9 +261,10 @@ fn key(field: String, text: &str) -> Result<Template, MappingError> {
     Template::parse_key_of_event(text).map_err(|error| MappingError { field, problem: error.to_string() })
 }
 
-/// The key that a template renders for an event, escaped as in views.
+/// The key that a template renders for an event: of an entity that its sender knows by the very key, or by values of which it is made.
 fn filled(field: &str, template: &Template, event: &ForeignEvent<'_>) -> Result<Value, String> {
-    let rendered: Option<Key> = template.render_with(|path| event.value(path)).map_err(|error| format!("{field:?}: {}", error.message))?;
+    let rendered = template.render_with(Escaping::WhereForbidden, |path| event.value(path));
+    let rendered: Option<Key> = rendered.map_err(|error| format!("{field:?}: {}", error.message))?;
     rendered.map(|key| Value::from(key.as_str())).ok_or_else(|| format!("{field:?}: {template} has no value in it"))
 }
 

@@ -95,11 +95,20 @@ fn an_event_that_comes_twice_is_one_job_and_another_event_is_another() {
 }
 
 #[test]
-fn keys_are_escaped_as_those_of_views_and_checked_as_those_of_jobs() {
+fn keys_are_those_of_the_event_escaped_where_they_are_none_and_checked_as_those_of_jobs() {
     let sync = || mapping("m", "exists(subject)", json!({"op": "sync", "table": "Tags", "pk": "{subject}", "rk": ""})).unwrap();
     let mut event = cloud_event();
     event["subject"] = "a/b#c".into();
     assert_eq!(mapped(vec![sync()], &event).unwrap()["pk"], "a%2Fb%23c");
+    // A key that somebody else has escaped is the key.
+    for (subject, pk) in [("R%2FD", "R%2FD"), ("100%", "100%"), ("50% R/D", "50%25 R%2FD")] {
+        event["subject"] = subject.into();
+        assert_eq!(mapped(vec![sync()], &event).unwrap()["pk"], pk);
+    }
+    let put = json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "t", "RowKey": "{subject}", "Name": "{subject}"}});
+    let put = mapping("m", "exists(subject)", put).unwrap();
+    event["subject"] = "R%2FD".into();
+    assert_eq!(mapped(vec![put], &event).unwrap()["entity"]["RowKey"], "R%2FD");
     event["subject"] = "x".repeat(600).into();
     assert!(mapped(vec![sync()], &event).unwrap_err().contains("600"));
     event["subject"] = 7.into();

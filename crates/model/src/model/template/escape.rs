@@ -2,6 +2,30 @@
 
 use crate::model::key::forbidden_in_key;
 
+/// How the values of a template stand in its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Escaping {
+    /// Keys that evenkeel makes: every value is [escaped](escape), so that no two share a text.
+    Always,
+    /// Keys that others have made, and that a template has to meet: a value that may stand in a key as it is stands there as it is, `%`
+    /// included, since it may be such a key. Any other is escaped.
+    WhereForbidden,
+    /// Keys themselves: every value stands as it is, and makes no key where it is none.
+    Never,
+}
+
+impl Escaping {
+    /// The text of a value in a key.
+    pub(super) fn written(self, value: String) -> String {
+        let is_escaped = match self {
+            Self::Always => true,
+            Self::WhereForbidden => value.chars().any(forbidden_in_key),
+            Self::Never => false,
+        };
+        if is_escaped { escape(&value) } else { value }
+    }
+}
+
 /// Writes characters that Azure forbids in keys, and `%`, as `%XX` of their UTF-8 bytes, in upper case.
 pub fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
@@ -69,6 +93,15 @@ mod tests {
         assert_eq!(escape("100%"), "100%25");
         assert_eq!(escape("\u{9f}\u{fffe}\n"), "%C2%9F%EF%BF%BE%0A");
         assert_eq!(escape("O'Brien 한 😀"), "O'Brien 한 😀");
+    }
+
+    #[test]
+    fn a_key_of_others_stands_as_it_is_and_what_is_no_key_is_escaped_whole() {
+        for (value, written) in [("R%2FD", "R%2FD"), ("100%", "100%"), ("R/D", "R%2FD"), ("50% R/D", "50%25 R%2FD")] {
+            assert_eq!(Escaping::WhereForbidden.written(value.to_owned()), written);
+            assert_eq!(Escaping::Always.written(value.to_owned()), escape(value));
+            assert_eq!(Escaping::Never.written(value.to_owned()), value);
+        }
     }
 
     #[test]

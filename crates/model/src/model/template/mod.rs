@@ -11,7 +11,8 @@
 //!   has no such item: `None`, a sparse view. This holds for an empty PartitionKey or RowKey too.
 //! - A character that Azure forbids in keys is escaped as `%XX` of its UTF-8 bytes, `%` included, in values only. The
 //!   escaping is injective and reversible ([`escape()`], [`unescape`]). It does not preserve order: a value
-//!   with a forbidden character sorts where its `%` does.
+//!   with a forbidden character sorts where its `%` does. Templates that have to meet keys of others leave a value that is legal in
+//!   keys as it is ([`Escaping`]).
 //! - Without a filter, String renders as it is, Int32 and Int64 in decimal, Boolean as `true` or `false`, Guid
 //!   in lower case, DateTime as `2026-11-20T15:00:00.5Z` (the fraction only as long as it needs to be). Double
 //!   and Binary are permanent errors: a Double has many texts, a Binary has none.
@@ -34,7 +35,7 @@ mod tests;
 mod zone;
 
 pub use each::ListText;
-pub use escape::{escape, unescape};
+pub use escape::{Escaping, escape, unescape};
 pub use filter::KeyFilter;
 pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
 pub use parse::{Field, Template, TemplateError, TemplatePart};

@@ -1,6 +1,6 @@
 //! Rendering.
 
-use super::escape::escape;
+use super::escape::Escaping;
 use super::filter::Value;
 use super::parse::{Field, Template, TemplatePart};
 use crate::model::caret::Caret;
@@ -17,12 +17,23 @@ pub struct RenderError {
 impl Template {
     /// Renders the key for an entity. `None` where a property is missing or empty: a sparse view.
     pub fn render(&self, entity: &Entity) -> Result<Option<Key>, RenderError> {
-        self.render_with(|property| value_of(entity, property))
+        self.render_as(Escaping::Always, entity)
     }
 
-    /// As [`render`](Self::render), with this value in the place of a property's own.
-    pub fn render_with_value(&self, entity: &Entity, property: &str, value: &EdmValue) -> Result<Option<Key>, RenderError> {
-        self.render_with(|name| if name == property { Some(value.clone()) } else { value_of(entity, name) })
+    /// As [`render`](Self::render), with values that stand so in the key.
+    pub fn render_as(&self, escaping: Escaping, entity: &Entity) -> Result<Option<Key>, RenderError> {
+        self.render_with(escaping, |property| value_of(entity, property))
+    }
+
+    /// As [`render_as`](Self::render_as), with this value in the place of a property's own.
+    pub fn render_with_value(
+        &self,
+        escaping: Escaping,
+        entity: &Entity,
+        property: &str,
+        value: &EdmValue,
+    ) -> Result<Option<Key>, RenderError> {
+        self.render_with(escaping, |name| if name == property { Some(value.clone()) } else { value_of(entity, name) })
     }
 
     /// Renders the text for an entity as it is: nothing is escaped, and no limit of keys counts. `None` where a property
@@ -52,8 +63,8 @@ impl Template {
         Ok(Some(text))
     }
 
-    /// Renders the key for values from elsewhere, as [`render`](Self::render) does.
-    pub fn render_with(&self, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<Key>, RenderError> {
+    /// Renders the key for values from elsewhere, as [`render_as`](Self::render_as) does.
+    pub fn render_with(&self, escaping: Escaping, value_of: impl Fn(&str) -> Option<EdmValue>) -> Result<Option<Key>, RenderError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
@@ -61,7 +72,7 @@ impl Template {
                 TemplatePart::Field(field) => {
                     let rendered = match value_of(field.property()) {
                         None => None,
-                        Some(value) => self.render_field(field, &value)?,
+                        Some(value) => self.render_field_as(escaping, field, &value)?,
                     };
                     match rendered {
                         None => return Ok(None),
@@ -78,8 +89,13 @@ impl Template {
 
     /// The text of a field of this template in a key for a value, escaped. `None` where it is empty.
     pub fn render_field(&self, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
+        self.render_field_as(Escaping::Always, field, value)
+    }
+
+    /// The same, as it stands in such keys.
+    pub fn render_field_as(&self, escaping: Escaping, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
         let rendered = field.rendered(value).map_err(|problem| self.problem(field, &problem))?;
-        Ok(rendered.map(|text| escape(&text)))
+        Ok(rendered.map(|text| escaping.written(text)))
     }
 
     fn problem(&self, field: &Field, problem: &str) -> RenderError {

@@ -6,6 +6,7 @@ use super::term::{Term, TermOp};
 use crate::catalog::{BlobLists, View};
 use crate::model::BlobName;
 use crate::model::document::PlaceError;
+use crate::model::template::Escaping;
 
 /// Where the list lies that these values make: each property of the name has one, given with `=`.
 pub fn blob(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<BlobName, LookupError> {
@@ -33,7 +34,7 @@ pub fn blob(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<BlobName, 
     let value = |problem: String| LookupError::Value { what: described(view), problem };
     let found = lists.name.with(|template, field| {
         let term = terms.iter().find(|term| term.property == field.property());
-        term.map(|term| range::text(template, field, &term.value).map_err(Unusable::Value)).transpose()
+        term.map(|term| range::text(Escaping::Always, template, field, &term.value).map_err(Unusable::Value)).transpose()
     });
     match found {
         Ok(Some(blob)) => Ok(blob),

@@ -7,7 +7,7 @@
 //!   LastName^=K       ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of the key behind the bucket
 //! ```
 //!
-//! Values are filtered and escaped exactly as rendering does it, so a lookup finds the rendered values. There is
+//! Values are filtered and escaped exactly as rendering does it, so a lookup finds the rendered values; own keys are the values. There is
 //! never an `or` over keys, which the service answers with a scan: several keys are several requests.
 //!
 //! Ranges and prefixes compare the *text in the key*: behind `lower` without regard to case, behind `pad` as
@@ -15,11 +15,15 @@
 //! parts (its day, say); otherwise in the order of the store's keys, with escaped characters in place of `%`. A literal or field behind the
 //! compared one belongs to that text.
 //!
+//! How a prefix is spelled in a key may depend on what follows it: `ΠΑΠΑΣ` behind `lower`, whose last letter is another one at the end of a
+//! word. Its range has all spellings.
+//!
 //! A range may hold rows of others: primaries and other views' copies of the same table, which the reader
 //! tells by `ek_view`; and rows for which [`KeyRange::accepts`] is false.
 
 mod blob;
 mod plan;
+mod prefix;
 mod range;
 mod span;
 mod term;

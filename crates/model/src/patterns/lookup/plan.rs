@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::prefix::Prefix;
 use super::range::{self, TextBounds};
-use super::span::{KeyRange, Span, behind};
+use super::span::{KeyRange, Span};
 use super::term::{Term, TermOp};
 use crate::catalog::{RowForm, TargetRef, View};
 use crate::model::key::sorts_before_everywhere;
-use crate::model::template::{Field, KeyFilter, Template, TemplatePart};
+use crate::model::template::{Escaping, Field, KeyFilter, Template, TemplatePart};
 use crate::model::{AccountName, Key};
 
 /// Most requests of one lookup.
@@ -128,11 +129,11 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     PlannedLookup { what, rows, terms }.plan(false)
 }
 
-/// Plans a lookup of the rows of a table by their own keys. Without a term for the PartitionKey it is a table scan, which has to be
-/// meant.
+/// Plans a lookup of the rows of a table by their own keys, which are the values as they are. Without a term for the PartitionKey it is
+/// a table scan, which has to be meant.
 pub fn plan_by_own_keys(what: String, table: &TargetRef, terms: &[Term], scan: bool) -> Result<LookupPlan, LookupError> {
     let [partition_key, row_key] = ["PartitionKey", "RowKey"].map(Template::of_property);
-    let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key };
+    let rows = RowForm { target: table, partition_key: &partition_key, row_key: &row_key, escaping: Escaping::Never };
     if !scan && terms.iter().all(|term| term.property == "RowKey") {
         return Err(LookupError::Whole { what });
     }
@@ -229,7 +230,7 @@ impl<'a> PlannedLookup<'a> {
             };
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
             if let Some(term) = terms.iter().find(|term| term.op == TermOp::Equal) {
-                let text = range::text(template, field, &term.value).map_err(|problem| self.value(problem))?;
+                let text = range::text(self.rows.escaping, template, field, &term.value).map_err(|problem| self.value(problem))?;
                 known.heads.iter_mut().for_each(|head| head.push_str(&text));
                 known.used.insert(field.property());
             } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
@@ -239,7 +240,8 @@ impl<'a> PlannedLookup<'a> {
                 }
                 known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
             } else {
-                let bounds = if terms.is_empty() { Ok(TextBounds::default()) } else { range::bounds(template, field, &terms) };
+                let bounds =
+                    if terms.is_empty() { Ok(TextBounds::default()) } else { range::bounds(self.rows.escaping, template, field, &terms) };
                 // Where this field keeps no order, another one of the same property may.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
@@ -272,7 +274,7 @@ impl<'a> PlannedLookup<'a> {
         // A range that the first missing field cannot take says more than that it is missing.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.rows.partition_key, field, &terms)) {
+            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.rows.escaping, self.rows.partition_key, field, &terms)) {
                 return Err(self.unusable(term, problem));
             }
         }
@@ -288,7 +290,7 @@ impl<'a> PlannedLookup<'a> {
                 let problem = format!("{} comes before it in the key {:?}; give it with =", stopped.property(), template.to_string());
                 return self.unusable(term, problem);
             }
-            if let Err(problem) = range::bounds(template, field, &[term]) {
+            if let Err(problem) = range::bounds(self.rows.escaping, template, field, &[term]) {
                 return self.unusable(term, problem);
             }
         }
@@ -299,15 +301,14 @@ impl<'a> PlannedLookup<'a> {
         self.unusable(term, problem)
     }
 
-    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, String), LookupError> {
+    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, Prefix), LookupError> {
         let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
-        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), head.to_owned())) };
-        let prefix = format!("{head}{}", rest.prefix);
+        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), Prefix::of([head.to_owned()]))) };
+        let prefix = rest.prefix.behind_head(head);
         // The empty key is the first one, so that there is nothing to compare with.
-        let of_prefix = (!prefix.is_empty()).then(|| prefix.clone());
-        let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), of_prefix, sorts_before_everywhere);
+        let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), prefix.first(), sorts_before_everywhere);
         let of_term = rest.before.as_ref().map(|before| format!("{head}{before}"));
-        let before = narrower(of_term, behind(&prefix), |term, prefix| sorts_before_everywhere(prefix, term));
+        let before = narrower(of_term, prefix.end(), |term, prefix| sorts_before_everywhere(prefix, term));
         // What is empty in one order may have rows in another.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))

@@ -1,8 +1,9 @@
 //! A range or prefix of a property as bounds on the text of its field.
 
-use crate::model::template::{DateFormat, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
+use crate::model::template::{DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
 use crate::model::{EdmDateTime, EdmValue};
 
+use super::prefix::{Prefix, lower_case_spellings};
 use super::span::behind;
 use super::term::{Term, TermOp};
 
@@ -11,7 +12,7 @@ use super::term::{Term, TermOp};
 pub(super) struct TextBounds {
     pub(super) from: Option<String>,
     pub(super) before: Option<String>,
-    pub(super) prefix: String,
+    pub(super) prefix: Prefix,
 }
 
 /// How the order of values carries over to a field's text.
@@ -28,19 +29,19 @@ enum Order<'f> {
 }
 
 /// The bounds that some terms, none of them `=`, set to a field. The error says why there are none.
-pub(super) fn bounds(template: &Template, field: &Field, terms: &[&Term]) -> Result<TextBounds, String> {
+pub(super) fn bounds(escaping: Escaping, template: &Template, field: &Field, terms: &[&Term]) -> Result<TextBounds, String> {
     let order = order(field)?;
     let mut bounds = TextBounds::default();
     for term in terms {
-        let text = |value: &str| text(template, field, value);
+        let text = |value: &str| text(escaping, template, field, value);
         match (term.op, order) {
             (TermOp::Equal, _) => {}
-            (TermOp::Prefix, Order::Text) => bounds.prefix = text(&term.value)?,
+            (TermOp::Prefix, Order::Text) => bounds.prefix = prefix(escaping, template, field, &term.value)?,
             (TermOp::Prefix, _) => return Err(format!("{term}: a number or date has no prefix; use >= and <")),
-            (TermOp::AtLeast, Order::Text | Order::Number) => bounds.from = Some(text(&term.value)?),
+            (TermOp::AtLeast, Order::Text | Order::Number) => bounds.from = Some(first_spelling(field, text(&term.value)?)),
             // Where clocks are put back, a later moment may have an earlier text.
             (TermOp::AtLeast, Order::Parts(date)) => bounds.from = texts(date.firsts(moment(&term.value)?), text)?.into_iter().min(),
-            (TermOp::Less, Order::Text | Order::Number) => bounds.before = Some(text(&term.value)?),
+            (TermOp::Less, Order::Text | Order::Number) => bounds.before = Some(first_spelling(field, text(&term.value)?)),
             (TermOp::Less, Order::Parts(date)) => {
                 // The last moment before it lies in the last part that belongs to the range.
                 let last = EdmDateTime::from_ticks(moment(&term.value)?.ticks() - 1).map_err(|error| error.to_string())?;
@@ -71,15 +72,37 @@ fn behind_ticks(text: &str) -> Option<String> {
     EdmDateTime::from_ticks(moment.ticks() - 1).ok().map(inverted_ticks)
 }
 
-/// The text of a field for a value, escaped.
-pub(super) fn text(template: &Template, field: &Field, value: &str) -> Result<String, String> {
-    match template.render_field(field, &EdmValue::from(value)) {
+/// The text of a field for a value, as it stands in such keys.
+pub(super) fn text(escaping: Escaping, template: &Template, field: &Field, value: &str) -> Result<String, String> {
+    match template.render_field_as(escaping, field, &EdmValue::from(value)) {
         Ok(Some(text)) => Ok(text),
         Ok(None) => {
             Err(format!("nothing is left of {}={value:?} behind its filters, and rows without a value are in no view", field.property()))
         }
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// What the texts of a field begin with whose values begin so.
+fn prefix(escaping: Escaping, template: &Template, field: &Field, value: &str) -> Result<Prefix, String> {
+    let mut spellings = vec![text(escaping, template, field, value)?];
+    if escaping == Escaping::WhereForbidden {
+        // A value that goes on with a forbidden character is escaped whole.
+        spellings.push(text(Escaping::Always, template, field, value)?);
+    }
+    if is_lower_case(field) {
+        spellings = spellings.iter().flat_map(|text| lower_case_spellings(text)).collect();
+    }
+    Ok(Prefix::of(spellings))
+}
+
+/// The first spelling of a bound: those that say the same lie on one side of it.
+fn first_spelling(field: &Field, text: String) -> String {
+    if is_lower_case(field) { lower_case_spellings(&text).into_iter().next().unwrap_or(text) } else { text }
+}
+
+fn is_lower_case(field: &Field) -> bool {
+    field.filters().contains(&KeyFilter::Lower)
 }
 
 fn order(field: &Field) -> Result<Order<'_>, String> {

@@ -1,5 +1,6 @@
 //! Spans of keys, and the ranges made of them.
 
+use super::prefix::Prefix;
 use crate::model::key::forbidden_in_key;
 use crate::model::{AccountName, Comparison, EntityKey, Filter, Key};
 
@@ -57,9 +58,9 @@ pub struct KeyRange {
     /// Which of their rows.
     pub rows: Span,
     /// Prefix of every partition key in it.
-    pub(super) partition_prefix: String,
+    pub(super) partition_prefix: Prefix,
     /// Prefix of every row key in it.
-    pub(super) row_prefix: String,
+    pub(super) row_prefix: Prefix,
 }
 
 impl KeyRange {
@@ -77,17 +78,18 @@ impl KeyRange {
     }
 
     /// Whether a key that the [filter](Self::filter) let through belongs to the lookup. It does not where the end of a prefix could
-    /// only be described roughly. The bounds are the store's to judge, which has an order of its own.
+    /// only be described roughly, or where others lie between its spellings. The bounds are the store's to judge, which has an order of its
+    /// own.
     pub fn accepts(&self, key: &EntityKey) -> bool {
-        key.pk.as_str().starts_with(&self.partition_prefix) && key.rk.as_str().starts_with(&self.row_prefix)
+        self.partition_prefix.begins(key.pk.as_str()) && self.row_prefix.begins(key.rk.as_str())
     }
 
     /// The key by which the rows of several ranges are merged: the part in which the ranges do not differ, so that
     /// buckets leave no trace in the order. Rows of one range come in this order already.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
-        let pk = pk.strip_prefix(self.partition_prefix.as_str()).unwrap_or(pk);
-        let rk = rk.strip_prefix(self.row_prefix.as_str()).unwrap_or(rk);
+        let pk = pk.strip_prefix(self.partition_prefix.stem()).unwrap_or(pk);
+        let rk = rk.strip_prefix(self.row_prefix.stem()).unwrap_or(rk);
         match self.partitions {
             Span::Exactly(_) => ("", rk),
             Span::Between { .. } => (pk, rk),

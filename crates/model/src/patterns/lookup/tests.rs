@@ -1,9 +1,10 @@
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::catalog::{OnConflict, SecondaryIndex, TableRef, View, ViewKind};
+use crate::catalog::{Denormalize, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
 use crate::model::key::service_order;
 use crate::model::template::Template;
 use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, Key, TableName, ViewName};
@@ -233,8 +234,9 @@ fn holding(view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
 
 fn holding_in(order: Order, view: &View, texts: &[String], entity: &Entity) -> Option<usize> {
     let terms: Vec<Term> = texts.iter().map(|text| text.parse().unwrap()).collect();
-    let ViewKind::SecondaryIndex(index) = &view.kind else { panic!("no secondary index") };
-    let key = EntityKey { pk: index.partition_key.render(entity).unwrap()?, rk: index.row_key.render(entity).unwrap()? };
+    let rows = view.rows().unwrap();
+    let [pk, rk] = [rows.partition_key, rows.row_key].map(|template| template.render_as(rows.escaping, entity).unwrap());
+    let key = EntityKey { pk: pk?, rk: rk? };
     let plan = plan(view, &terms).ok()?;
     Some(plan.ranges.iter().filter(|range| finds(range, &key, order)).count())
 }
@@ -272,6 +274,27 @@ fn is_found_where_it_is(order: Order, view: &View, name: &str, (one, other): (&s
     }
 }
 
+#[test]
+fn a_sigma_at_the_end_of_a_prefix_is_found_however_it_is_written() {
+    let view = view("p", "{Name|lower}");
+    let orders: [Order; 2] = [bytewise, service_order];
+    let found = |order: Order, term: String, name: &str| holding_in(order, &view, &[term], &employee(name, 1, FIRST)).unwrap();
+    for order in orders {
+        for name in ["ΠΑΠΑΣΟΓΛΟΥ", "ΠΑΠΑΣ", "Παπάς", "Παπας Κ", "ΠΑΠΑΓΟΣ", "ΠΑΠΑ", "ΠΑΠΑΤ"] {
+            for prefix in ["ΠΑΠΑΣ", "παπας", "παπασ"] {
+                let expected = usize::from(name.to_uppercase().starts_with("ΠΑΠΑΣ"));
+                assert_eq!(found(order, format!("Name^={prefix}"), name), expected, "{name} by {prefix}");
+                let sides = found(order, format!("Name>={prefix}"), name) + found(order, format!("Name<{prefix}"), name);
+                assert_eq!(sides, 1, "{name} by {prefix}");
+            }
+        }
+        for (name, expected) in [("ΑΣ'Α", 1), ("ας'", 1), ("ΑΣ(", 0), ("ΑΣ", 0)] {
+            assert_eq!(found(order, "Name^=ΑΣ'".to_owned(), name), expected, "{name}");
+        }
+        assert_eq!(found(order, "Name>=παπασ".to_owned(), "ΠΑΠΑΣ"), 1);
+    }
+}
+
 const DAY: i64 = 864_000_000_000;
 const FIRST: i64 = 638_000_000_000_000_000;
 
@@ -281,6 +304,24 @@ proptest! {
         for view in [view("p", "{Name}"), view("b{Name|bucket:3}", "x_{Name}_{RowKey}"), view("{Name}", "{RowKey}")] {
             let found = holding(&view, &[format!("Name^={prefix}")], &employee(&name, 1, FIRST));
             prop_assert_eq!(found, Some(usize::from(name.starts_with(&prefix))));
+        }
+    }
+
+    #[test]
+    fn what_lies_on_entities_of_others_is_found_by_its_value_and_by_a_prefix(name in "[a-c/%25]{1,4}", length in 1..5_usize) {
+        let copies = view("p", "{Name}");
+        let target = TableRef { account: AccountName::main(), table: TableName::new("Others").unwrap() }.into();
+        let [partition_key, row_key] = ["p", "{Name}"].map(|text| Template::parse(text).unwrap());
+        let kind = ViewKind::Denormalize(Denormalize { target, partition_key, row_key, set: BTreeMap::new() });
+        let view = View { kind, ..copies };
+        let beginning: String = name.chars().take(length).collect();
+        for term in [format!("Name={name}"), format!("Name^={beginning}")] {
+            prop_assert_eq!(holding(&view, &[term], &employee(&name, 1, FIRST)), Some(1));
+        }
+        if !name.contains('/') {
+            let key = EntityKey::new("p", name.clone()).unwrap();
+            let plan = plan(&view, &[format!("Name={name}").parse().unwrap()]).unwrap();
+            prop_assert_eq!(plan.ranges[0].point(), Some(key), "the very key");
         }
     }
 
@@ -313,6 +354,20 @@ proptest! {
         let view = view("{Name|slug}_{Name|bucket:5}", "{Name|trim|upper}-{Age|pad:10}-{Name|hash:6}");
         let found = holding(&view, &[format!("Name={name}"), format!("Age={age}")], &employee(&name, age, FIRST));
         prop_assert!(found.is_none_or(|found| found == 1));
+    }
+
+    #[test]
+    fn every_legal_key_is_found_by_itself_and_by_what_it_begins_with(pk in "[a-c/%.~ 2Fé😀]{1,4}", rk in "[a-c/%.~ 2Fé😀]{1,4}", length in 1..5_usize) {
+        let target = TableRef { account: AccountName::main(), table: TableName::new("Employees").unwrap() }.into();
+        let beginning: String = rk.chars().take(length).collect();
+        for row in [format!("RowKey={rk}"), format!("RowKey^={beginning}"), format!("RowKey>={rk}")] {
+            let plan = plan_by_own_keys("the table".to_owned(), &target, &terms(&[&format!("PartitionKey={pk}"), &row]), false);
+            match EntityKey::new(pk.clone(), rk.clone()) {
+                Ok(key) => prop_assert_eq!(plan.unwrap().ranges.iter().filter(|range| finds(range, &key, bytewise)).count(), 1),
+                Err(error) if !row.contains('^') => prop_assert!(plan.unwrap_err().to_string().contains(&error.to_string())),
+                Err(_) => {}
+            }
+        }
     }
 
     #[test]
