@@ -1,5 +1,7 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
+use std::path::{Component, Path, PathBuf};
+
 use super::section::Section;
 use super::views::{account, refuse_accounts};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
@@ -122,13 +124,18 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
 /// Expected value of a folder for documents.
 pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
-/// A folder that is the same one for every worker.
+/// A folder that is the same one for every worker, in its one spelling: without repeated slashes, `.` and a slash at the end. What `..`
+/// leads to, links decide.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
-    if std::path::Path::new(text).is_absolute() {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"))
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        return Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"));
     }
+    if path.components().any(|component| component == Component::ParentDir) {
+        return Err(format!("expected a path without \"..\", found {text:?}"));
+    }
+    let spelled: PathBuf = path.components().collect();
+    Ok(spelled.to_string_lossy().into_owned())
 }
 
 fn file(to: &Section<'_>) -> Option<FileTarget> {

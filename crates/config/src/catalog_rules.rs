@@ -4,7 +4,7 @@ use super::archives::{ArchiveDraft, TargetDraft};
 use super::circles;
 use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
-use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
+use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
@@ -383,12 +383,18 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                 {
                     ("container", format!("{}/{}", one.container, one.path.as_str()))
                 }
-                (TargetDraft::File(one), TargetDraft::File(two)) if one == two => ("dir", format!("{}/{}", one.dir, one.path.as_str())),
+                // A folder may be named whole, or in part by the path below another one.
+                (TargetDraft::File(one), TargetDraft::File(two)) if documents(one) == documents(two) => ("dir", documents(one)),
                 _ => continue,
             };
             archive.to.error(key, format!("{what} is the archive {:?} already", other.name.as_str()));
         }
     }
+}
+
+/// Where the documents of a folder lie.
+fn documents(target: &FileTarget) -> String {
+    format!("{}/{}", target.dir, target.path.as_str())
 }
 
 /// Archives that lead back to where they began: an entity that the last one archives is again a primary of the first. The way back is a

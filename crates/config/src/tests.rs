@@ -1344,8 +1344,10 @@ fn archives_may_be_documents() {
         panic!("no log")
     };
     assert_eq!((log.path.as_str(), log.time.as_deref(), log.spread, log.roll_at), ("logs/%Y/%m/%d/%H00", Some("At"), 4, 64 << 20));
-    let ArchiveTarget::File(file) = target(r#"kind = "file", dir = "/mnt/former""#) else { panic!("no file") };
-    assert_eq!(file.dir, "/mnt/former");
+    for spelling in ["/mnt/former", "/mnt/former/", "//mnt/./former//"] {
+        let ArchiveTarget::File(file) = target(&format!("kind = \"file\", dir = {spelling:?}")) else { panic!("no file") };
+        assert_eq!(file.dir, "/mnt/former", "{spelling}");
+    }
     for (to, expected) in [
         (r#"kind = "blob""#, "archives.a.to.container: missing"),
         (r#"kind = "blob", container = "Upper""#, "is not a container name"),
@@ -1362,6 +1364,7 @@ fn archives_may_be_documents() {
         (r#"kind = "append_blob", container = "events", time = "a-b""#, "expected the name of a property"),
         (r#"kind = "file""#, "archives.a.to.dir: missing"),
         (r#"kind = "file", dir = "former""#, "expected an absolute path"),
+        (r#"kind = "file", dir = "/mnt/x/../former""#, "expected a path without"),
         (r#"kind = "blub", container = "former""#, "did you mean \"blob\"?"),
     ] {
         let errors = mistakes(&archive(to)).join("\n");
@@ -1370,6 +1373,11 @@ fn archives_may_be_documents() {
     let twice = archive(r#"kind = "blob", container = "former""#);
     let errors = mistakes(&(twice.clone() + &twice.replace("archives.a", "archives.b"))).join("\n");
     assert!(errors.contains("is the archive \"a\" already"), "{errors}");
+    let folder = archive(r#"kind = "file", dir = "/mnt/former", path = "x/{PartitionKey}/{RowKey}.json""#).replace(".a]", ".b]");
+    for same in [r#"dir = "/mnt/former/", path = "x/{PartitionKey}/{RowKey}.json""#, r#"dir = "/mnt/former/x""#] {
+        let errors = mistakes(&(archive(&format!("kind = \"file\", {same}")) + &folder)).join("\n");
+        assert!(errors.contains("is the archive \"a\" already"), "{same}: {errors}");
+    }
 }
 
 #[test]
