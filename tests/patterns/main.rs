@@ -86,6 +86,7 @@ patterns! {
     large:
         large_values_follow_their_entity_through_its_life
         what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not
+        nothing_is_computed_from_a_pointer
         a_large_value_comes_from_a_staged_blob
         a_whole_entity_comes_from_a_staged_blob
         what_was_staged_wrongly_is_told_and_kept

@@ -40,6 +40,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     same_rows(views);
     ranges(views);
     large_values(views, archives);
+    pointers(catalog, views);
     spilling(tables, views);
     shared_archives(views, archives);
     circles::check(views);
@@ -337,6 +338,22 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                     "{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables, containers and folders only"
                 ),
             ),
+        }
+    }
+}
+
+/// Nothing is computed from a pointer. (A value that has to go, though not declared, is refused by its job.)
+fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
+    for view in views {
+        let Form::Values(large) = view.form() else { continue };
+        for other in catalog.views.values().filter(|other| other.source.table == view.source) {
+            if let Some(name) = other.computed().into_iter().find(|name| large.properties.contains(*name)) {
+                let message = format!(
+                    "the view {} computes from {name}, and from a pointer in its place nothing can be; expected properties that views copy whole, or do not name",
+                    other.name
+                );
+                view.section.error("properties", message);
+            }
         }
     }
 }

@@ -1023,7 +1023,13 @@ fn large_values_are_read_and_their_mistakes_found() {
     let copies = format!(
         "{spilling}[views.v]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{{Name}}\"\nrow_key = \"{{RowKey}}\"\non_conflict = \"reject\"\n"
     );
+    let by = |lines: &str| format!("{text}{VIEW}{lines}\n");
+    for right in ["when = \"exists(Photo)\"", "select = [\"Photo\"]"] {
+        assert!(load_text(&by(right)).is_ok(), "{right}");
+    }
     for (wrong, expected) in [
+        (by("when = \"Photo != \\\"none\\\"\""), "the view v computes from Photo"),
+        (by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"), "the view v computes from Photo"),
         (format!("{text}spill = 1\n"), "spill"),
         (format!("{spilling}[tables.Employees]\nwide = true\n"), "expected one of the two"),
         (copies.clone(), "it would copy every property"),
