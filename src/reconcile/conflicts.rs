@@ -30,6 +30,10 @@ enum TakenKey {
     ByPrimary { address: ItemAddress, owner: Owner },
     #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key{}", .address.site.kind(), unless_retired(.address))]
     Foreign { address: ItemAddress },
+    #[error(
+        "{address} would lie on a copy, which the view that makes it writes whole, without them: keep them on an entity of your own, or let that view copy them from its primaries"
+    )]
+    OnCopy { address: ItemAddress },
 }
 
 /// The other way out where the obstacle may be a list: it names no primary as its owner.
@@ -220,6 +224,7 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
     let views: BTreeSet<ViewName> = views.collect();
     let taken = plan.taken.iter().map(|KeyConflict { address, owner }| match owner {
         Some(owner) => TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() },
+        None if address.part == Some(Part::Properties) => TakenKey::OnCopy { address: address.clone() },
         None => TakenKey::Foreign { address: address.clone() },
     });
     let taken: Vec<String> = taken.map(|taken| taken.to_string()).collect();

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::footprint::{Entry, Footprint};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, ItemAddress, Row, SinkDocument};
+use crate::model::{ETag, ItemAddress, Part, Row, SinkDocument};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
 use crate::shared::AtSite;
@@ -80,6 +80,8 @@ fn look_at(address: &ItemAddress, primary: &Primary, owner: Option<Owner>, etag:
 /// that they name.
 pub(super) fn look_into(address: &ItemAddress, primary: &Primary, found: AtSite, owner: Option<&Owner>) -> Look {
     match found {
+        // A copy is written whole, and would lose them.
+        AtSite::Absent if address.part == Some(Part::Properties) && owner.is_some() => Look::Taken { etag: None, owner: None },
         AtSite::Absent => Look::Absent,
         AtSite::Part(token) => Look::Ours(token),
         AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),

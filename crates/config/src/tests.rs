@@ -870,6 +870,12 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
     let ViewKind::Denormalize(denormalize) = &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind else { panic!("other") };
     assert_eq!(denormalize.set.keys().collect::<Vec<_>>(), ["ManagerName", "Salary"]);
     let twice = format!("{SET}{}", SET.replace("views.manager", "views.deputy"));
+    let deputy = |row_key: &str| SET.replace("views.manager", "views.deputy").replace("\"department\"", &format!("{row_key:?}"));
+    let copies = |source: &str, table: &str, row_key: &str| {
+        format!(
+            "[views.copies]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\n"
+        )
+    };
     for (text, expected) in [
         (SET.replace("views.manager", "views.the-manager"), "expected one without dashes"),
         (SET.replace("set = {", "sets = {"), "did you mean \"set\"?"),
@@ -880,9 +886,23 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
         (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
         (SET.replace("\"Departments\"", "\"Logins%Y%m%d\""), "those go with a source of the same dates"),
         (twice, "sets ManagerName on the same entities of Departments"),
+        (format!("{SET}{}", deputy("{Department}")), "sets ManagerName on entities of Departments too"),
+        (format!("{SET}{}", copies("Employees", "Departments", "{RowKey}")), "views.manager.table: the view copies writes rows of its own"),
+        (format!("{}{SET}", copies("Others", "Departments", "{RowKey}")), "views.manager.table: the view copies writes rows of its own"),
     ] {
         let errors = mistakes(&text);
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    for right in [
+        deputy("deputy"),
+        deputy("deputy_{RowKey}"),
+        deputy("department_{RowKey}"),
+        copies("Employees", "Departments", "copy_{RowKey}"),
+        copies("Departments", "Departments", "{Name}"),
+    ] {
+        if let Err(errors) = load_text(&format!("{SET}{right}")) {
+            panic!("{right}: {errors}");
+        }
     }
 }
 
