@@ -1,5 +1,6 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::section::Section;
@@ -104,9 +105,12 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let account = account(to, accounts, "account");
     let path = path(to);
     let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
-    let mut metadata = Some(std::collections::BTreeMap::new());
+    let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
     for (name, text) in to.pairs("metadata") {
         let template = text.and_then(|text| metadatum(to, name, text));
+        if let Some(same) = metadata.iter().flat_map(BTreeMap::keys).find(|known| known.eq_ignore_ascii_case(name)) {
+            to.error("metadata", format!("{name:?} and {same:?} differ in upper and lower case alone, which headers do not tell apart"));
+        }
         match (&mut metadata, template) {
             (Some(metadata), Some(template)) => drop(metadata.insert(name.to_owned(), template)),
             _ => metadata = None,
@@ -201,5 +205,5 @@ fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {
         to.error("metadata", format!("{name:?} is no name of metadata: letters, digits and underscores, not starting with a digit"));
         return None;
     }
-    Template::parse(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
+    Template::parse_text(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
 }

@@ -1361,11 +1361,12 @@ fn archives_may_be_documents() {
         ("{PartitionKey}/{RowKey}.json", "application/json", 0)
     );
     let ArchiveTarget::Blob(blob) = target(
-        r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", content_type = "text/json", metadata = { name = "{LastName}" }"#,
+        r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", content_type = "text/json", metadata = { name = "{LastName}", key = "{PartitionKey}/{RowKey}" }"#,
     ) else {
         panic!("no blob")
     };
     assert_eq!((blob.path.as_str(), blob.metadata["name"].to_string().as_str()), ("x/{PartitionKey}/{RowKey}", "{LastName}"));
+    assert_eq!(blob.metadata["key"].to_string(), "{PartitionKey}/{RowKey}", "no key, whose literals are fewer");
     let ArchiveTarget::Log(log) = target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#) else {
         panic!("no log")
     };
@@ -1383,6 +1384,7 @@ fn archives_may_be_documents() {
         (r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#, "is no name of metadata"),
         (r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#, "wat"),
         (r#"kind = "blob", container = "former", metadata = { a = 5 }"#, "expected a string"),
+        (r#"kind = "blob", container = "former", metadata = { Name = "{Name}", name = "x" }"#, "differ in upper and lower case alone"),
         (r#"kind = "blob", container = "former", dir = "x""#, "unknown key"),
         (r#"kind = "append_blob", container = "events", path = "logs/%Y""#, "expected a path that names each hour"),
         (r#"kind = "append_blob", container = "events", spread = 0"#, "expected an integer from 1 to 64"),
