@@ -169,6 +169,19 @@ pub enum DeriveError {
         /// How many.
         units: usize,
     },
+    /// A contribution over its limit.
+    #[error(
+        "view {view}: what {primary} contributes has {units} UTF-16 units as JSON; at most {} are allowed: make its figures of fewer properties",
+        limits::CONTRIBUTION_UTF16_UNITS
+    )]
+    LongContribution {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// How many.
+        units: usize,
+    },
     /// A claim over its limit.
     #[error(
         "view {view}: what {primary} says to its range has {units} UTF-16 units as JSON, its keys included; at most {} are allowed",

@@ -10,7 +10,7 @@ use super::tree::Condition;
 use crate::model::Row;
 
 /// The property in which the service says when a row was last written.
-const TIMESTAMP: &str = "Timestamp";
+pub(super) const TIMESTAMP: &str = "Timestamp";
 /// A moment of our time to check conditions at, in seconds since 1970. One that is out of range at another moment is refused by its job.
 const SOME_MOMENT: i64 = 1_800_000_000;
 
