@@ -535,7 +535,7 @@ mod tests {
         for alternative in schema["anyOf"].as_array().unwrap().iter().filter(|one| one["title"].as_str().unwrap().contains("of many")) {
             let fields = alternative["properties"].as_object().unwrap().iter();
             let fields = fields.map(|(name, field)| (name.clone(), if name == "op" { field["const"].clone() } else { sample(name) }));
-            let message = Map::from_iter(fields);
+            let message: Map<String, Value> = fields.collect();
             let title = &alternative["title"];
             let jobs = match decode_request(message).unwrap_or_else(|error| panic!("{title}: {error}")) {
                 JobRequest::Job(_) => panic!("{title}: one job"),
