@@ -18,7 +18,7 @@ use super::steps::{KeyConflict, Plan};
 use crate::catalog::{TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::{Looks, Primary};
-use crate::model::{ItemAddress, ViewName};
+use crate::model::{ItemAddress, Part, ViewName};
 use crate::patterns;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -37,6 +37,10 @@ enum TakenKey {
     ByFormerList { address: ItemAddress, list: ViewName },
     #[error("{address} is taken by a {} that evenkeel did not write: delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
+    #[error(
+        "{address} would lie on a copy, which the view that makes it writes whole, without them: keep them on an entity of your own, or let that view copy them from its primaries"
+    )]
+    OnCopy { address: ItemAddress },
 }
 
 /// Keys that a run has met.
@@ -223,6 +227,7 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
             TakenKey::ByList { address: address.clone(), list: list.clone() }
         }
         (None, Some(list)) => TakenKey::ByFormerList { address: address.clone(), list: list.clone() },
+        (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy { address: address.clone() },
         (None, None) => TakenKey::Foreign { address: address.clone() },
     });
     let taken: Vec<String> = taken.map(|taken| taken.to_string()).collect();

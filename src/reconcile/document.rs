@@ -24,7 +24,7 @@ const COPIES: u64 = 3;
 
 /// The document of one entity.
 pub(super) struct ArchiveDocument<'e> {
-    archive: &'e ViewName,
+    archive: &'e Archive,
     memory: &'e MemoryBudget,
     key: EntityKey,
     sink: DocumentSink<'e>,
@@ -89,7 +89,7 @@ impl<'e> ArchiveDocument<'e> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
         let sink = DocumentSink::Blob { blobs: account.blobs.as_ref(), target, name };
-        Ok(Self { archive: &archive.name, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
+        Ok(Self { archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
     }
 
     /// In a shared folder.
@@ -97,7 +97,7 @@ impl<'e> ArchiveDocument<'e> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
         let sink = DocumentSink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
-        Ok(Self { archive: &archive.name, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
+        Ok(Self { archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
     }
 
     /// The folder that it lies in, where it is a file.
@@ -131,7 +131,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     fn doing(&self, what: &str) -> String {
-        format!("{what} the document of {} in archive {}", self.key, self.archive)
+        format!("{what} the document of {} in archive {}", self.key, self.archive.name)
     }
 
     /// Reads the document.
@@ -170,7 +170,8 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {
-        let entity = document::decode(content, &self.key).map_err(|error| permanent(self.doing("reading"), error))?;
+        let entity =
+            document::decode(content, &self.archive.source.table, &self.key).map_err(|error| permanent(self.doing("reading"), error))?;
         Ok(Row { entity, etag, timestamp: None })
     }
 
@@ -218,7 +219,7 @@ impl<'e> ArchiveDocument<'e> {
             DocumentSink::File { files, place } => {
                 let deleted = files.delete(place, etag).await?;
                 if deleted {
-                    tracing::info!(archive = %self.archive, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");
+                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "file deleted: its entity has left the archive");
                 }
                 deleted
             }
@@ -239,7 +240,7 @@ impl<'e> ArchiveDocument<'e> {
             }
         }
         if bytes > limits::METADATA_BYTES {
-            return Err(permanent(self.doing("writing"), MetadataTooLarge { archive: self.archive.clone(), bytes }));
+            return Err(permanent(self.doing("writing"), MetadataTooLarge { archive: self.archive.name.clone(), bytes }));
         }
         Ok(upload)
     }

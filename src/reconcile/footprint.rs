@@ -46,7 +46,8 @@ const PIECE_UNITS: usize = 32_000;
 /// Bytes taken at most by everything beside the item list: keys of 1 KiB each, one of them twice, the primary's ETag, names, and
 /// the overhead of each property.
 const BESIDE_ITEMS_BYTES: usize = 8_192;
-/// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024.
+/// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024, or a contribution of 4,096 to
+/// a group.
 const FEW_ITEMS: usize = 60;
 /// UTF-16 units that the ETag of an item takes at most, its quotes and escapes included, where there is none as yet.
 const ETAG_UNITS: usize = 96;

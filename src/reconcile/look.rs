@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::footprint::{Entry, Footprint};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, ItemAddress, Row, SinkDocument, ViewName};
+use crate::model::{ETag, ItemAddress, Part, Row, SinkDocument, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::BlobProperties;
 use crate::shared::{self, AtSite};
@@ -84,6 +84,8 @@ pub(super) fn look_into(
     (owner, list): (Option<&Owner>, Option<&ViewName>),
 ) -> Look {
     match found {
+        // A copy is written whole, and would lose them.
+        AtSite::Absent if address.part == Some(Part::Properties) && owner.is_some() => Look::Taken { etag: None, owner: None, list: None },
         AtSite::Absent => Look::Absent,
         AtSite::Part(token) => Look::Ours(token),
         AtSite::Owned(owner, token) if owner == *primary => Look::Ours(token),

@@ -147,7 +147,11 @@ impl RunValues {
             Pointer::to(&scope.folder, &large.container, property, bytes, sha256).map_err(|error| permanent(writing(scope), error))
         };
         let mut rest = whole.clone();
+        let computed = scope.engine.catalog.computed_from(scope.source);
         for (property, (staged, sha256)) in staged {
+            if computed.contains(property) {
+                return Err(permanent(writing(scope), large_entity::ComputedFrom(property.clone())));
+            }
             let pointer = to(property, staged.length, sha256.clone())?;
             rest.properties.insert(property.clone(), pointer.to_string().into());
             pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
@@ -155,7 +159,8 @@ impl RunValues {
         // A wide entity takes as many rows as it needs.
         let room = if scope.engine.catalog.wide.contains(scope.source) { usize::MAX } else { limits::ENTITY_BYTES };
         let brought = |name: &str| change.sent().is_some_and(|sent| sent.properties.contains_key(name));
-        for property in large_entity::outgoing(large, &rest, room, brought) {
+        let outgoing = large_entity::outgoing(large, &rest, room, &computed, brought);
+        for property in outgoing.map_err(|error| permanent(writing(scope), error))? {
             let Some(value) = rest.properties.remove(&property) else { continue };
             let content_type = large_entity::content_type(&value).to_owned();
             let Some(content) = large_entity::content(value) else { continue };

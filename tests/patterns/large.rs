@@ -37,6 +37,14 @@ partition_key = "email"
 row_key = "{Email|lower}"
 on_conflict = "reject"
 
+[views.by_tag]
+kind = "secondary_index"
+source = "Staff§"
+table = "ByTag§"
+partition_key = "{Tags|each:,|trim}"
+row_key = "{PartitionKey}_{RowKey}"
+select = []
+
 [archives.former]
 source = "Staff§"
 to = { kind = "table", table = "Former§" }
@@ -146,6 +154,29 @@ pub(crate) async fn what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not
     assert_eq!(out, ["P17", "P18", "P19"]);
     assert_eq!(site.blobs("large-§").await.len(), 3);
     site.in_step("Staff§").await;
+}
+
+pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
+    let tags = async || site.keys("ByTag§", "ek_view").await.into_iter().map(|(tag, _, _)| tag).collect::<Vec<_>>();
+    site.work(put(&json!({"Tags": "red, green", "Photo": text('p', 2_000)}))).await;
+    assert_eq!(tags().await, ["green", "red"]);
+    let many = (0..9).map(|n| text(char::from(b'a' + n), 4_000)).collect::<Vec<_>>().join(",");
+    let refused = "the value of \"Tags\" is too large for a row";
+    assert!(site.refused(put(&json!({"Tags": many}))).await.contains(refused));
+    let mut staged = put(&json!({"Name": "Ada"}));
+    staged["blobs"] = json!({"Tags": site.stage("tags", "red", "text/plain").await});
+    assert!(site.refused(staged).await.contains(refused));
+    assert_eq!(tags().await, ["green", "red"]);
+    // By itself an application writes whatever it likes, and what is there already stays as it is.
+    let row = site.row("Staff§", "Sales", "7").await.unwrap();
+    let pointer = row.entity.text("Photo").unwrap().to_owned();
+    site.write("Staff§", row.entity.with("Tags", pointer)).await;
+    let error = site.refused(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7"})).await;
+    assert!(error.contains("\"Tags\"") && error.contains("lies in a blob"), "{error}");
+    assert_eq!(tags().await, ["green", "red"]);
+    site.work(put(&json!({"Tags": "blue"}))).await;
+    assert_eq!(tags().await, ["blue"]);
+    holds(site, "Staff§", "large-§", &[]).await;
 }
 
 pub(crate) async fn a_large_value_comes_from_a_staged_blob(site: &Site) {

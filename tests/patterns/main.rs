@@ -78,6 +78,7 @@ patterns! {
         an_employee_leaves_into_a_folder_and_comes_back
         metadata_over_the_limit_is_refused_with_its_name
         a_document_that_somebody_deleted_or_spoilt_is_told
+        a_document_of_another_table_is_never_written_over
         archiving_takes_as_many_requests_as_the_documentation_says;
     each:
         one_item_for_each_value_of_a_list
@@ -85,6 +86,7 @@ patterns! {
     large:
         large_values_follow_their_entity_through_its_life
         what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not
+        nothing_is_computed_from_a_pointer
         a_large_value_comes_from_a_staged_blob
         a_whole_entity_comes_from_a_staged_blob
         what_was_staged_wrongly_is_told_and_kept

@@ -225,6 +225,45 @@ async fn a_property_that_passes_from_one_view_to_another_stays() {
     }
 }
 
+const ON_COPIES: &str = r#"
+[views.by_guest]
+kind = "secondary_index"
+source = "Bookings"
+table = "Bookings"
+partition_key = "guest"
+row_key = "{Guest}"
+on_conflict = "reject"
+
+[views.seat]
+kind = "denormalize"
+source = "Seats"
+table = "Bookings"
+partition_key = "guest"
+row_key = "{Guest|trim}"
+set = { Seat = "{RowKey}" }
+on_conflict = "reject"
+"#;
+
+/// Written whole, a copy would lose them, and two audits would undo each other for ever.
+#[tokio::test]
+async fn nothing_is_kept_on_a_copy() {
+    let lab = Lab::with(SMALL, catalog(ON_COPIES));
+    lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
+    let seat = Entity::new(EntityKey::new("r1", "window").unwrap()).with("Guest", "Ada");
+    let seat = job(&json!({"op": "put", "table": "Seats", "entity": odata::encode(&seat)}));
+    for story in ["not looked at before", "looked at"] {
+        let error = lab.work(&seat).await.unwrap_err().chain();
+        assert!(error.contains("would lie on a copy"), "{story}: {error}");
+        assert_eq!(lab.read("Bookings", "guest", "Ada").await.unwrap().entity.get("Seat"), None, "{story}");
+        plan_is_empty(&lab, "b1", story).await;
+    }
+    lab.work(&job(&json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}))).await.unwrap();
+    lab.work(&put(&Entity::new(EntityKey::new("guest", "Ada").unwrap()))).await.unwrap();
+    lab.work(&job(&json!({"op": "sync", "table": "Seats", "pk": "r1", "rk": "window"}))).await.unwrap();
+    let guest = lab.read("Bookings", "guest", "Ada").await.unwrap().entity;
+    assert_eq!(guest.text("Seat"), Some("window"), "an entity of the user's own");
+}
+
 const NEAR_LIST: &str = r#"
 [views.near]
 kind = "index_entity"

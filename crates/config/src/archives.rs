@@ -1,5 +1,8 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
 use super::section::Section;
 use super::views::{account, refuse_accounts};
 use evenkeel_model::catalog::{BlobTarget, FileTarget, LogTarget};
@@ -102,9 +105,12 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let account = account(to, accounts, "account");
     let path = path(to);
     let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
-    let mut metadata = Some(std::collections::BTreeMap::new());
+    let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
     for (name, text) in to.pairs("metadata") {
         let template = text.and_then(|text| metadatum(to, name, text));
+        if let Some(same) = metadata.iter().flat_map(BTreeMap::keys).find(|known| known.eq_ignore_ascii_case(name)) {
+            to.error("metadata", format!("{name:?} and {same:?} differ in upper and lower case alone, which headers do not tell apart"));
+        }
         match (&mut metadata, template) {
             (Some(metadata), Some(template)) => drop(metadata.insert(name.to_owned(), template)),
             _ => metadata = None,
@@ -122,13 +128,18 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
 /// Expected value of a folder for documents.
 pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
-/// A folder that is the same one for every worker.
+/// A folder that is the same one for every worker, in its one spelling: without repeated slashes, `.` and a slash at the end. What `..`
+/// leads to, links decide.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
-    if std::path::Path::new(text).is_absolute() {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"))
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        return Err(format!("expected an absolute path, which is the same folder for every worker, found {text:?}"));
     }
+    if path.components().any(|component| component == Component::ParentDir) {
+        return Err(format!("expected a path without \"..\", found {text:?}"));
+    }
+    let spelled: PathBuf = path.components().collect();
+    Ok(spelled.to_string_lossy().into_owned())
 }
 
 fn file(to: &Section<'_>) -> Option<FileTarget> {
@@ -194,5 +205,5 @@ fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {
         to.error("metadata", format!("{name:?} is no name of metadata: letters, digits and underscores, not starting with a digit"));
         return None;
     }
-    Template::parse(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
+    Template::parse_text(text).map_err(|error| to.error("metadata", format!("{name}: {error}"))).ok()
 }

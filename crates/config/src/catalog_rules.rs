@@ -4,7 +4,7 @@ use super::archives::{ArchiveDraft, TargetDraft};
 use super::circles;
 use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
-use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, Form, Members, RowForm};
+use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
@@ -40,6 +40,7 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     same_rows(views);
     ranges(views);
     large_values(views, archives);
+    pointers(catalog, views);
     spilling(tables, views);
     shared_archives(views, archives);
     circles::check(views);
@@ -266,22 +267,59 @@ pub(super) fn same_rows<T: ViewTables>(views: &[ViewDraft<'_, T>]) {
 
 fn same_keys<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>>, before: &[ViewDraft<'_, T>]) {
     let target = &rows.target.tables;
-    let same = |other: &&ViewDraft<'_, T>| {
-        other.rows().is_some_and(|other| {
-            other.target.tables == *target
-                && other.partition_key.to_string() == rows.partition_key.to_string()
-                && other.row_key.to_string() == rows.row_key.to_string()
-        })
-    };
-    let Some(other) = before.iter().find(same) else { return };
-    match (view.sets(), other.sets()) {
-        (Some(set), Some(others)) => {
-            if let Some(name) = set.keys().find(|name| others.contains_key(*name)) {
-                view.section.error("set", format!("the view {} sets {name} on the same entities of {target}", other.name));
-            }
+    for (other, there) in before.iter().filter_map(|other| Some((other, other.rows()?))) {
+        if there.target.tables != *target || !may_meet(rows, &there) {
+            continue;
         }
-        _ => view.section.error("row_key", format!("the view {} writes the same keys into the same table {target}", other.name)),
+        let same =
+            [rows.partition_key, rows.row_key].map(ToString::to_string) == [there.partition_key, there.row_key].map(ToString::to_string);
+        match (view.sets(), other.sets()) {
+            (Some(set), Some(others)) => {
+                let Some(name) = set.keys().find(|name| others.contains_key(*name)) else { continue };
+                let message = if same {
+                    format!("the view {} sets {name} on the same entities of {target}", other.name)
+                } else {
+                    format!(
+                        "the view {} sets {name} on entities of {target} too, and nothing keeps their keys apart; expected another name, or keys that begin with different literals",
+                        other.name
+                    )
+                };
+                view.section.error("set", message);
+                return;
+            }
+            _ if same => {
+                view.section.error("row_key", format!("the view {} writes the same keys into the same table {target}", other.name));
+                return;
+            }
+            (Some(_), None) => on_copies(view, other, target),
+            (None, Some(_)) => on_copies(other, view, target),
+            (None, None) => {}
+        }
     }
+}
+
+/// A copy is written whole, without the properties that another view would keep on it. (Copies beside their primaries are no primaries.)
+fn on_copies<T: ViewTables>(setting: &ViewDraft<'_, T>, making: &ViewDraft<'_, T>, target: &T) {
+    if matches!(making.form(), Form::Copies { .. }) && making.source != *target {
+        let message = format!("the view {} writes rows of its own into {target}; expected a table of your own entities", making.name);
+        setting.section.error(setting.declared.table_key, message);
+    }
+}
+
+/// Whether rows of two views may have one key: not where one of their keys begins with different literals.
+fn may_meet<T>(one: &RowForm<'_, Named<T>>, other: &RowForm<'_, Named<T>>) -> bool {
+    let keys = [(one.partition_key, other.partition_key), (one.row_key, other.row_key)];
+    keys.into_iter().all(|(one, other)| may_begin(one, other) && may_begin(other, one))
+}
+
+/// Whether a key of the first template may begin as those of the second do.
+fn may_begin(one: &Template, other: &Template) -> bool {
+    let literal = |template: &Template| match template.parts() {
+        [TemplatePart::Literal(text), rest @ ..] => (text.clone(), rest.is_empty()),
+        _ => (String::new(), false),
+    };
+    let ((one, is_whole), (other, _)) = (literal(one), literal(other));
+    one.starts_with(&other) || (!is_whole && other.starts_with(&one))
 }
 
 /// Properties that ranges of entities have of a view lie on entities of the user's own, and nothing else sets them.
@@ -341,6 +379,22 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     }
 }
 
+/// Nothing is computed from a pointer. (A value that has to go, though not declared, is refused by its job.)
+fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
+    for view in views {
+        let Form::Values(large) = view.form() else { continue };
+        for other in catalog.views.values().filter(|other| other.source.table == view.source) {
+            if let Some(name) = other.computed().into_iter().find(|name| large.properties.contains(*name)) {
+                let message = format!(
+                    "the view {} computes from {name}, and from a pointer in its place nothing can be; expected properties that views copy whole, or do not name",
+                    other.name
+                );
+                view.section.error("properties", message);
+            }
+        }
+    }
+}
+
 /// A property that has left its row is seen by no view, so that every view has to name the properties that it wants to
 /// see.
 fn spilling(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>]) {
@@ -383,12 +437,18 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
                 {
                     ("container", format!("{}/{}", one.container, one.path.as_str()))
                 }
-                (TargetDraft::File(one), TargetDraft::File(two)) if one == two => ("dir", format!("{}/{}", one.dir, one.path.as_str())),
+                // A folder may be named whole, or in part by the path below another one.
+                (TargetDraft::File(one), TargetDraft::File(two)) if documents(one) == documents(two) => ("dir", documents(one)),
                 _ => continue,
             };
             archive.to.error(key, format!("{what} is the archive {:?} already", other.name.as_str()));
         }
     }
+}
+
+/// Where the documents of a folder lie.
+fn documents(target: &FileTarget) -> String {
+    format!("{}/{}", target.dir, target.path.as_str())
 }
 
 /// Archives that lead back to where they began: an entity that the last one archives is again a primary of the first. The way back is a

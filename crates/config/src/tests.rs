@@ -870,6 +870,12 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
     let ViewKind::Denormalize(denormalize) = &loaded.catalog.views[&ViewName::new("manager").unwrap()].kind else { panic!("other") };
     assert_eq!(denormalize.set.keys().collect::<Vec<_>>(), ["ManagerName", "Salary"]);
     let twice = format!("{SET}{}", SET.replace("views.manager", "views.deputy"));
+    let deputy = |row_key: &str| SET.replace("views.manager", "views.deputy").replace("\"department\"", &format!("{row_key:?}"));
+    let copies = |source: &str, table: &str, row_key: &str| {
+        format!(
+            "[views.copies]\nkind = \"secondary_index\"\nsource = \"{source}\"\ntable = \"{table}\"\npartition_key = \"{{PartitionKey}}\"\nrow_key = \"{row_key}\"\n"
+        )
+    };
     for (text, expected) in [
         (SET.replace("views.manager", "views.the-manager"), "expected one without dashes"),
         (SET.replace("set = {", "sets = {"), "did you mean \"set\"?"),
@@ -880,9 +886,23 @@ fn denormalized_properties_are_read_and_their_mistakes_are_said() {
         (SET.replace("\"Departments\"", "\"Employees\"").replace("\"department\"", "\"{RowKey}\""), "the key of the primary itself"),
         (SET.replace("\"Departments\"", "\"Logins%Y%m%d\""), "those go with a source of the same dates"),
         (twice, "sets ManagerName on the same entities of Departments"),
+        (format!("{SET}{}", deputy("{Department}")), "sets ManagerName on entities of Departments too"),
+        (format!("{SET}{}", copies("Employees", "Departments", "{RowKey}")), "views.manager.table: the view copies writes rows of its own"),
+        (format!("{}{SET}", copies("Others", "Departments", "{RowKey}")), "views.manager.table: the view copies writes rows of its own"),
     ] {
         let errors = mistakes(&text);
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
+    }
+    for right in [
+        deputy("deputy"),
+        deputy("deputy_{RowKey}"),
+        deputy("department_{RowKey}"),
+        copies("Employees", "Departments", "copy_{RowKey}"),
+        copies("Departments", "Departments", "{Name}"),
+    ] {
+        if let Err(errors) = load_text(&format!("{SET}{right}")) {
+            panic!("{right}: {errors}");
+        }
     }
 }
 
@@ -1023,7 +1043,13 @@ fn large_values_are_read_and_their_mistakes_found() {
     let copies = format!(
         "{spilling}[views.v]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{{Name}}\"\nrow_key = \"{{RowKey}}\"\non_conflict = \"reject\"\n"
     );
+    let by = |lines: &str| format!("{text}{VIEW}{lines}\n");
+    for right in ["when = \"exists(Photo)\"", "select = [\"Photo\"]"] {
+        assert!(load_text(&by(right)).is_ok(), "{right}");
+    }
     for (wrong, expected) in [
+        (by("when = \"Photo != \\\"none\\\"\""), "the view v computes from Photo"),
+        (by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"), "the view v computes from Photo"),
         (format!("{text}spill = 1\n"), "spill"),
         (format!("{spilling}[tables.Employees]\nwide = true\n"), "expected one of the two"),
         (copies.clone(), "it would copy every property"),
@@ -1335,17 +1361,20 @@ fn archives_may_be_documents() {
         ("{PartitionKey}/{RowKey}.json", "application/json", 0)
     );
     let ArchiveTarget::Blob(blob) = target(
-        r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", content_type = "text/json", metadata = { name = "{LastName}" }"#,
+        r#"kind = "blob", container = "former", path = "x/{PartitionKey}/{RowKey}", content_type = "text/json", metadata = { name = "{LastName}", key = "{PartitionKey}/{RowKey}" }"#,
     ) else {
         panic!("no blob")
     };
     assert_eq!((blob.path.as_str(), blob.metadata["name"].to_string().as_str()), ("x/{PartitionKey}/{RowKey}", "{LastName}"));
+    assert_eq!(blob.metadata["key"].to_string(), "{PartitionKey}/{RowKey}", "no key, whose literals are fewer");
     let ArchiveTarget::Log(log) = target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#) else {
         panic!("no log")
     };
     assert_eq!((log.path.as_str(), log.time.as_deref(), log.spread, log.roll_at), ("logs/%Y/%m/%d/%H00", Some("At"), 4, 64 << 20));
-    let ArchiveTarget::File(file) = target(r#"kind = "file", dir = "/mnt/former""#) else { panic!("no file") };
-    assert_eq!(file.dir, "/mnt/former");
+    for spelling in ["/mnt/former", "/mnt/former/", "//mnt/./former//"] {
+        let ArchiveTarget::File(file) = target(&format!("kind = \"file\", dir = {spelling:?}")) else { panic!("no file") };
+        assert_eq!(file.dir, "/mnt/former", "{spelling}");
+    }
     for (to, expected) in [
         (r#"kind = "blob""#, "archives.a.to.container: missing"),
         (r#"kind = "blob", container = "Upper""#, "is not a container name"),
@@ -1355,6 +1384,7 @@ fn archives_may_be_documents() {
         (r#"kind = "blob", container = "former", metadata = { "a-b" = "x" }"#, "is no name of metadata"),
         (r#"kind = "blob", container = "former", metadata = { a = "{Name|wat}" }"#, "wat"),
         (r#"kind = "blob", container = "former", metadata = { a = 5 }"#, "expected a string"),
+        (r#"kind = "blob", container = "former", metadata = { Name = "{Name}", name = "x" }"#, "differ in upper and lower case alone"),
         (r#"kind = "blob", container = "former", dir = "x""#, "unknown key"),
         (r#"kind = "append_blob", container = "events", path = "logs/%Y""#, "expected a path that names each hour"),
         (r#"kind = "append_blob", container = "events", spread = 0"#, "expected an integer from 1 to 64"),
@@ -1362,6 +1392,7 @@ fn archives_may_be_documents() {
         (r#"kind = "append_blob", container = "events", time = "a-b""#, "expected the name of a property"),
         (r#"kind = "file""#, "archives.a.to.dir: missing"),
         (r#"kind = "file", dir = "former""#, "expected an absolute path"),
+        (r#"kind = "file", dir = "/mnt/x/../former""#, "expected a path without"),
         (r#"kind = "blub", container = "former""#, "did you mean \"blob\"?"),
     ] {
         let errors = mistakes(&archive(to)).join("\n");
@@ -1370,6 +1401,11 @@ fn archives_may_be_documents() {
     let twice = archive(r#"kind = "blob", container = "former""#);
     let errors = mistakes(&(twice.clone() + &twice.replace("archives.a", "archives.b"))).join("\n");
     assert!(errors.contains("is the archive \"a\" already"), "{errors}");
+    let folder = archive(r#"kind = "file", dir = "/mnt/former", path = "x/{PartitionKey}/{RowKey}.json""#).replace(".a]", ".b]");
+    for same in [r#"dir = "/mnt/former/", path = "x/{PartitionKey}/{RowKey}.json""#, r#"dir = "/mnt/former/x""#] {
+        let errors = mistakes(&(archive(&format!("kind = \"file\", {same}")) + &folder)).join("\n");
+        assert!(errors.contains("is the archive \"a\" already"), "{same}: {errors}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub enum Figure {
     Count,
     /// `sum(P)`: Int64 where every value is an integer and the sum fits, else Double; 0 where nobody has the property.
     Sum(String),
-    /// `min(P)`: of numbers or of moments; nothing where nobody has the property.
+    /// `min(P)`: of numbers or of moments, NaN left out; nothing where nobody has the property.
     Min(String),
     /// `max(P)`
     Max(String),
@@ -147,7 +147,7 @@ const fn float(number: i64) -> f64 {
 }
 
 /// The least or the greatest. Numbers of both kinds are compared as Doubles; a moment is never compared with a number: the
-/// first kind met counts.
+/// first kind met counts. NaN is neither less nor greater, and is left out: the figure would depend on the order of the members.
 fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<EdmValue> {
     let order = |a: &EdmValue, b: &EdmValue| match (a, b) {
         (EdmValue::Int64(a), EdmValue::Double(b)) => float(*a).partial_cmp(b),
@@ -155,7 +155,8 @@ fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<E
         (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => compare_values(a, b),
         _ => None,
     };
-    values.reduce(|best, value| if order(&value, &best) == Some(wanted) { value } else { best })
+    let is_nan = |value: &EdmValue| matches!(value, EdmValue::Double(number) if number.is_nan());
+    values.filter(|value| !is_nan(value)).reduce(|best, value| if order(&value, &best) == Some(wanted) { value } else { best })
 }
 
 #[cfg(test)]
@@ -200,6 +201,17 @@ mod tests {
         assert_eq!(figure("sum(Nothing)"), Some(0_i64.into()));
         assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some((-2_i64).into()), Some(42_i64.into())));
         assert_eq!((figure("min(Hired)"), figure("max(Nothing)")), (Some(moment.into()), None));
+    }
+
+    #[test]
+    fn the_least_and_the_greatest_are_the_same_in_any_order_of_the_members() {
+        let texts = ["Age=dNaN", "Age=d1.0", "Age=i5"];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let members = order.map(|at| member(&[texts[at]]));
+            let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
+            assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some(1.0.into()), Some(5_i64.into())), "{order:?}");
+        }
+        assert_eq!(Figure::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()), None);
     }
 
     #[test]

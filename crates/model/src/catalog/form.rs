@@ -126,6 +126,24 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
+    /// The properties of the primary that the items are computed from, beside those of their keys: not those that they have as they are.
+    pub fn computed(self) -> BTreeSet<&'v str> {
+        let composed = |templates: Vec<&'v Template>| -> BTreeSet<&'v str> {
+            templates.into_iter().filter(|template| template.bare_property().is_none()).flat_map(Template::properties).collect()
+        };
+        match self {
+            Self::Copies { .. } | Self::Values(_) => BTreeSet::new(),
+            Self::Properties { set, .. } => composed(set.values().collect()),
+            Self::Documents(documents) => composed(documents.fields.values().collect()),
+            Self::Claims(range) => {
+                let mut names = composed(range.set.values().collect());
+                names.extend(range.rows.templates().into_iter().chain([&range.partition_key]).flat_map(Template::properties));
+                names
+            }
+            listed @ (Self::Lists { .. } | Self::BlobLists(_)) => listed.properties(),
+        }
+    }
+
     /// Whether the items have the primary's values as they are, where they have any: nothing is computed from them.
     pub const fn carries_values(&self) -> bool {
         matches!(self, Self::Copies { .. } | Self::Values(_))

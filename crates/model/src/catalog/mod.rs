@@ -292,12 +292,20 @@ impl Catalog {
         for archive in self.archives.values().filter(|archive| archive.source == *table) {
             names.extend(archive.target.properties().into_iter().map(str::to_owned));
         }
-        for sweep in self.rules.values().map(|rule| &rule.sweep) {
-            if self.tables_of(sweep.subject()).contains(&&table.table) {
-                names.extend(sweep.when.iter().flat_map(TimedCondition::properties));
-            }
-        }
+        names.extend(self.conditions_over(table).flat_map(TimedCondition::properties));
         names
+    }
+
+    /// The properties of this table's entities that views and rules compute from: their values stay in the rows.
+    pub fn computed_from(&self, table: &TableRef) -> BTreeSet<String> {
+        let of_views = self.views_of(table).flat_map(|view| view.computed()).map(str::to_owned);
+        of_views.chain(self.conditions_over(table).flat_map(TimedCondition::compared)).collect()
+    }
+
+    /// The conditions of the rules about this table.
+    fn conditions_over<'a>(&'a self, table: &'a TableRef) -> impl Iterator<Item = &'a TimedCondition> {
+        let sweeps = self.rules.values().map(|rule| &rule.sweep);
+        sweeps.filter(move |sweep| self.tables_of(sweep.subject()).contains(&&table.table)).filter_map(|sweep| sweep.when.as_ref())
     }
 
     /// Whether a primary of this table has footprints: a view has it as its source, or once had.

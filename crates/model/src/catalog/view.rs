@@ -85,6 +85,16 @@ impl<P: SourcePlace> View<P> {
         names
     }
 
+    /// The properties of a primary that it computes from: those of its keys, those that its condition compares, members, figures and composed
+    /// texts. Others it carries as they are.
+    pub fn computed(&self) -> BTreeSet<&str> {
+        let mut names = self.when.as_ref().map(Condition::compared).unwrap_or_default();
+        let keys = self.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
+        names.extend(keys.flat_map(Template::properties));
+        names.extend(self.form().computed());
+        names
+    }
+
     /// The table on whose entities it keeps properties, and the properties by name.
     pub fn sets(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
         self.form().sets()

@@ -253,7 +253,8 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let digest = JobDigest::of(&object);
     match object.remove("v") {
         None => {}
-        Some(v) if v.as_u64() == Some(VERSION) => {}
+        // To JSON Schema, 1.0 is the integer 1.
+        Some(v) if v.as_u64() == Some(VERSION) || v.to_string() == format!("{VERSION}.0") => {}
         Some(v) => return Err(JobError::Version(v.to_string())),
     }
     object.remove("ek");
@@ -292,6 +293,17 @@ mod tests {
         assert_eq!(envelope.job.op(), "sync");
         assert_eq!(envelope.id.as_deref(), Some("a"));
         assert_eq!(envelope.unknown_fields.len(), 1);
+    }
+
+    #[test]
+    fn the_version_is_a_number_as_json_schema_has_it() {
+        let sync = |v: Value| json!({"v": v, "op": "sync", "table": "Employees", "pk": "p", "rk": "r"});
+        for v in [json!(1), json!(1.0)] {
+            assert!(job(&sync(v.clone())).is_ok(), "{v}");
+        }
+        for v in [json!(2), json!(1.5), json!("1"), json!("1.0"), json!(null)] {
+            assert_eq!(job(&sync(v.clone())), Err(JobError::Version(v.to_string())));
+        }
     }
 
     #[test]

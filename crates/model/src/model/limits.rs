@@ -74,6 +74,9 @@ pub const LISTED_VALUES: usize = 100;
 pub const ITEMS_ANNOUNCED: usize = 2 * ITEMS_PER_PRIMARY;
 /// Longest member of a list, in UTF-16 units of its JSON text: a sixteenth of a property, so that lists fill theirs.
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
+/// Longest contribution to a group, in UTF-16 units of its JSON text, its primary's keys included: an eighth of a property. It lies in the
+/// group and in the footprint of its primary.
+pub const CONTRIBUTION_UTF16_UNITS: usize = 4_096;
 /// Longest claim of a range view, in UTF-16 units of its JSON text: its properties and its range. It travels in a message when it is
 /// withdrawn.
 pub const CLAIM_UTF16_UNITS: usize = 8_192;

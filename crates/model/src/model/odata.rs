@@ -337,7 +337,8 @@ fn decode_value(name: &str, annotation: Option<&str>, json: &Value) -> Result<Ed
                 "NaN" => f64::NAN,
                 "Infinity" => f64::INFINITY,
                 "-Infinity" => f64::NEG_INFINITY,
-                other => other.parse().map_err(|_| wrong("a Double"))?,
+                // A parse of more than a Double holds is an infinity.
+                other => other.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| wrong("a Double"))?,
             },
             _ => return Err(wrong("a Double")),
         }),
@@ -440,6 +441,8 @@ mod tests {
             json!({"PartitionKey": "p", "RowKey": "r", "X": [1]}),
             json!({"PartitionKey": "p", "RowKey": "r", "X": 5, "X@odata.type": "Edm.Int64"}),
             json!({"PartitionKey": "p", "RowKey": "r", "X": "5", "X@odata.type": "Edm.Decimal"}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": "1e400", "X@odata.type": "Edm.Double"}),
+            json!({"PartitionKey": "p", "RowKey": "r", "X": "inf", "X@odata.type": "Edm.Double"}),
             json!({"PartitionKey": "p", "RowKey": "r", "X@odata.type": "Edm.Int64"}),
             json!({"PartitionKey": "p", "RowKey": "r", "X": "?", "X@odata.type": "Edm.Binary"}),
         ] {

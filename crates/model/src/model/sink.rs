@@ -122,7 +122,10 @@ pub fn key(primary: &Primary) -> DocumentKey {
 fn same(found: &Value, wanted: &Value) -> bool {
     let moment = |text: &str| EdmDateTime::parse(text).ok().map(|moment| moment.ticks().div_euclid(TICKS_PER_MS));
     match (found, wanted) {
-        (Value::Number(found), Value::Number(wanted)) => found == wanted || found.as_f64() == wanted.as_f64(),
+        // Two integers are compared as such: beyond 2^53 several are one Double.
+        (Value::Number(found), Value::Number(wanted)) => {
+            found == wanted || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())
+        }
         (Value::String(found), Value::String(wanted)) => {
             found == wanted || moment(found).zip(moment(wanted)).is_some_and(|(found, wanted)| found == wanted)
         }
@@ -179,6 +182,13 @@ mod tests {
             other[name] = value;
             assert!(!wanted.is_said_by(&document(other)), "{name}");
         }
+    }
+
+    #[test]
+    fn two_large_integers_are_not_compared_as_doubles() {
+        let number = |number: i64| document(json!({"balance": number}));
+        assert!(number(i64::MAX).is_said_by(&number(i64::MAX)));
+        assert!(!number(i64::MAX).is_said_by(&number(i64::MAX - 1)));
     }
 
     #[test]

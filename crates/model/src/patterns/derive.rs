@@ -147,9 +147,34 @@ pub enum DeriveError {
         #[source]
         source: PlaceError,
     },
+    /// A value that it would be computed from has gone into a blob.
+    #[error(
+        "view {view}: the property {property:?} of {primary} lies in a blob, and nothing is computed from the pointer in its place: put a shorter value"
+    )]
+    InBlob {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// The property.
+        property: String,
+    },
     /// A member over its limit.
     #[error("view {view}: the member that {primary} would be has {units} UTF-16 units as JSON; at most 2,048 are allowed")]
     LongMember {
+        /// The view.
+        view: ViewName,
+        /// The primary.
+        primary: Primary,
+        /// How many.
+        units: usize,
+    },
+    /// A contribution over its limit.
+    #[error(
+        "view {view}: what {primary} contributes has {units} UTF-16 units as JSON; at most {} are allowed: make its figures of fewer properties",
+        limits::CONTRIBUTION_UTF16_UNITS
+    )]
+    LongContribution {
         /// The view.
         view: ViewName,
         /// The primary.
@@ -354,7 +379,13 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
     let mut derivation = Derivation::default();
     let Some(entity) = entity else { return Ok(derivation) };
     let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
+    let in_blobs = large_entity::in_blobs(entity);
     for view in catalog.views_of(source) {
+        if let Some(property) = computed_from(view, &in_blobs) {
+            let (view, property) = (view.name.clone(), property.to_owned());
+            derivation.failed.insert(view.clone(), Box::new(DeriveError::InBlob { view, primary: primary.clone(), property }));
+            continue;
+        }
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
@@ -365,6 +396,15 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
     }
     let count = derivation.items.len();
     if count > limits::ITEMS_PER_PRIMARY { Err(Box::new(DeriveError::TooMany { primary, count })) } else { Ok(derivation) }
+}
+
+/// One of these properties that a view computes from.
+fn computed_from<'n>(view: &View, names: &BTreeSet<&'n str>) -> Option<&'n str> {
+    if names.is_empty() {
+        return None;
+    }
+    let computed = view.computed();
+    names.iter().copied().find(|name| computed.contains(*name))
 }
 
 /// The items of one view, beside those of the views before it.

@@ -23,18 +23,44 @@ pub(super) fn owned(folder: &ValueFolder, entity: &Entity) -> BTreeSet<Pointer> 
     large::pointers(folder, entity).map(|(_, pointer)| pointer).collect()
 }
 
+/// The properties of an entity with values in blobs: what lies in the row is a pointer.
+pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
+    entity.user_properties().filter(|(_, value)| Pointer::of(value).is_some()).map(|(name, _)| name.as_str()).collect()
+}
+
+/// A value is too large for its row, and nothing could be computed from a pointer in its place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the value of {0:?} is too large for a row, and does not go into a blob: a view or rule computes from it (keys, conditions, members, figures or composed texts), which a pointer would falsify"
+)]
+pub struct ComputedFrom(pub String);
+
 /// The properties of an entity with values that are to lie in blobs: those declared, above the threshold, and those that would
 /// break a limit of the service. `room` is how large the entity may be, in bytes. Never the value of a property of
-/// evenkeel's own.
+/// evenkeel's own, nor one that views or rules compute from (`computed`).
 ///
 /// Only values that the writer has `brought`, as long as it fits: a value that was there before is in the entity alone, and
 /// once a pointer has taken its place, a redelivery could not bring it again.
-pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl Fn(&str) -> bool) -> Vec<String> {
+///
+/// # Errors
+///
+/// A value that has to go, and must not.
+pub fn outgoing(
+    large: &LargeEntity,
+    entity: &Entity,
+    room: usize,
+    computed: &BTreeSet<String>,
+    brought: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, ComputedFrom> {
     let mut entity = entity.clone();
     let mut names: Vec<String> = Vec::new();
     for (name, value) in entity.user_properties().filter(|(name, _)| brought(name)) {
+        let stays = computed.contains(name);
+        if stays && breaks_a_limit(value) {
+            return Err(ComputedFrom(name.clone()));
+        }
         let declared = large.properties.contains(name) && content_len(value).is_some_and(|bytes| bytes as u64 > large.threshold);
-        if declared || breaks_a_limit(value) {
+        if !stays && (declared || breaks_a_limit(value)) {
             names.push(name.clone());
         }
     }
@@ -44,7 +70,7 @@ pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl
     // The largest go first, as long as going makes the entity smaller.
     for all in [false, true] {
         while entity.size() > room {
-            let may_go = entity.user_properties().filter(|(name, _)| all || brought(name));
+            let may_go = entity.user_properties().filter(|(name, _)| (all || brought(name)) && !computed.contains(*name));
             let sizes = may_go.filter_map(|(name, value)| Some((content_len(value)?, name.clone())));
             let Some((size, name)) = sizes.max() else { break };
             if size <= POINTER_BYTES {
@@ -54,7 +80,7 @@ pub fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl
             names.push(name);
         }
     }
-    names
+    Ok(names)
 }
 
 /// More than a pointer takes: 1,024 of a name, 63 of a container, a hash and the words around them.
@@ -116,6 +142,20 @@ mod tests {
 
     fn entity() -> Entity {
         Entity::new(EntityKey::new("p", "r").unwrap())
+    }
+
+    fn outgoing(large: &LargeEntity, entity: &Entity, room: usize, brought: impl Fn(&str) -> bool) -> Vec<String> {
+        super::outgoing(large, entity, room, &BTreeSet::new(), brought).unwrap()
+    }
+
+    #[test]
+    fn what_is_computed_from_stays_or_is_refused() {
+        let computed = BTreeSet::from(["Tags".to_owned()]);
+        let outgoing = |entity: &Entity, room| super::outgoing(&view(&["Tags", "Photo"], 100), entity, room, &computed, |_| true);
+        let small = entity().with("Tags", "x".repeat(30_000)).with("Photo", "x".repeat(20_000));
+        assert_eq!(outgoing(&small, ROOM), Ok(vec!["Photo".to_owned()]));
+        assert_eq!(outgoing(&small.clone().with("Photo", "x"), 10_000), Ok(Vec::new()), "it does not fit, which its limits tell");
+        assert_eq!(outgoing(&small.with("Tags", "x".repeat(32_769)), ROOM), Err(ComputedFrom("Tags".to_owned())));
     }
 
     #[test]

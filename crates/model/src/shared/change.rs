@@ -6,6 +6,7 @@ use super::list::{self, Description, List};
 use super::properties::Owned;
 use super::{AtSite, Nonsense};
 use crate::catalog::Catalog;
+use crate::model::item::Owner;
 use crate::model::job::Primary;
 use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName};
 
@@ -191,6 +192,8 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
     let there = Owned::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.says) {
+        // A copy is written whole, and would lose them.
+        (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => Ok(ChangeEnd::Lost),
         (Edit::Put { over, token: new }, Some(said))
             if over.as_ref() == token && there.as_ref().is_none_or(|there| said.may_replace(&there.primary)) =>
         {

@@ -1,9 +1,11 @@
 //! The part of a condition that a table service can decide, as a filter of its query.
 //!
-//! That is equality of texts and of truth values. The service compares a number with values of its own type only (Azurite answers 500 to an
+//! That is equality of texts and of truth values. Keys are texts and `Timestamp` is a moment, and the service refuses another type beside
+//! them. It compares a number with values of its own type only (Azurite answers 500 to an
 //! Int64 against an Int32), moments at its own precision, and knows no `exists`. Such a part is left out, and so is an `or` with one: the
 //! filter lets every row through that satisfies the condition, and others, which are told by [`Condition::holds`].
 
+use super::timed::TIMESTAMP;
 use super::tree::{Condition, Expr};
 use crate::model::large::SPILLED;
 use crate::model::{Comparison, EdmValue, Filter};
@@ -47,10 +49,15 @@ impl Expr {
 }
 
 fn compare(property: &str, op: Comparison, value: &EdmValue, left: &mut usize) -> Option<Filter> {
+    let is_typed = match property {
+        "PartitionKey" | "RowKey" => value.as_str().is_some(),
+        TIMESTAMP => false,
+        _ => true,
+    };
     let decides = match value {
         // It ranks texts in an order of its own.
-        EdmValue::String(_) => matches!(op, Comparison::Equal | Comparison::NotEqual),
-        EdmValue::Bool(_) => true,
+        EdmValue::String(_) => is_typed && matches!(op, Comparison::Equal | Comparison::NotEqual),
+        EdmValue::Bool(_) => is_typed,
         EdmValue::Int32(_) | EdmValue::Int64(_) | EdmValue::Double(_) | EdmValue::DateTime(_) | EdmValue::Guid(_) | EdmValue::Binary(_) => {
             false
         }
@@ -63,6 +70,7 @@ fn compare(property: &str, op: Comparison, value: &EdmValue, left: &mut usize) -
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::TimedCondition;
     use super::*;
     use crate::model::{ETag, Entity, EntityKey, Row};
 
@@ -82,9 +90,14 @@ mod tests {
             (r#"not (Name == "Kim")"#, None),
             (r#"Name >= "Kim""#, None),
             ("Salary > 100", None),
+            (r#"PartitionKey == "Sales" and RowKey != "7""#, Some("(PartitionKey eq 'Sales' and RowKey ne '7')")),
+            ("PartitionKey == true", None),
+            (r#"RowKey == false and Name == "Kim""#, Some("Name eq 'Kim'")),
         ] {
             assert_eq!(prefilter(text).as_deref(), filter, "{text}");
         }
+        let timed = TimedCondition::parse(r#"Timestamp == "x" or Timestamp < now"#).unwrap();
+        assert_eq!(timed.at(jiff::Timestamp::UNIX_EPOCH).unwrap().prefilter(), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::tree::Condition;
 use crate::model::Row;
 
 /// The property in which the service says when a row was last written.
-const TIMESTAMP: &str = "Timestamp";
+pub(super) const TIMESTAMP: &str = "Timestamp";
 /// A moment of our time to check conditions at, in seconds since 1970. One that is out of range at another moment is refused by its job.
 const SOME_MOMENT: i64 = 1_800_000_000;
 
@@ -29,8 +29,17 @@ impl TimedCondition {
 
     /// The names of the properties used, `PartitionKey`, `RowKey` and `Timestamp` among them.
     pub fn properties(&self) -> BTreeSet<String> {
+        self.names(Condition::properties)
+    }
+
+    /// As [`Condition::compared`].
+    pub fn compared(&self) -> BTreeSet<String> {
+        self.names(Condition::compared)
+    }
+
+    fn names(&self, of: fn(&Condition) -> BTreeSet<&str>) -> BTreeSet<String> {
         let parsed = self.at(Timestamp::from_second(SOME_MOMENT).unwrap_or_default());
-        parsed.map(|condition| condition.properties().into_iter().map(str::to_owned).collect()).unwrap_or_default()
+        parsed.map(|condition| of(&condition).into_iter().map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// The condition at a moment. Fails where it names one outside the years 1601 to 9999 then.

@@ -28,18 +28,28 @@ impl Condition {
     /// The names of the properties used, `PartitionKey` and `RowKey` among them.
     pub fn properties(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
-        self.root.collect(&mut names);
+        self.root.collect(|_| true, &mut names);
+        names
+    }
+
+    /// The names of the properties with values that it compares, as opposed to those that only have to be there.
+    pub fn compared(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.root.collect(|test| !matches!(test, Expr::Exists { .. }), &mut names);
         names
     }
 }
 
 impl Expr {
-    fn collect<'a>(&'a self, names: &mut BTreeSet<&'a str>) {
+    /// Collects the properties of the wanted tests.
+    fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
         match self {
-            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.collect(names)),
-            Self::Not(node) => node.collect(names),
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.collect(wanted, names)),
+            Self::Not(node) => node.collect(wanted, names),
             Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
-                names.insert(property);
+                if wanted(self) {
+                    names.insert(property);
+                }
             }
         }
     }

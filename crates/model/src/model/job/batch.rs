@@ -25,6 +25,9 @@ pub const RECHECK: &str = "recheck";
 /// The field that lists many of them.
 pub const RECHECKS: &str = "rechecks";
 
+/// Fields of a message about one primary alone.
+const ALONE: [&str; 2] = ["if_match", "blobs"];
+
 /// Bytes of the items of a packed message: with the fields that they share it has less than the 48 KiB of a message.
 const PACKED_BYTES: usize = 44 * 1024;
 
@@ -60,14 +63,19 @@ impl SubjectList {
         }
     }
 
-    /// The field of a single job that the list stands for.
-    pub(super) const fn instead_of(self) -> &'static [&'static str] {
+    /// The fields of a single job that the list stands for.
+    const fn instead_of(self) -> &'static [&'static str] {
         match self {
             Self::RowKeys => &["rk"],
             Self::Keys => &["pk", "rk"],
-            Self::Entities => &["entity", "entity_ref"],
+            Self::Entities => &["entity", "entity_ref", "pk", "rk"],
             Self::Rechecks => &["pk", "rk", "items"],
         }
+    }
+
+    /// The fields that have no meaning beside the list.
+    pub(super) fn excluded(self) -> impl Iterator<Item = &'static str> {
+        self.instead_of().iter().copied().chain(ALONE)
     }
 
     const fn listing(self) -> Option<Listing> {
@@ -225,7 +233,7 @@ impl Batch {
     fn listed(list: SubjectList, op: &'static str, object: &mut Map<String, Value>, may_repeat: bool) -> Result<Self, JobError> {
         let wrong = |problem: String| JobError::Field { op, problem };
         let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
-        let beside = others.chain(list.instead_of().iter().copied()).chain(["if_match"]).find(|name| object.contains_key(*name));
+        let beside = others.chain(list.excluded()).find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {:?}", list.field())));
         }
@@ -391,23 +399,21 @@ impl Packer {
 /// A message about one primary: the fields that others may share, and the item of a list. `None` where it cannot be listed.
 fn apart(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
     let listing = described(message.get("op")?.as_str()?)?.listing?;
-    let alone = ["if_match", "entity_ref", "blobs", KEYS_REF];
-    if alone.iter().any(|name| message.contains_key(*name)) || SubjectList::ALL.iter().any(|list| message.contains_key(list.field())) {
-        return None;
-    }
     let mut shared = message.clone();
     let (list, item) = match listing {
         Listing::Keys => (SubjectList::Keys, Value::Array(vec![shared.remove("pk")?, shared.remove("rk")?])),
         Listing::Entities => (SubjectList::Entities, shared.remove("entity")?),
     };
-    Some((shared, list, item))
+    let lists = SubjectList::ALL.into_iter().map(SubjectList::field).chain([KEYS_REF]);
+    let alone = list.excluded().chain(lists).any(|name| shared.contains_key(name));
+    (!alone).then_some((shared, list, item))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::Job;
-    use crate::model::job::{JobSubject, PutMode};
+    use crate::model::job::{JobSubject, PutMode, schema};
 
     fn object(value: Value) -> Map<String, Value> {
         match value {
@@ -492,6 +498,8 @@ mod tests {
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "rks": ["1"]}), "\"rk\""),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "keys": [["p", "1"]]}), "\"pk\""),
             (json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "if_match": "e"}), "if_match"),
+            (json!({"op": "put", "table": "Staff", "entities": [{}], "blobs": {"Photo": {"blob": "evenkeel-staging/a"}}}), "\"blobs\""),
+            (json!({"op": "put", "table": "Staff", "entities": [{}], "pk": "p"}), "\"pk\""),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": "1"}), "must be a list"),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": []}), "names 0"),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": vec!["1"; 1001]}), "names 1001"),
@@ -501,6 +509,43 @@ mod tests {
             let problem = problem(message);
             assert!(problem.contains(word), "{word}: {problem}");
         }
+    }
+
+    #[test]
+    fn every_field_that_the_schema_has_beside_a_list_is_read() {
+        let sample = |name: &str| match name {
+            "table" => json!("Staff"),
+            "archive" => json!("former"),
+            "pk" => json!("p"),
+            "rks" => json!(["1", "2"]),
+            "keys" => json!([["p", "1"], ["q", "1"]]),
+            "entities" => json!([{"PartitionKey": "p", "RowKey": "1", "V": 1}, {"PartitionKey": "p", "RowKey": "2", "V": 1}]),
+            KEYS_REF => json!({"blob": "evenkeel-staging/list.jsonl"}),
+            "mode" => json!("merge"),
+            "if_absent" => json!(false),
+            "newer_by" => json!("V"),
+            "thorough" => json!(true),
+            "when" => json!("Ended < now - 90d"),
+            "id" | "traceparent" => json!("mine"),
+            "v" => json!(1),
+            name => panic!("a field without a sample: {name}"),
+        };
+        let schema = schema();
+        let mut lists = 0;
+        for alternative in schema["anyOf"].as_array().unwrap().iter().filter(|one| one["title"].as_str().unwrap().contains("of many")) {
+            let fields = alternative["properties"].as_object().unwrap().iter();
+            let fields = fields.map(|(name, field)| (name.clone(), if name == "op" { field["const"].clone() } else { sample(name) }));
+            let message: Map<String, Value> = fields.collect();
+            let title = &alternative["title"];
+            let jobs = match decode_request(message).unwrap_or_else(|error| panic!("{title}: {error}")) {
+                JobRequest::Job(_) => panic!("{title}: one job"),
+                JobRequest::Batch(batch) => (0..batch.len()).map(|at| batch.job(at).unwrap()).collect(),
+                JobRequest::Listed(listed) => vec![listed.sample().unwrap()],
+            };
+            assert!(jobs.iter().all(|job| job.unknown_fields.is_empty()), "{title}: {jobs:?}");
+            lists += 1;
+        }
+        assert!(lists > 10, "only {lists}: the schema has lost its lists");
     }
 
     #[test]
@@ -537,6 +582,8 @@ mod tests {
         let archive = json!({"op": "archive", "archive": "a", "pk": "p", "rk": "1", "if_match": "e"});
         let entity = |rk: &str| json!({"PartitionKey": "p", "RowKey": rk});
         let put = |rk: &str| json!({"op": "put", "table": "Staff", "mode": "merge", "entity": entity(rk)});
+        let mut with_key = put("3");
+        with_key["pk"] = json!("p");
         let sent = packed(
             3,
             &[
@@ -549,6 +596,7 @@ mod tests {
                 put("1"),
                 put("2"),
                 put("1"),
+                with_key.clone(),
             ],
         );
         assert_eq!(
@@ -559,6 +607,7 @@ mod tests {
                 archive,
                 json!({"op": "put", "table": "Staff", "mode": "merge", "entities": [entity("1"), entity("2")]}),
                 put("1"),
+                with_key,
             ]
         );
         for message in sent {

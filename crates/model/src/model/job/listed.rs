@@ -244,9 +244,8 @@ impl ListedBatch {
             Some(Listing::Keys) if shared.contains_key("pk") => SubjectList::RowKeys,
             Some(Listing::Keys) => SubjectList::Keys,
         };
-        let beside =
-            SubjectList::ALL.into_iter().map(SubjectList::field).chain(line.instead_of().iter().copied()).chain(["if_match", "blobs"]);
-        if let Some(beside) = beside.into_iter().find(|name| shared.contains_key(*name)) {
+        let mut beside = SubjectList::ALL.into_iter().map(SubjectList::field).chain(line.excluded());
+        if let Some(beside) = beside.find(|name| shared.contains_key(*name)) {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {KEYS_REF:?}")));
         }
         let blob = staged(op, KEYS_REF, blob)?;

@@ -36,15 +36,14 @@ fn many_of_a_blob(schema: Value, list: SubjectList) -> Value {
 fn many(mut schema: Value, list: SubjectList, field: &str, items: Value) -> Value {
     let Some(object) = schema.as_object_mut() else { return schema };
     object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), field)));
-    let replaced = || list.instead_of().iter().copied().chain(["if_match"]);
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
-        for field in replaced() {
+        for field in list.excluded() {
             properties.remove(field);
         }
         properties.insert(field.to_owned(), items);
     }
     if let Some(Value::Array(required)) = object.get_mut("required") {
-        required.retain(|name| !replaced().any(|field| name == field));
+        required.retain(|name| !list.excluded().any(|field| name == field));
         required.push(Value::String(field.to_owned()));
     }
     schema
