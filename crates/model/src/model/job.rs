@@ -254,7 +254,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     match object.remove("v") {
         None => {}
         // To JSON Schema, 1.0 is the integer 1.
-        Some(v) if v.as_u64() == Some(VERSION) || v.to_string() == format!("{VERSION}.0") => {}
+        Some(v) if v.as_u64() == Some(VERSION) || v.to_string().strip_suffix(".0").is_some_and(|whole| whole == VERSION.to_string()) => {}
         Some(v) => return Err(JobError::Version(v.to_string())),
     }
     object.remove("ek");

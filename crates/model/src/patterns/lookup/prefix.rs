@@ -60,7 +60,7 @@ impl Prefix {
 /// The spellings of a text in lower case with more behind it, in order. `Σ` becomes `ς` at the end of a word and `σ` within: behind the last
 /// one of a text that ends with it, or with what words may contain beside letters, such as an apostrophe, the word may go on or not.
 pub(super) fn lower_case_spellings(text: &str) -> Vec<String> {
-    let Some(at) = text.rfind(|c: char| matches!(c, 'ς' | 'σ')) else { return vec![text.to_owned()] };
+    let Some(at) = text.rfind(['ς', 'σ']) else { return vec![text.to_owned()] };
     let (before, after) = (&text[..at], &text[at + 'σ'.len_utf8()..]);
     let (ended, gone_on) = (format!("αΣ{after}").to_lowercase(), format!("αΣ{after}α").to_lowercase());
     if gone_on.starts_with(ended.as_str()) {
