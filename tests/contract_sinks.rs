@@ -618,6 +618,20 @@ async fn an_event_waits_for_no_answer_but_its_own() {
 }
 
 #[tokio::test]
+async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
+    use support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.starts_with("people/") => Reply::Silence,
+        _ => Reply::status(204).into(),
+    });
+    let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
+    let silent = pin!(join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))));
+    let (other, event) = (CollectionName::new("other").unwrap(), [write("a", "Ada")]);
+    let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await else { panic!("the others ended first") };
+    assert_eq!(written.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens() {
     use support::stub::{Reply, Stub};
     let silent = Stub::start(|_| Reply::Silence);
