@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::database::{Contention, Database, DatabaseError, LockWait, declared};
 use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
@@ -16,6 +18,8 @@ const DESCRIBE: &str = "Read Columns";
 const DEFINE: &str = "Define Table";
 /// Most rows of a batch that may fail alone after a long time: each takes as long as the batch did.
 const SLOW_ALONE: usize = 2;
+/// Rows of a batch go alone for so long. Their jobs have waited for the batch already, and must not run into `worker.job_timeout`.
+const ALONE: Duration = Duration::from_secs(30);
 /// The `code` of the error of a row that was not tried.
 const NOT_TRIED: &str = "NotTried";
 
@@ -71,9 +75,9 @@ impl<D: Database> SqlSink<D> {
             Err(error) if error.contention.is_some() && writes.len() > 1 => {}
             Err(error) => return Err(error),
         }
-        let (mut ends, mut slow) = (Vec::with_capacity(writes.len()), 0);
+        let (mut ends, mut slow, began) = (Vec::with_capacity(writes.len()), 0, Instant::now());
         for write in writes {
-            if slow == SLOW_ALONE {
+            if slow == SLOW_ALONE || began.elapsed() >= ALONE {
                 ends.push(None);
                 continue;
             }
@@ -208,8 +212,6 @@ fn unknown<'d>(table: &TableSchema, document: &'d SinkDocument) -> Option<&'d st
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rusqlite::Connection;
     use serde_json::{Map, Value, json};
 
@@ -383,6 +385,13 @@ mod tests {
         let (ended, transactions) = five_at_once(&["a", "c"].map(|key| (key, Contention::Slow)), Duration::ZERO).await;
         assert_eq!(ended, [own("a"), Ok(()), own("c"), behind(), behind()]);
         assert_eq!(transactions.len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_go_alone_for_half_a_minute() {
+        let held = ["a", "b", "c", "d", "e"].map(|key| (key, Contention::Held));
+        let (ended, _) = five_at_once(&held, Duration::from_secs(12)).await;
+        assert_eq!(ended, [own("a"), own("b"), own("c"), behind(), behind()]);
     }
 
     #[tokio::test(start_paused = true)]
