@@ -457,10 +457,13 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     let transient = ErrorClass::Transient { retry_after: None };
     // As where another transaction holds the row, for good or for too long.
     let hold = |rows: &str, code: &str| {
-        let does = format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF; RETURN NEW;");
+        let raises = format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF");
+        let notes = "INSERT INTO waits VALUES (current_setting(''statement_timeout''), current_setting(''lock_timeout''))";
+        let does = format!("{raises}; {notes}; RETURN NEW;");
         admin(&format!("CREATE OR REPLACE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does} END'"));
     };
     hold("IS NULL", "55P03");
+    admin("CREATE TABLE waits (of_statement text, of_row text)");
     admin("CREATE TRIGGER held BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION held()");
     for (version, code) in (1..).zip(["55P03", "40P01", "40001", "57014"]) {
         hold("= ''b''", code);
@@ -479,6 +482,31 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
         let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
         assert_eq!(ended, [own(code), own(code), last]);
     }
+    let waits = || server.ask("held", "SELECT DISTINCT of_statement, of_row FROM waits ORDER BY of_row");
+    assert_eq!(waits(), ["25s|50ms"], "of rows alone");
+    hold("IS NULL", "55P03");
+    let batch = ["a", "b"].map(|key| DocumentWrite { version: 11, ..write(key, "Ada") });
+    assert!(sink.write(&people(), &batch).await.unwrap().iter().all(Result::is_ok));
+    assert_eq!(waits(), ["25s|10s", "25s|50ms"]);
+}
+
+#[tokio::test]
+async fn rows_in_another_s_transaction_fail_alone_and_cost_no_connection() {
+    let server = support::postgres::shared();
+    let sink = sql::open(&name(), server.database("locked"));
+    sink.define(&people(), &columns()).await.unwrap();
+    let batch = |version: i64| ["a", "b", "c", "d", "e", "f"].map(|key| DocumentWrite { version, ..write(key, &version.to_string()) });
+    assert!(sink.write(&people(), &batch(1)).await.unwrap().iter().all(Result::is_ok));
+    let sessions = || server.ask("locked", "SELECT pid FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = 'locked'");
+    let before = sessions();
+    let held = server.hold("locked", "UPDATE people SET name = 'theirs' WHERE ek_key < 'f'");
+    let ended = sink.write(&people(), &batch(2)).await.unwrap().into_iter();
+    let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
+    let own = || Err((ErrorClass::Transient { retry_after: None }, Some("55P03".to_owned())));
+    assert_eq!(ended, [own(), own(), own(), own(), own(), Ok(())]);
+    drop(held);
+    assert_eq!((before.len(), sessions()), (1, before));
+    assert_eq!(server.ask("locked", "SELECT name FROM people ORDER BY ek_key"), ["1", "1", "1", "1", "1", "2"]);
 }
 
 #[tokio::test]
