@@ -419,9 +419,11 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
 
     admin("ALTER DATABASE answers SET default_transaction_read_only = on");
     let transient = ErrorClass::Transient { retry_after: None };
-    assert_eq!(ends(sql::open(&name(), settings.clone()).as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
+    let standby = sql::open(&name(), settings.clone());
+    assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
     // Not by a session that is read-only itself.
     server.ask("postgres", "ALTER DATABASE answers RESET default_transaction_read_only");
+    assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await, Ok(()), "by another connection");
     for lost in ["DROP TABLE evenkeel_tombstones", "ALTER TABLE people RENAME COLUMN ek_version TO theirs", "DROP TABLE people"] {
         admin(lost);
         // Of the request where the database says so, and of the document where the table's columns were looked at before.

@@ -1,8 +1,7 @@
 //! PostgreSQL: a few connections, each driven by the request that uses it.
 //!
-//! Statements are sent without preparing them, and settings hold for a transaction: both pass a pooler of transactions (PgBouncer). After an
-//! error of the database's the transaction is undone, and its connection stays; after any other the connection is closed, which undoes
-//! whatever was not committed.
+//! Statements are sent without preparing them, and settings hold for a transaction: both pass a pooler of transactions (PgBouncer). A
+//! connection with an error is closed, which undoes whatever was not committed, but for one whose rows were held up.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,14 +131,16 @@ impl Postgres {
                 return Ok(result);
             }
             Ok(Err(error)) => {
-                // A held row must not cost a connection. Where it cannot be undone, the transaction ends with its connection.
-                if error.as_db_error().is_some() && !committing.load(Ordering::SeqCst) && session.roll_back().await {
+                let error = executing(&error);
+                // A held row must not cost a connection. Any other error may be that of the connection itself, as to a standby.
+                if error.contention.is_some() && !committing.load(Ordering::SeqCst) && session.roll_back().await {
                     self.keep(session);
                 }
-                executing(&error)
+                error
             }
             Err(_) => late("the transaction"),
         };
+        // An open transaction is undone with its connection.
         if committing.load(Ordering::SeqCst) && !error.code.as_deref().is_some_and(|code| code.starts_with("40") || code.starts_with("23"))
         {
             error.class = ErrorClass::Ambiguous;
