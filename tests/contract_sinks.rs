@@ -419,9 +419,11 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
 
     admin("ALTER DATABASE answers SET default_transaction_read_only = on");
     let transient = ErrorClass::Transient { retry_after: None };
-    assert_eq!(ends(sql::open(&name(), settings.clone()).as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
+    let standby = sql::open(&name(), settings.clone());
+    assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
     // Not by a session that is read-only itself.
     server.ask("postgres", "ALTER DATABASE answers RESET default_transaction_read_only");
+    assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await, Ok(()), "by another connection");
     for lost in ["DROP TABLE evenkeel_tombstones", "ALTER TABLE people RENAME COLUMN ek_version TO theirs", "DROP TABLE people"] {
         admin(lost);
         // Of the request where the database says so, and of the document where the table's columns were looked at before.
@@ -457,10 +459,13 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     let transient = ErrorClass::Transient { retry_after: None };
     // As where another transaction holds the row, for good or for too long.
     let hold = |rows: &str, code: &str| {
-        let does = format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF; RETURN NEW;");
+        let raises = format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF");
+        let notes = "INSERT INTO waits VALUES (current_setting(''statement_timeout''), current_setting(''lock_timeout''))";
+        let does = format!("{raises}; {notes}; RETURN NEW;");
         admin(&format!("CREATE OR REPLACE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does} END'"));
     };
     hold("IS NULL", "55P03");
+    admin("CREATE TABLE waits (of_statement text, of_row text)");
     admin("CREATE TRIGGER held BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION held()");
     for (version, code) in (1..).zip(["55P03", "40P01", "40001", "57014"]) {
         hold("= ''b''", code);
@@ -479,6 +484,31 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
         let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
         assert_eq!(ended, [own(code), own(code), last]);
     }
+    let waits = || server.ask("held", "SELECT DISTINCT of_statement, of_row FROM waits ORDER BY of_row");
+    assert_eq!(waits(), ["25s|50ms"], "of rows alone");
+    hold("IS NULL", "55P03");
+    let batch = ["a", "b"].map(|key| DocumentWrite { version: 11, ..write(key, "Ada") });
+    assert!(sink.write(&people(), &batch).await.unwrap().iter().all(Result::is_ok));
+    assert_eq!(waits(), ["25s|10s", "25s|50ms"]);
+}
+
+#[tokio::test]
+async fn rows_in_another_s_transaction_fail_alone_and_cost_no_connection() {
+    let server = support::postgres::shared();
+    let sink = sql::open(&name(), server.database("locked"));
+    sink.define(&people(), &columns()).await.unwrap();
+    let batch = |version: i64| ["a", "b", "c", "d", "e", "f"].map(|key| DocumentWrite { version, ..write(key, &version.to_string()) });
+    assert!(sink.write(&people(), &batch(1)).await.unwrap().iter().all(Result::is_ok));
+    let sessions = || server.ask("locked", "SELECT pid FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = 'locked'");
+    let before = sessions();
+    let held = server.hold("locked", "UPDATE people SET name = 'theirs' WHERE ek_key < 'f'");
+    let ended = sink.write(&people(), &batch(2)).await.unwrap().into_iter();
+    let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
+    let own = || Err((ErrorClass::Transient { retry_after: None }, Some("55P03".to_owned())));
+    assert_eq!(ended, [own(), own(), own(), own(), own(), Ok(())]);
+    drop(held);
+    assert_eq!((before.len(), sessions()), (1, before));
+    assert_eq!(server.ask("locked", "SELECT name FROM people ORDER BY ek_key"), ["1", "1", "1", "1", "1", "2"]);
 }
 
 #[tokio::test]
@@ -615,6 +645,20 @@ async fn an_event_waits_for_no_answer_but_its_own() {
     for (n, ended) in ended.into_iter().enumerate() {
         assert_eq!(ended.map_err(|(class, _)| class), if n == 7 { Err(ErrorClass::Permanent) } else { Ok(()) }, "{n}");
     }
+}
+
+#[tokio::test]
+async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
+    use support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.starts_with("people/") => Reply::Silence,
+        _ => Reply::status(204).into(),
+    });
+    let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
+    let silent = pin!(join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))));
+    let (other, event) = (CollectionName::new("other").unwrap(), [write("a", "Ada")]);
+    let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await else { panic!("the others ended first") };
+    assert_eq!(written.unwrap().len(), 1);
 }
 
 #[tokio::test]

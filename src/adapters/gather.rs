@@ -5,14 +5,15 @@
 //! again in halves, until the refused write stands alone. No request has one key twice, so that the writes of one document stay in
 //! order. A request of unknown outcome leaves every write in it with an unknown outcome.
 //!
-//! Of a sink that takes each write in a request of its own nothing is gathered: as many as it takes are under way at once, and no write
-//! waits for the answer to another. Those of one document have no order then, and it is for their versions to give it.
+//! Of a sink that takes each write in a request of its own nothing is gathered: as many of a collection as it takes are under way at once,
+//! and no write waits for the answer to another before that, nor ever for one of another collection. Those of one document have no order
+//! then, and it is for their versions to give it.
 //!
 //! A write whose deadline is over by the time that its request would leave does not leave: it waited for a repetition, or behind other
 //! requests, and a newer one may have been written meanwhile. Neither does one whose caller has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -32,8 +33,14 @@ pub struct Gathered {
     inner: Arc<dyn Sink>,
     clock: Arc<dyn Clock>,
     requests: Combiner<CollectionName, Writes, Answer>,
-    /// Places of requests under way, of a sink that takes each write in one of its own.
-    places: Option<Semaphore>,
+    /// Of a sink that takes each write in a request of its own.
+    places: Option<Places>,
+}
+
+/// Places of requests under way, by collection. Those of an idle collection stay until another one is used for the first time.
+struct Places {
+    at_once: usize,
+    collections: Mutex<BTreeMap<CollectionName, Arc<Semaphore>>>,
 }
 
 /// The writes of one caller.
@@ -51,14 +58,15 @@ impl Gathered {
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
         let places = match inner.batching() {
             Batching::Together => None,
-            Batching::Apart { at_once } => Some(Semaphore::new(at_once)),
+            Batching::Apart { at_once } => Some(Places { at_once, collections: Mutex::default() }),
         };
         Self { name: name.clone(), inner, clock, requests: Combiner::default(), places }
     }
 
-    /// Sends a write in a request of its own, as soon as a place is free.
-    async fn send_alone(&self, places: &Semaphore, collection: &CollectionName, write: &DocumentWrite) -> Result<(), StoreError> {
-        // It is never closed.
+    /// Sends a write in a request of its own, as soon as its collection has a free place.
+    async fn send_alone(&self, places: &Places, collection: &CollectionName, write: &DocumentWrite) -> Result<(), StoreError> {
+        let places = places.of(collection);
+        // They are never closed.
         let _place = places.acquire().await;
         if self.is_over(write) {
             return Err(self.too_late(collection));
@@ -84,6 +92,17 @@ impl Gathered {
     /// The error of a write that was not sent in its time.
     fn too_late(&self, collection: &CollectionName) -> StoreError {
         self.error(ErrorClass::Precondition, collection, "not sent: its announcement is so old that another run may have written since")
+    }
+}
+
+impl Places {
+    fn of(&self, collection: &CollectionName) -> Arc<Semaphore> {
+        let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        if !collections.contains_key(collection) {
+            collections.retain(|_, places| Arc::strong_count(places) > 1);
+        }
+        let new = || Arc::new(Semaphore::new(self.at_once));
+        Arc::clone(collections.entry(collection.clone()).or_insert_with(new))
     }
 }
 

@@ -80,9 +80,9 @@ impl Layer for Observe {
         let span =
             traces::request(&self.account, flight.request.op.service().name(), flight.request.op.label(), flight.request.target.name());
         let result = send.instrument(span.clone()).await;
-        flight.told = told(&result);
+        let error = flight.request.error(&result);
+        (flight.told, flight.answer) = (told(error), answer(error));
         traces::answered(&span, flight.told.answer, flight.told.status);
-        flight.answer = answer(&result);
         result
     }
 }
@@ -132,10 +132,10 @@ impl ReportedResult {
     const CANCELLED: Self = Self { answer: names::CANCELLED, status: None };
 }
 
-fn told<T>(result: &Result<T, StoreError>) -> ReportedResult {
-    match result {
-        Ok(_) => ReportedResult { answer: names::OK, status: None },
-        Err(error) => ReportedResult { answer: error.class.name(), status: error.status },
+fn told(error: Option<&StoreError>) -> ReportedResult {
+    match error {
+        None => ReportedResult { answer: names::OK, status: None },
+        Some(error) => ReportedResult { answer: error.class.name(), status: error.status },
     }
 }
 
@@ -155,14 +155,14 @@ pub(super) const fn bill(op: Op) -> Bill {
 }
 
 /// The result by kind: the metrics have each status.
-fn answer<T>(result: &Result<T, StoreError>) -> AnswerKind {
-    match result {
-        Ok(_) => AnswerKind::Done,
-        Err(StoreError { status: Some(429 | 503), .. }) => AnswerKind::Throttled,
-        Err(StoreError { status: Some(400..=499), .. }) => AnswerKind::Refused,
-        Err(StoreError { status: Some(_), .. }) => AnswerKind::Failed,
+fn answer(error: Option<&StoreError>) -> AnswerKind {
+    match error {
+        None => AnswerKind::Done,
+        Some(StoreError { status: Some(429 | 503), .. }) => AnswerKind::Throttled,
+        Some(StoreError { status: Some(400..=499), .. }) => AnswerKind::Refused,
+        Some(StoreError { status: Some(_), .. }) => AnswerKind::Failed,
         // A store without HTTP has no status: the embedded store.
-        Err(error) => match error.class {
+        Some(error) => match error.class {
             ErrorClass::Throttled { .. } => AnswerKind::Throttled,
             ErrorClass::Transient { .. } => AnswerKind::Failed,
             ErrorClass::Refused | ErrorClass::Ambiguous => AnswerKind::None,

@@ -27,6 +27,13 @@ pub struct Postgres {
     server: Option<Server>,
 }
 
+/// A transaction that is open. Dropping it undoes it.
+pub struct OpenTransaction {
+    psql: Child,
+    /// psql ends with its input.
+    _input: ChildStdin,
+}
+
 struct Server {
     guard: Child,
     input: ChildStdin,
@@ -164,6 +171,19 @@ impl Postgres {
         self.try_ask(database, statements).unwrap_or_else(|| panic!("PostgreSQL does not take {statements}"))
     }
 
+    /// Runs statements in a transaction that stays open until its holder is dropped.
+    pub fn hold(&self, database: &str, statements: &str) -> OpenTransaction {
+        let mut psql = Self::tool("psql");
+        psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database, "-p", self.port(), "-h"]).arg(&self.folder);
+        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = psql.stdin.take().unwrap();
+        writeln!(input, "BEGIN; {statements}; SELECT 'held';").unwrap();
+        let mut said = String::new();
+        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said.trim(), "held", "PostgreSQL does not take {statements}");
+        OpenTransaction { psql, _input: input }
+    }
+
     fn port(&self) -> &str {
         self.options.iter().find_map(|option| option.strip_prefix("port=")).unwrap_or("5432")
     }
@@ -177,6 +197,13 @@ impl Server {
         }
         drop(input);
         let _ = guard.wait();
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        let _ = self.psql.kill();
+        let _ = self.psql.wait();
     }
 }
 

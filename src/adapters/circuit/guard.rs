@@ -116,10 +116,10 @@ impl Circuit {
         gauge!(names::CIRCUIT_OPEN, names::ACCOUNT => self.account.to_string(), names::SERVICE => service.name()).set(open);
     }
 
-    fn record<T>(&self, service: Service, scope: impl FnOnce() -> ThrottleScope, result: &Result<T, StoreError>) {
+    fn record(&self, service: Service, scope: impl FnOnce() -> ThrottleScope, error: Option<&StoreError>) {
         let mut state = self.state(service);
-        let transition = state.breaker.record(Evidence::of(result), scope, self.clock.monotonic());
-        if let (Err(error), true) = (result, state.breaker.is_open()) {
+        let transition = state.breaker.record(Evidence::of(error), scope, self.clock.monotonic());
+        if let (Some(error), true) = (error, state.breaker.is_open()) {
             state.reason = error.to_string();
         }
         match transition {
@@ -151,7 +151,7 @@ impl Circuit {
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {
-            self.record(service, || ThrottleScope::Service(service), &result);
+            self.record(service, || ThrottleScope::Service(service), result.as_ref().err());
         }
     }
 }
@@ -167,7 +167,7 @@ impl Layer for Circuit {
             return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
         }
         let result = send.await;
-        self.record(service, || request.target.scope(), &result);
+        self.record(service, || request.target.scope(), request.error(&result));
         result
     }
 }

@@ -103,9 +103,10 @@ impl Layer for Pace {
         };
         let sent = self.clock.monotonic();
         let result = send.await;
-        let verdict = match Evidence::of(&result) {
+        let error = request.error(&result);
+        let verdict = match Evidence::of(error) {
             Evidence::Answered => Verdict::Answered,
-            Evidence::Throttled => Verdict::Throttled(result.as_ref().err().and_then(|error| error.class.retry_after())),
+            Evidence::Throttled => Verdict::Throttled(error.and_then(|error| error.class.retry_after())),
             Evidence::Refused | Evidence::Failed => Verdict::Unknown,
             // The scope was not asked: its state stays as it is.
             Evidence::None => return result,

@@ -1,7 +1,7 @@
 //! PostgreSQL: a few connections, each driven by the request that uses it.
 //!
 //! Statements are sent without preparing them, and settings hold for a transaction: both pass a pooler of transactions (PgBouncer). A
-//! connection with an error is closed, which undoes whatever was not committed.
+//! connection with an error is closed, which undoes whatever was not committed, but for one whose rows were held up.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,8 @@ use crate::settings::{PostgresSettings, SqlTls};
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a transaction.
 const REQUEST: Duration = Duration::from_secs(30);
+/// To undo a transaction.
+const ROLLBACK: Duration = Duration::from_secs(5);
 /// Most connections of one sink.
 const CONNECTIONS: usize = 8;
 /// Begins a transaction. A server that lost sight of this program gives up by itself; of a statement that takes too long it tells before the
@@ -39,7 +41,7 @@ const CONNECTIONS: usize = 8;
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '25s'; SET LOCAL lock_timeout = '10s'; \
                      SET LOCAL idle_in_transaction_session_timeout = '60s'";
 
-/// For a row of a batch that was waited for already: a thousand such rows take less than a minute.
+/// For a row of a batch that was waited for already: as long as an ordinary transaction takes.
 const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '50ms'";
 
 /// A database of a server.
@@ -104,6 +106,10 @@ impl Postgres {
         }
     }
 
+    fn keep(&self, session: ServerSession) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    }
+
     /// Runs statements in one transaction.
     async fn transact<T: Send + 'static>(&self, work: Work<T>) -> Result<T, DatabaseError> {
         // Never closed.
@@ -121,10 +127,17 @@ impl Postgres {
         });
         let mut error = match tokio::time::timeout(REQUEST, all).await {
             Ok(Ok(result)) => {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+                self.keep(session);
                 return Ok(result);
             }
-            Ok(Err(error)) => executing(&error),
+            Ok(Err(error)) => {
+                let error = executing(&error);
+                // A held row must not cost a connection. Any other error may be that of the connection itself, as to a standby.
+                if error.contention.is_some() && !committing.load(Ordering::SeqCst) && session.roll_back().await {
+                    self.keep(session);
+                }
+                error
+            }
             Err(_) => late("the transaction"),
         };
         // An open transaction is undone with its connection.
@@ -154,6 +167,12 @@ impl ServerSession {
                 work.await
             }
         }
+    }
+
+    /// Undoes the transaction; whether the server says so.
+    async fn roll_back(&mut self) -> bool {
+        let undone = self.run(|client| Box::pin(client.batch_execute("ROLLBACK")));
+        tokio::time::timeout(ROLLBACK, undone).await.is_ok_and(|undone| undone.is_ok())
     }
 }
 

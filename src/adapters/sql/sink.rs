@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::database::{Contention, Database, DatabaseError, LockWait, declared};
 use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
@@ -16,6 +18,8 @@ const DESCRIBE: &str = "Read Columns";
 const DEFINE: &str = "Define Table";
 /// Most rows of a batch that may fail alone after a long time: each takes as long as the batch did.
 const SLOW_ALONE: usize = 2;
+/// Rows of a batch go alone for so long. Their jobs have waited for the batch already, and must not run into `worker.job_timeout`.
+const ALONE: Duration = Duration::from_secs(30);
 /// The `code` of the error of a row that was not tried.
 const NOT_TRIED: &str = "NotTried";
 
@@ -71,9 +75,9 @@ impl<D: Database> SqlSink<D> {
             Err(error) if error.contention.is_some() && writes.len() > 1 => {}
             Err(error) => return Err(error),
         }
-        let (mut ends, mut slow) = (Vec::with_capacity(writes.len()), 0);
+        let (mut ends, mut slow, began) = (Vec::with_capacity(writes.len()), 0, Instant::now());
         for write in writes {
-            if slow == SLOW_ALONE {
+            if slow == SLOW_ALONE || began.elapsed() >= ALONE {
                 ends.push(None);
                 continue;
             }
@@ -213,6 +217,10 @@ mod tests {
 
     use super::*;
     use crate::adapters::sql::sqlite::Sqlite;
+    use crate::adapters::stack::decorate_sink;
+    use crate::adapters::system::{SeededChance, SystemClock};
+    use crate::ports::{Chance, Clock, StoreHealth as _};
+    use crate::settings::{Backoff, RetryPolicy};
 
     #[tokio::test]
     async fn what_a_database_lacks_is_waited_for_and_says_what_makes_it() {
@@ -280,9 +288,11 @@ mod tests {
         assert!(sink.write(&staff, std::slice::from_ref(&write)).await.unwrap()[0].is_ok());
     }
 
-    /// A database with rows that hold up every transaction with them. Keeps how many rows each had, and how long it would have waited.
+    /// A database with rows that hold up every transaction with them, for so long. Keeps how many rows each had, and how long it would have
+    /// waited.
     struct Contended {
         rows: BTreeMap<&'static str, Contention>,
+        takes: Duration,
         transactions: Mutex<Vec<(usize, LockWait)>>,
     }
 
@@ -303,7 +313,17 @@ mod tests {
         async fn write(&self, _: &TableSchema, rows: Vec<SqlRow>, wait: LockWait) -> Result<Vec<bool>, DatabaseError> {
             self.transactions.lock().unwrap().push((rows.len(), wait));
             match rows.iter().find_map(|row| Some((&row.key, *self.rows.get(row.key.as_str())?))) {
-                Some((key, why)) => Err(DatabaseError { contention: Some(why), ..DatabaseError::transient(format!("waiting for {key}")) }),
+                Some((key, why)) => {
+                    if !self.takes.is_zero() {
+                        tokio::time::sleep(self.takes).await;
+                    }
+                    let code = match why {
+                        Contention::Held => "55P03",
+                        Contention::Slow => "57014",
+                    };
+                    let error = DatabaseError::transient(format!("waiting for {key}"));
+                    Err(DatabaseError { contention: Some(why), code: Some(code.to_owned()), ..error })
+                }
                 None => Ok(vec![true; rows.len()]),
             }
         }
@@ -319,16 +339,27 @@ mod tests {
         Err((None, format!("waiting for {key}")))
     }
 
-    /// Writes five rows at once, of which some hold it up: how each ended, and the transactions.
-    async fn five_at_once(rows: &[(&'static str, Contention)]) -> (Vec<Ended>, Vec<(usize, LockWait)>) {
-        let sink = SqlSink::new(&AccountName::main(), Contended { rows: rows.iter().copied().collect(), transactions: Mutex::default() });
-        let document = SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]));
-        let writes = ["a", "b", "c", "d", "e"].map(|key| DocumentWrite {
+    fn behind() -> Ended {
+        Err((Some(Withheld::Behind), "not tried: rows before it took too long".to_owned()))
+    }
+
+    fn contended(rows: &[(&'static str, Contention)], takes: Duration) -> SqlSink<Contended> {
+        let database = Contended { rows: rows.iter().copied().collect(), takes, transactions: Mutex::default() };
+        SqlSink::new(&AccountName::main(), database)
+    }
+
+    fn rows<const N: usize>(keys: [&str; N]) -> [DocumentWrite; N] {
+        keys.map(|key| DocumentWrite {
             key: DocumentKey::new(key).unwrap(),
-            document: Some(document.clone()),
+            document: Some(SinkDocument(BTreeMap::from([("name".to_owned(), json!("Ada"))]))),
             version: 1,
             deadline: None,
-        });
+        })
+    }
+
+    /// Writes five rows at once, of which some hold it up: how each ended, and the transactions.
+    async fn five_at_once(held: &[(&'static str, Contention)], takes: Duration) -> (Vec<Ended>, Vec<(usize, LockWait)>) {
+        let (sink, writes) = (contended(held, takes), rows(["a", "b", "c", "d", "e"]));
         let written = sink.write(&CollectionName::new("staff").unwrap(), &writes).await.unwrap();
         let ended = written.into_iter().map(|ended| {
             ended.map_err(|error| {
@@ -343,7 +374,7 @@ mod tests {
     #[tokio::test]
     async fn each_row_of_a_batch_with_held_ones_has_its_own_end() {
         let held = ["a", "b", "c"].map(|key| (key, Contention::Held));
-        let (ended, transactions) = five_at_once(&held).await;
+        let (ended, transactions) = five_at_once(&held, Duration::ZERO).await;
         assert_eq!(ended, [own("a"), own("b"), own("c"), Ok(()), Ok(())]);
         let alone = [(1_usize, LockWait::Short); 5];
         assert_eq!(transactions, [&[(5_usize, LockWait::Long)][..], &alone].concat());
@@ -351,9 +382,40 @@ mod tests {
 
     #[tokio::test]
     async fn a_row_behind_some_that_take_too_long_is_not_tried_and_has_not_failed() {
-        let (ended, transactions) = five_at_once(&["a", "c"].map(|key| (key, Contention::Slow))).await;
-        let behind = || -> Ended { Err((Some(Withheld::Behind), "not tried: rows before it took too long".to_owned())) };
+        let (ended, transactions) = five_at_once(&["a", "c"].map(|key| (key, Contention::Slow)), Duration::ZERO).await;
         assert_eq!(ended, [own("a"), Ok(()), own("c"), behind(), behind()]);
         assert_eq!(transactions.len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_go_alone_for_half_a_minute() {
+        let held = ["a", "b", "c", "d", "e"].map(|key| (key, Contention::Held));
+        let (ended, _) = five_at_once(&held, Duration::from_secs(12)).await;
+        assert_eq!(ended, [own("a"), own("b"), own("c"), behind(), behind()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_in_which_every_statement_takes_too_long_opens_its_circuit_and_one_that_tells_of_a_held_row_closes_it() {
+        let held = [("a", Contention::Slow), ("b", Contention::Slow), ("c", Contention::Held), ("d", Contention::Held)];
+        let bare = Arc::new(contended(&held, Duration::from_secs(10)));
+        let sink: Arc<dyn Sink> = bare.clone();
+        let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+        let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
+        let decorated = decorate_sink(&AccountName::main(), sink, once, &clock, &chance);
+        let staff = CollectionName::new("staff").unwrap();
+        let transactions = || bare.database.transactions.lock().unwrap().len();
+        let write = async |keys: [&str; 2]| decorated.sink.write(&staff, &rows(keys)).await.map_err(|error| error.withheld);
+        for _ in 0..8 {
+            assert!(decorated.circuit.open_circuits().is_empty());
+            assert!(write(["a", "b"]).await.unwrap().iter().all(Result::is_err));
+        }
+        assert_eq!(decorated.circuit.open_circuits().len(), 1);
+        assert_eq!(write(["a", "b"]).await.unwrap_err(), Some(Withheld::CircuitOpen));
+        for (keys, open) in [(["a", "b"], 1), (["c", "d"], 0)] {
+            let before = transactions();
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            assert!(write(keys).await.unwrap().iter().all(Result::is_err));
+            assert_eq!((transactions() - before, decorated.circuit.open_circuits().len()), (3, open), "{keys:?}");
+        }
     }
 }

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::pages::PoisonPages;
 use super::queue::PoisonCopies;
 use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::model::limits;
-use crate::ports::{ErrorClass, Message, Missing, StoreError};
+use crate::ports::{Message, StoreError};
 
 /// How long messages stay hidden at least while the queue is worked through.
 const HIDDEN: Duration = Duration::from_secs(30);
@@ -56,25 +57,20 @@ impl PoisonQueue {
     /// Gets all messages, and says whether that was ended early; on a failure those got are shown again.
     async fn hold_all(&self, total: u64, meant: Option<Reason>) -> Result<(Vec<PoisonCopies>, bool), StoreError> {
         let mut got: BTreeMap<String, Message> = BTreeMap::new();
-        // Twice each: where a page takes longer than it may, the first ones come around again.
-        let most_pages = 2 * (total / u64::from(limits::QUEUE_BATCH) + 1);
-        for _ in 0..most_pages {
+        let mut pages = PoisonPages::expecting(self, total);
+        while pages.may_have_more() {
             if self.stop.is_cancelled() {
                 return Ok((self.gather(got.into_values(), meant), true));
             }
-            let page = match self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden_for(total)).await {
-                Ok(page) => page,
-                Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => break,
+            match pages.next_page().await {
+                // One that came again replaces its older receipt.
+                Ok(Some(page)) => got.extend(page.messages.into_iter().map(|message| (message.id.clone(), message))),
+                Ok(None) => break,
                 Err(error) => {
                     self.show_again(got.values()).await;
                     return Err(error);
                 }
-            };
-            if page.is_empty() {
-                break;
             }
-            // One that came again replaces its older receipt.
-            got.extend(page.into_iter().map(|message| (message.id.clone(), message)));
         }
         Ok((self.gather(got.into_values(), meant), false))
     }

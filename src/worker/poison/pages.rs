@@ -36,7 +36,12 @@ impl<'q> PoisonPages<'q> {
             Err(error) if is_absent(&error) => return Ok(None),
             count => count?,
         };
-        Ok(Some(Self { queue, most, hidden: hidden_for(most), met: BTreeSet::new(), again: 0 }))
+        Ok(Some(Self::expecting(queue, most)))
+    }
+
+    /// Begins a walk over a queue of about so many messages.
+    pub(super) fn expecting(queue: &'q PoisonQueue, most: u64) -> Self {
+        Self { queue, most, hidden: hidden_for(most), met: BTreeSet::new(), again: 0 }
     }
 
     /// The next page. `None` at the end: nothing is left to be got, or all of it comes around for ever.
@@ -68,6 +73,11 @@ impl<'q> PoisonPages<'q> {
     /// How many messages were met.
     pub(super) fn met(&self) -> u64 {
         self.met.len() as u64
+    }
+
+    /// Whether there may be more of the messages that the queue had: one that is filled meanwhile must not make the walk endless.
+    pub(super) fn may_have_more(&self) -> bool {
+        self.met() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
     }
 
     /// About how many messages were not met.

@@ -14,7 +14,6 @@ use super::pages::{PoisonPage, PoisonPages};
 use super::queue::{self, PARALLEL, PoisonCopies};
 use super::{Handled, PoisonFilter, PoisonQueue};
 use crate::model::cause;
-use crate::model::limits;
 use crate::ports::{Message, StoreError};
 
 /// Action on each selected message.
@@ -56,7 +55,7 @@ impl PoisonQueue {
 
     async fn walk(&self, filter: &PoisonFilter, action: WalkAction, walk: &mut PoisonWalk) -> Result<(), StoreError> {
         let Some(mut pages) = PoisonPages::of(self).await? else { return Ok(()) };
-        while pages.met() < pages.most.saturating_add(u64::from(limits::QUEUE_BATCH)) {
+        while pages.may_have_more() {
             if self.stop.is_cancelled() {
                 walk.handled.cut_short = Some("the command was interrupted".to_owned());
                 return Ok(());

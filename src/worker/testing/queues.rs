@@ -117,6 +117,8 @@ struct State {
     unheard: Duration,
     /// The longest batch with an answer that gets through; `None` for no limit.
     heard: Option<u32>,
+    /// Most messages of an answer; `None` for as many as are asked for.
+    page: Option<u32>,
     latency: Duration,
     storm: Option<Storm>,
     next: u64,
@@ -154,6 +156,11 @@ impl FakeQueues {
     /// Answers with more messages than this are lost.
     pub(crate) fn unheard_beyond(&self, messages: u32) {
         self.state.lock().unwrap().heard = Some(messages);
+    }
+
+    /// No answer has more messages than this, however many are there.
+    pub(crate) fn short_pages(&self, messages: u32) {
+        self.state.lock().unwrap().page = Some(messages);
     }
 
     /// Makes the texts of a queue unreadable, as in a page of broken XML.
@@ -320,10 +327,11 @@ impl QueueStore for FakeQueues {
     async fn get(&self, queue: &QueueName, max: u32, visibility: Duration) -> Result<Vec<Message>, StoreError> {
         assert!((1..=32).contains(&max), "asked for {max}");
         self.call(Op::Get, queue, max, visibility, |state, now| {
-            let State { queues, next, .. } = state;
+            let State { queues, next, page, .. } = state;
+            let most = page.map_or(max, |page| page.min(max));
             let messages = queues.entry(queue.to_string()).or_default();
             messages.sort_by_key(|message| message.visible);
-            let visible = messages.iter_mut().filter(|message| message.visible <= now).take(max as usize);
+            let visible = messages.iter_mut().filter(|message| message.visible <= now).take(most as usize);
             Ok(visible
                 .map(|message| {
                     *next += 1;

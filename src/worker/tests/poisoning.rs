@@ -484,6 +484,14 @@ async fn a_listing_that_is_ended_early_shows_everything_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_queue_that_answers_with_short_pages_is_listed_whole() {
+    let world = poisoned_with(100).await;
+    world.queues.short_pages(10);
+    let listed = tool(&world).list(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((listed.entries.len(), listed.hidden, listed.interrupted), (100, 0, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_listing_that_dies_hides_what_it_read_for_two_minutes_at_most() {
     let world = poisoned_with(100).await;
     let (tool, all) = (tool(&world), PoisonFilter::default());

@@ -1,13 +1,14 @@
 //! One storage request as a layer sees it, and the evidence that its result gives about the service.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Op;
 use evenkeel_model::model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Filter, Key, QueueName, TableName,
 };
-use evenkeel_model::ports::{ErrorClass, Service, StoreError, Subject, What};
+use evenkeel_model::ports::{ErrorClass, Service, StoreError, Subject, What, Withheld, Written};
 
 /// One storage request.
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub struct Request<'a> {
     pub entities: usize,
     /// How many its answer had, of requests that do not name them: rows of a query, messages that were got. Known once it was answered.
     found: Option<&'a AtomicUsize>,
+    /// The error of all its answers, of a request that has one for each document. Known once it was answered.
+    failed: Option<&'a OnceLock<StoreError>>,
 }
 
 /// Target of a request. As [`What`], borrowed.
@@ -110,15 +113,27 @@ impl Target<'_> {
 
 impl<'a> Request<'a> {
     pub(super) const fn new(op: Op, target: Target<'a>) -> Self {
-        Self { op, target, entities: 0, found: None }
+        Self { op, target, entities: 0, found: None, failed: None }
     }
 
     pub(super) const fn of_entities(op: Op, target: Target<'a>, entities: usize) -> Self {
-        Self { op, target, entities, found: None }
+        Self { op, target, entities, found: None, failed: None }
     }
 
     pub(super) fn finding(self, found: &'a AtomicUsize) -> Self {
         Self { found: Some(found), ..self }
+    }
+
+    pub(super) fn failing(self, failed: &'a OnceLock<StoreError>) -> Self {
+        Self { failed: Some(failed), ..self }
+    }
+
+    /// The error of its result: of the whole, or of its answers where none is a success.
+    pub fn error<'r, T>(&'r self, result: &'r Result<T, StoreError>) -> Option<&'r StoreError> {
+        match result {
+            Ok(_) => self.failed.and_then(OnceLock::get),
+            Err(error) => Some(error),
+        }
     }
 
     /// Its weight to the service: the entities or messages that it named, or its answer had, and one at least. Of a query these are the
@@ -136,8 +151,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Evidence that a result gives about the service behind it, apart from its meaning for the caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Evidence that a result gives about the service behind it, apart from its meaning for the caller. The strongest sign of health first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
     /// It answered: it works, with any answer.
     Answered,
@@ -152,9 +167,12 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// The evidence of a result.
-    pub fn of<T>(result: &Result<T, StoreError>) -> Self {
-        let Err(error) = result else { return Self::Answered };
+    /// The evidence of a result, by its error ([`Request::error`]).
+    pub fn of(error: Option<&StoreError>) -> Self {
+        let Some(error) = error else { return Self::Answered };
+        if error.withheld == Some(Withheld::Behind) {
+            return Self::None;
+        }
         match error.class {
             ErrorClass::NotFound(_) | ErrorClass::Conflict | ErrorClass::Precondition | ErrorClass::LeaseLost => Self::Answered,
             // Limits and names are checked before anything is sent: only a status, or a database's code, proves an answer.
@@ -175,6 +193,12 @@ impl Evidence {
     }
 }
 
+/// The error of several answers where none is a success: the strongest sign of health among them.
+pub(super) fn error_of(written: &Written) -> Option<&StoreError> {
+    let errors: Option<Vec<&StoreError>> = written.iter().map(|one| one.as_ref().err()).collect();
+    errors?.into_iter().min_by_key(|&error| Evidence::of(Some(error)))
+}
+
 /// The SQLSTATE of a database's answer: such a code comes without a status.
 fn database_code(error: &StoreError) -> Option<&str> {
     error.code.as_deref().filter(|_| error.status.is_none() && error.withheld.is_none())
@@ -184,7 +208,6 @@ fn database_code(error: &StoreError) -> Option<&str> {
 mod tests {
     use super::*;
     use evenkeel_model::model::Comparison;
-    use evenkeel_model::ports::Withheld;
 
     #[test]
     fn a_query_inside_one_partition_drives_in_its_lane_and_a_scan_in_the_tables() {
@@ -204,7 +227,7 @@ mod tests {
             let subject = Subject { account: AccountName::main(), what: What::Service(Service::Table) };
             let mut error = StoreError::new(class, "Get Entity", subject, "");
             error.status = status;
-            Evidence::of::<()>(&Err(error))
+            Evidence::of(Some(&error))
         };
         assert_eq!(about(ErrorClass::TooLarge, None), Evidence::None);
         assert_eq!(about(ErrorClass::TooLarge, Some(413)), Evidence::Answered);
@@ -213,7 +236,7 @@ mod tests {
         }
         assert_eq!(about(ErrorClass::Transient { retry_after: None }, Some(500)), Evidence::Failed);
         assert_eq!(about(ErrorClass::Unauthorised, Some(403)), Evidence::Answered);
-        assert_eq!(Evidence::of(&Ok(())), Evidence::Answered);
+        assert_eq!(Evidence::of(None), Evidence::Answered);
     }
 
     #[test]
@@ -222,7 +245,7 @@ mod tests {
             let subject = Subject { account: AccountName::main(), what: What::Service(Service::Search) };
             let mut error = StoreError::new(class, "Write Rows", subject, "");
             (error.code, error.withheld) = (Some(code.into()), withheld);
-            Evidence::of::<()>(&Err(error))
+            Evidence::of(Some(&error))
         };
         let transient = ErrorClass::Transient { retry_after: None };
         assert_eq!(about(ErrorClass::Permanent, "23502", None), Evidence::Answered);
@@ -234,5 +257,25 @@ mod tests {
             assert_eq!(about(transient, trouble, None), Evidence::Failed, "{trouble}");
         }
         assert_eq!(about(ErrorClass::Permanent, "CircuitOpen", Some(Withheld::CircuitOpen)), Evidence::None);
+        assert_eq!(about(transient, "NotTried", Some(Withheld::Behind)), Evidence::None);
+    }
+
+    #[test]
+    fn answers_without_a_success_are_the_strongest_sign_of_health_among_them() {
+        let error = |class, code: &str, withheld| {
+            let subject = Subject { account: AccountName::main(), what: What::Service(Service::Search) };
+            let mut error = StoreError::new(class, "Write Rows", subject, "");
+            (error.code, error.withheld) = (Some(code.into()), withheld);
+            Err(error)
+        };
+        let transient = ErrorClass::Transient { retry_after: None };
+        let (slow, behind) = (|| error(transient, "57014", None), || error(transient, "NotTried", Some(Withheld::Behind)));
+        let evidence = |written: Written| Evidence::of(error_of(&written));
+        assert_eq!(evidence(vec![slow(), slow(), behind()]), Evidence::Failed);
+        assert_eq!(evidence(vec![slow(), error(ErrorClass::Throttled { retry_after: None }, "53300", None)]), Evidence::Throttled);
+        for answered in [error(transient, "55P03", None), error(ErrorClass::Permanent, "23502", None), Ok(())] {
+            assert_eq!(evidence(vec![slow(), answered, behind()]), Evidence::Answered);
+        }
+        assert_eq!(evidence(Vec::new()), Evidence::Answered);
     }
 }

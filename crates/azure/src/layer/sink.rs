@@ -1,9 +1,11 @@
 //! Sinks with a layer around them, which does not see what is no request.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use async_trait::async_trait;
 
+use super::request::error_of;
 use super::{Layer, Layered, Op, Request, Target};
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_model::ports::{Batching, DocumentWrite, Fields, Sink, StoreError, Written};
@@ -19,8 +21,16 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let request = Request::of_entities(Op::WriteDocuments, Target::Collection(collection), writes.len());
-        self.layer.call(request, self.inner.write(collection, writes)).await
+        let failed = OnceLock::new();
+        let request = Request::of_entities(Op::WriteDocuments, Target::Collection(collection), writes.len()).failing(&failed);
+        let written = async {
+            let written = self.inner.write(collection, writes).await;
+            if let Some(error) = written.as_ref().ok().and_then(error_of) {
+                failed.get_or_init(|| error.told_again());
+            }
+            written
+        };
+        self.layer.call(request, written).await
     }
 
     async fn get(&self, collection: &CollectionName, key: &DocumentKey) -> Result<Option<SinkDocument>, StoreError> {

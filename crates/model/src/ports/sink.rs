@@ -35,7 +35,7 @@ pub enum Batching {
     Together,
     /// Each in a request of its own. Decorators give it one a call, so that each fails alone.
     Apart {
-        /// Most requests under way at once.
+        /// Most requests of a collection under way at once.
         at_once: usize,
     },
 }
