@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
 
 use super::cost::{CostSeries, Costs};
 use super::freshness::{FoundSeries, Freshness};
@@ -151,6 +152,11 @@ impl Board {
     /// The slot under way.
     pub fn slot(&self) -> u64 {
         self.running().as_secs() / SLOT.as_secs()
+    }
+
+    /// The time, by this program's clock.
+    pub fn now(&self) -> Timestamp {
+        self.parts.clock.now()
     }
 
     /// How long the program has been running.
