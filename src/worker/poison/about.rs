@@ -71,21 +71,24 @@ impl PoisonQueue {
     ///
     /// Takes bounded memory, and eight bytes or so for each message of the queue: where those that are not meant have no room, they show
     /// again after two minutes at most.
-    pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> Result<Discarded, StoreError> {
+    ///
+    /// What was discarded is told also where the rest of the queue fails.
+    pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> (Discarded, Result<(), StoreError>) {
         let most = match self.queues.approximate_count(&self.poison).await {
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(Discarded::default()),
-            count => count?,
+            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return (Discarded::default(), Ok(())),
+            Err(error) => return (Discarded::default(), Err(error)),
+            Ok(count) => count,
         };
         let mut walk = DiscardWalk { done: Discarded { hidden: most, ..Discarded::default() }, ..DiscardWalk::default() };
         let ended = self.discard_pages(most, &is_meant, &mut walk).await;
         self.show_again(walk.others.values()).await;
-        ended.map(|()| walk.done)
+        (walk.done, ended)
     }
 
     async fn discard_pages(&self, most: u64, is_meant: impl Fn(&Job) -> bool, walk: &mut DiscardWalk) -> Result<(), StoreError> {
         // Where the walk takes longer than messages are hidden, they come around again.
         let mut again = 0;
-        while walk.done.hidden > 0 && again <= most / u64::from(limits::QUEUE_BATCH) {
+        while walk.done.hidden > 0 && !self.stop.is_cancelled() && again <= most / u64::from(limits::QUEUE_BATCH) {
             let page = self.queues.get(&self.poison, limits::QUEUE_BATCH, hidden_for(most)).await?;
             if page.is_empty() {
                 break;
