@@ -132,7 +132,7 @@ pub(crate) struct InFlight {
 
 impl QueueBoard {
     pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
-        announce_queue(queue.as_str());
+        announce_queue(queue.as_str(), carries.ops());
         let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
         let told = Mutex::new(ReceiverReport { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
         let zero = || AtomicU64::new(0);
