@@ -1,5 +1,6 @@
 //! Descriptions for the recorder, and zeros where nothing has happened yet.
 
+use jiff::Timestamp;
 use metrics::{Counter, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::names::{self, METRICS, Type};
@@ -20,6 +21,11 @@ pub fn describe() {
 pub fn announce_program() {
     gauge!(names::BUILD_INFO, names::VERSION => env!("CARGO_PKG_VERSION")).set(1.0);
     gauge!(names::READY).set(0.0);
+}
+
+/// Says when this program was started. `process_start_time_seconds` needs `/proc/stat`, which a service may not see.
+pub fn announce_start(at: Timestamp) {
+    gauge!(names::START_TIMESTAMP).set(at.as_duration().as_secs_f64());
 }
 
 /// Makes an account's gauges report zero until something happens.
@@ -85,6 +91,7 @@ mod tests {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe();
+            announce_start(Timestamp::from_second(1_795_000_000).unwrap());
             announce_queue("evenkeel-jobs", &["sync", "put"]);
             announce_view("employees_by_email");
         });
@@ -93,6 +100,7 @@ mod tests {
             "# HELP evenkeel_jobs_in_flight Jobs being run now",
             "# TYPE evenkeel_jobs_in_flight gauge",
             "evenkeel_jobs_in_flight{queue=\"evenkeel-jobs\"} 0",
+            "evenkeel_start_timestamp_seconds 1795000000",
             "evenkeel_queue_oldest_age_seconds{queue=\"evenkeel-jobs\"} 0",
             "evenkeel_poisoned_total{queue=\"evenkeel-jobs\",reason=\"exhausted\"} 0",
             "evenkeel_unknown_fields_total{queue=\"evenkeel-jobs\"} 0",
