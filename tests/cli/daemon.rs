@@ -104,7 +104,10 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
         // The copy is there a moment before its job is counted as done.
         until("the job is counted", || get(&address, "/metrics").1.contains("evenkeel_keys_total{"));
         says(&get(&address, "/metrics").1, &["evenkeel_items_total{view=\"by_email\"", "evenkeel_storage_requests_total{"]);
-        says(&get(&address, "/metrics").1, &["evenkeel_start_timestamp_seconds ", "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "]);
+        says(
+            &get(&address, "/metrics").1,
+            &["evenkeel_start_timestamp_seconds ", "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "],
+        );
         daemon.signal(signal);
         assert_eq!(daemon.await_line("told to stop")["signal"], format!("SIG{signal}"));
         assert_eq!(daemon.code(), Some(0), "SIG{signal}");
