@@ -26,7 +26,7 @@ pub const CONCURRENCY: &str = "evenkeel_concurrency";
 pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
 /// Age of the oldest visible message. Labels: [`QUEUE`].
 pub const QUEUE_OLDEST_AGE: &str = "evenkeel_queue_oldest_age_seconds";
-/// When the queue was last asked for messages and answered, as Unix time; 0 for never. Labels: [`QUEUE`].
+/// When the queue was last asked for messages and answered, as Unix time; 0 for never. It goes on while every slot is taken. Labels: [`QUEUE`].
 pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
 /// Requests for messages with a lost answer. Labels: [`QUEUE`].
 pub const UNANSWERED_POLLS_TOTAL: &str = "evenkeel_unanswered_polls_total";

@@ -190,6 +190,17 @@ impl QueueBoard {
         told.last_error = None;
     }
 
+    /// The queue is not asked, since every slot is taken: without a failure since its last answer that is work, not silence.
+    pub(crate) fn full(&self, at: Timestamp) {
+        let answers = {
+            let told = self.told();
+            told.last_poll.is_some() && told.last_error.is_none()
+        };
+        if answers {
+            count::polled(&self.queue, at);
+        }
+    }
+
     pub(crate) fn failed(&self, at: Timestamp, error: String) {
         self.told().last_error = Some(LastError { at, error });
     }
