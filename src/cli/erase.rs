@@ -58,14 +58,14 @@ struct ErasureReport<'a> {
 }
 
 /// Why an erasure ended before its end.
-enum Rest {
+enum Unfinished {
     /// The entity was left alone.
     Skipped(String),
     Failed(anyhow::Error),
     Interrupted,
 }
 
-impl fmt::Display for Rest {
+impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Skipped(reason) => f.write_str(reason),
@@ -109,9 +109,9 @@ pub async fn erase(
     };
     let Erasure { removed, logs, skipped, .. } = erasure;
     let mut rest = match (ended, skipped) {
-        (None, _) => Some(Rest::Interrupted),
-        (Some(Err(failure)), _) => Some(Rest::Failed(failure.into())),
-        (Some(Ok(())), reason) => reason.map(Rest::Skipped),
+        (None, _) => Some(Unfinished::Interrupted),
+        (Some(Err(failure)), _) => Some(Unfinished::Failed(failure.into())),
+        (Some(Ok(())), reason) => reason.map(Unfinished::Skipped),
     };
     // At once: no later failure takes these lines away.
     note_removed(&primary, &removed, rest.is_none());
@@ -133,12 +133,12 @@ pub async fn erase(
     }
     match rest {
         None => Ok(if report.hidden > 0 { Exit::Failed } else { Exit::Done }),
-        Some(Rest::Failed(error)) => Err(error),
-        Some(Rest::Skipped(reason)) => {
+        Some(Unfinished::Failed(error)) => Err(error),
+        Some(Unfinished::Skipped(reason)) => {
             out.complain(format_args!("{primary} was left alone: {reason}"))?;
             Ok(Exit::Failed)
         }
-        Some(Rest::Interrupted) => {
+        Some(Unfinished::Interrupted) => {
             out.complain(format_args!("Interrupted: something of {primary} may be left. Run it again."))?;
             Ok(Exit::Interrupted)
         }
@@ -152,7 +152,7 @@ async fn discard(
     engine: &Arc<Engine>,
     report: &mut ErasureReport<'_>,
     out: &mut Output,
-) -> anyhow::Result<Option<Rest>> {
+) -> anyhow::Result<Option<Unfinished>> {
     let (keys, meant) = (Arc::clone(engine), BTreeSet::from([primary.clone()]));
     let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
     let mut rest = None;
@@ -171,15 +171,15 @@ async fn discard(
         };
         let error = anyhow::Error::new(error).context(format!("discarding poison messages about it from {queue}-poison"));
         if rest.is_none() {
-            rest = Some(Rest::Failed(error));
+            rest = Some(Unfinished::Failed(error));
         } else {
             out.complain(format_args!("{error:#}"))?;
         }
     }
-    Ok(rest.or_else(|| context.stop.is_cancelled().then_some(Rest::Interrupted)))
+    Ok(rest.or_else(|| context.stop.is_cancelled().then_some(Unfinished::Interrupted)))
 }
 
-/// The lines of the log about what an erasure has removed.
+/// The audit lines of an erasure: its removals by account.
 fn note_removed(primary: &Primary, removed: &BTreeMap<AccountName, Removed>, whole: bool) {
     if removed.is_empty() && whole {
         tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing was left of the entity to erase");

@@ -70,7 +70,7 @@ impl RunJob for EraseJob {
 }
 
 impl Engine {
-    /// Removes a primary with everything that is kept of it. The result tells what was done also where the rest fails, or this is dropped.
+    /// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
     pub async fn erase(&self, primary: &Primary, delivery: &Delivery, erasure: &mut Erasure) -> Result<(), Failure> {
         self.refuse_view_tables(&primary.table)?;
         let source = self.table(&primary.table)?.clone();

@@ -45,8 +45,8 @@ pub fn secret_reloads(secret: &str) -> [Counter; 2] {
     })
 }
 
-/// Makes a queue's gauges and its counters of what alerts are about (poison, renewals, panics of these operations, unknown fields) report zero
-/// until something happens: an increase is seen from zero alone. (Other counters of jobs appear with the first job of each `op`: the full
+/// Makes a queue's gauges and the counters behind alerts (poison, renewals, panics of these operations, unknown fields) report zero until
+/// something happens: an increase is seen from zero alone. (Other counters of jobs appear with the first job of each `op`: the full
 /// cross product would be mostly noise.)
 pub fn announce_queue(queue: &str, ops: &[&'static str]) {
     for name in [names::JOBS_IN_FLIGHT, names::QUEUE_MESSAGES, names::QUEUE_OLDEST_AGE, names::LAST_POLL_TIMESTAMP] {

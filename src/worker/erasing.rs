@@ -114,7 +114,7 @@ pub struct QueueDiscards {
     pub queue: QueueName,
     /// Its account.
     pub account: AccountName,
-    /// What was discarded, also where the rest failed.
+    /// Its discards, also before a failure.
     pub discarded: Discarded,
     /// Why the rest was not looked at.
     pub error: Option<StoreError>,

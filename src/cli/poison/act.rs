@@ -92,7 +92,9 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
         out.say("Nothing was discarded.")?;
         return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
     }
-    let filter = |name: &QueueName| PoisonFilter { until: asked.as_ref().map(|asked| asked.last(name)), ..filter(selection) };
+    // A queue without a message had none to be asked about.
+    let last = |name: &QueueName| asked.as_ref().map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN));
+    let filter = |name: &QueueName| PoisonFilter { until: last(name), ..filter(selection) };
     each_queue(selection, ("discarding", "discarded"), async |name, queue| queue.discard(&filter(name)).await, context, out).await
 }
 
@@ -117,25 +119,13 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// The messages that consent was given for.
-struct Asked {
-    /// When the last of them was put, by queue.
-    last: BTreeMap<QueueName, Timestamp>,
-}
-
-impl Asked {
-    /// When the last one of a queue was put: a bound before all messages where there was none.
-    fn last(&self, queue: &QueueName) -> Timestamp {
-        self.last.get(queue).copied().unwrap_or(Timestamp::MIN)
-    }
-}
-
-/// Asks on the terminal; refuses where there is none. `None` where the answer is not yes.
-async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Option<Asked>> {
+/// Asks on the terminal; refuses where there is none. When the last message of the question was put, by queue; `None` where the answer is
+/// not yes.
+async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
     somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
     let FoundMessages { entries, last, .. } = find(selection, context).await?;
     let question = format!("{} will be deleted. This cannot be undone.", counted(entries.len() as u64, "poisoned message"));
-    Ok(consents(question, context, out).await?.then_some(Asked { last }))
+    Ok(consents(question, context, out).await?.then_some(last))
 }
 
 /// Reports the messages that were handled; then the error that ended it.

@@ -117,7 +117,7 @@ pub(crate) struct Selection {
     pub(crate) all: bool,
     /// Only those poisoned for this reason.
     pub(crate) reason: Option<String>,
-    /// Only those put on the poison queue until then (RFC 3339), by its clock: `as_of` of what was looked at before.
+    /// Only those put on the poison queue until then (RFC 3339), by its clock: `as_of` of the list that was looked at.
     pub(crate) until: Option<String>,
 }
 

@@ -6,8 +6,7 @@ use crate::catalog::{Catalog, TableRef};
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName};
 
-/// What the tables of this program's own records begin with. Their partitions begin with the table of the primaries, as far as they are about
-/// one.
+/// Prefix of this program's own tables. Their partitions begin with the table of the primaries, as far as they are about one.
 const OWN: &str = "Evenkeel";
 /// Digits of a hash: enough to tell busy partitions apart.
 const DIGITS: usize = 8;

@@ -43,7 +43,7 @@ pub struct Hold {
     pub account: String,
     /// The thing: a partition, a table, a queue, a container, a blob, a service or the account, in words.
     pub what: String,
-    /// Where it is a partition, its table and PartitionKey, which `what` has as well.
+    /// The table and PartitionKey of a partition; they are in the words as well.
     #[serde(skip)]
     pub partition: Option<(String, String)>,
     /// For how long still, in seconds; then one request asks whether it is free again.

@@ -72,7 +72,7 @@ impl PoisonQueue {
     /// Takes bounded memory, and eight bytes or so for each message of the queue: where those that are not meant have no room, they show
     /// again after two minutes at most.
     ///
-    /// What was discarded is told also where the rest of the queue fails.
+    /// Discards before a failure are told as well.
     pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> (Discarded, Result<(), StoreError>) {
         let most = match self.queues.approximate_count(&self.poison).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return (Discarded::default(), Ok(())),
