@@ -54,12 +54,14 @@ impl StorageMeter for Meter {
             let hold = |(scope, remaining): (ThrottleScope, std::time::Duration)| Hold {
                 account: metered.account.to_string(),
                 what: words(&scope),
+                partition: partition(&scope),
                 remaining_seconds: remaining.as_secs_f64(),
                 per_second: None,
             };
             let paced = |paced: PacedScope| Hold {
                 account: metered.account.to_string(),
                 what: paced.scope.as_ref().map_or_else(|| "the account as a whole".to_owned(), words),
+                partition: paced.scope.as_ref().and_then(partition),
                 remaining_seconds: 0.0,
                 per_second: Some(paced.per_second),
             };
@@ -85,6 +87,11 @@ fn busy(account: &AccountName, hot: HotScope) -> Option<PartitionLoad> {
         ThrottleScope::Service(_) | ThrottleScope::Table(_) | ThrottleScope::Container(_) | ThrottleScope::Collection(_) => return None,
     };
     Some(PartitionLoad { account: account.clone(), name, partition, entities, requests, throttled })
+}
+
+/// The table and PartitionKey of a scope.
+fn partition(scope: &ThrottleScope) -> Option<(String, String)> {
+    if let ThrottleScope::Partition(table, pk) = scope { Some((table.to_string(), pk.as_str().to_owned())) } else { None }
 }
 
 fn words(scope: &ThrottleScope) -> String {

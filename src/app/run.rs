@@ -30,7 +30,7 @@ use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
 use crate::retention::{Keeper, RuleKeeper};
 use crate::rollout::{self, Current, Means, OnRecord, Watch, receive_by};
-use crate::telemetry::LogControl;
+use crate::telemetry::{LogControl, announce_start};
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
 /// How often the tables by date are seen to, some minutes more or less: an hour is the shortest period that tables are made for.
@@ -56,6 +56,7 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: L
     let condition = Arc::new(ProgramState::new(shutdown.clone(), Arc::clone(&parts.opened.circuits), Arc::clone(&parts.context.clock)));
     let (board, server) = match metrics {
         Some(metrics) => {
+            announce_start(parts.context.clock.now());
             let board = parts.board(&condition);
             let server = parts.server(&parts.context.settings.http, &condition, &board, metrics).await.map_err(server_error)?;
             (Some(board), Some(server))

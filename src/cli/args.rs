@@ -138,7 +138,8 @@ impl Command {
 
     /// Whether it ends by itself when it is interrupted, and reports the part done so far.
     pub(crate) const fn ends_in_order(&self) -> bool {
-        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Stress(_) | Self::Certify(_))
+        matches!(self, Self::Backfill(_) | Self::Audit(_) | Self::Submit(_) | Self::Poison(_) | Self::Erase(_))
+            || matches!(self, Self::Stress(_) | Self::Certify(_))
     }
 }
 
@@ -162,6 +163,13 @@ mod tests {
         for command in ["delete-where Sessions --all", "archive-where past_bookings --all", "retention"] {
             let shows = |more: &str| Cli::try_parse_from(format!("evenkeel {command}{more}").split(' ')).unwrap().command.only_shows();
             assert_eq!([shows(""), shows(" --dry-run")], [false, true], "{command}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_takes_away_bit_by_bit_tells_how_far_it_came() {
+        for command in ["erase Employees Sales 7 --yes", "poison discard --all --yes", "submit -"] {
+            assert!(Cli::try_parse_from(format!("evenkeel {command}").split(' ')).unwrap().command.ends_in_order(), "{command}");
         }
     }
 

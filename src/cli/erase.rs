@@ -1,6 +1,7 @@
 //! `evenkeel erase`
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
@@ -13,7 +14,8 @@ use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
 use crate::reconcile::{Engine, Erasure, Removed};
 use crate::telemetry::AUDIT;
-use crate::worker::{KeyOf, discard_about};
+use crate::worker::poison::Discarded;
+use crate::worker::{KeyOf, QueueDiscards, discard_about};
 
 /// Arguments of `erase`.
 #[derive(Debug, Args)]
@@ -45,11 +47,32 @@ struct ErasureReport<'a> {
     table: &'a str,
     pk: &'a str,
     rk: &'a str,
-    removed: BTreeMap<&'a AccountName, AccountReport>,
+    removed: BTreeMap<AccountName, AccountReport>,
     /// Archives that are logs, whose lines stay.
     logs: &'a BTreeSet<ViewName>,
     /// Poison messages that were held by another command, and may be about the entity.
     hidden: u64,
+    /// Why something may be left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+}
+
+/// Why an erasure ended before its end.
+enum Unfinished {
+    /// The entity was left alone.
+    Skipped(String),
+    Failed(anyhow::Error),
+    Interrupted,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Skipped(reason) => f.write_str(reason),
+            Self::Failed(error) => write!(f, "{error:#}"),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
 }
 
 /// Things removed in one account.
@@ -78,37 +101,93 @@ pub async fn erase(
     ready().await?;
     let message = json!({"op": "erase", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk});
     let delivery = whole_tables::delivery(&message, args.queue.as_ref(), context)?;
-    let Erasure { removed, logs, skipped, .. } = engine.erase(&primary, &delivery).await?;
-    if let Some(reason) = skipped {
-        out.complain(format_args!("{primary} was left alone: {reason}"))?;
-        return Ok(Exit::Failed);
-    }
-    let (keys, meant) = (Arc::clone(engine), BTreeSet::from([primary.clone()]));
-    let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
-    let discarded = discard_about(&meant, &context.stores, &context.settings.queues, &key_of).await?;
+    let mut erasure = Erasure::default();
+    let ended = tokio::select! {
+        biased;
+        () = context.stop.cancelled() => None,
+        ended = engine.erase(&primary, &delivery, &mut erasure) => Some(ended),
+    };
+    let Erasure { removed, logs, skipped, .. } = erasure;
+    let mut rest = match (ended, skipped) {
+        (None, _) => Some(Unfinished::Interrupted),
+        (Some(Err(failure)), _) => Some(Unfinished::Failed(failure.into())),
+        (Some(Ok(())), reason) => reason.map(Unfinished::Skipped),
+    };
+    // At once: no later failure takes these lines away.
+    note_removed(&primary, &removed, rest.is_none());
     let mut report = ErasureReport {
         table: primary.table.as_str(),
         pk: primary.key.pk.as_str(),
         rk: primary.key.rk.as_str(),
-        removed: removed
-            .iter()
-            .map(|(account, removed)| (account, AccountReport { removed: *removed, ..AccountReport::default() }))
-            .collect(),
+        removed: removed.into_iter().map(|(account, removed)| (account, AccountReport { removed, ..AccountReport::default() })).collect(),
         logs: &logs,
         hidden: 0,
+        incomplete: None,
     };
-    for (account, found) in &discarded {
-        report.hidden += found.hidden;
-        if found.messages + found.staged > 0 {
-            let of = report.removed.entry(account).or_default();
-            of.poison += found.messages;
-            of.staged += found.staged;
+    if rest.is_none() {
+        rest = discard(&primary, context, engine, &mut report, out).await?;
+    }
+    report.incomplete = rest.as_ref().map(ToString::to_string);
+    if rest.is_none() || !report.removed.is_empty() {
+        tell(&report, out)?;
+    }
+    match rest {
+        None => Ok(if report.hidden > 0 { Exit::Failed } else { Exit::Done }),
+        Some(Unfinished::Failed(error)) => Err(error),
+        Some(Unfinished::Skipped(reason)) => {
+            out.complain(format_args!("{primary} was left alone: {reason}"))?;
+            Ok(Exit::Failed)
+        }
+        Some(Unfinished::Interrupted) => {
+            out.complain(format_args!("Interrupted: something of {primary} may be left. Run it again."))?;
+            Ok(Exit::Interrupted)
         }
     }
-    let ended = if report.removed.is_empty() { "nothing was left of the entity to erase" } else { "entity erased" };
-    tracing::warn!(target: AUDIT, entity = %primary, "audit: {ended}");
-    tell(&report, out)?;
-    Ok(if report.hidden > 0 { Exit::Failed } else { Exit::Done })
+}
+
+/// Discards the poison messages about a primary, of every queue. Why there may be more of them.
+async fn discard(
+    primary: &Primary,
+    context: &Context,
+    engine: &Arc<Engine>,
+    report: &mut ErasureReport<'_>,
+    out: &mut Output,
+) -> anyhow::Result<Option<Unfinished>> {
+    let (keys, meant) = (Arc::clone(engine), BTreeSet::from([primary.clone()]));
+    let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
+    let mut rest = None;
+    for QueueDiscards { queue, account, discarded: Discarded { messages, staged, hidden }, error } in
+        discard_about(&meant, &context.stores, &context.settings.queues, &key_of, &context.stop).await
+    {
+        if messages + staged > 0 {
+            tracing::warn!(target: AUDIT, entity = %primary, %queue, messages, staged, "audit: poison messages about an erased entity discarded");
+            let of = report.removed.entry(account).or_default();
+            of.poison += messages;
+            of.staged += staged;
+        }
+        let Some(error) = error else {
+            report.hidden += if context.stop.is_cancelled() { 0 } else { hidden };
+            continue;
+        };
+        let error = anyhow::Error::new(error).context(format!("discarding poison messages about it from {queue}-poison"));
+        if rest.is_none() {
+            rest = Some(Unfinished::Failed(error));
+        } else {
+            out.complain(format_args!("{error:#}"))?;
+        }
+    }
+    Ok(rest.or_else(|| context.stop.is_cancelled().then_some(Unfinished::Interrupted)))
+}
+
+/// The audit lines of an erasure: its removals by account.
+fn note_removed(primary: &Primary, removed: &BTreeMap<AccountName, Removed>, whole: bool) {
+    if removed.is_empty() && whole {
+        tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing was left of the entity to erase");
+    }
+    let said = if whole { "entity erased" } else { "entity erased in part" };
+    for (account, Removed { entities, items, data_keys }) in removed {
+        tracing::warn!(target: AUDIT, entity = %primary, %account, entities, items, data_keys, "audit: {said}");
+    }
 }
 
 fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
@@ -125,10 +204,11 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
         ];
         out.line(format_args!("{account}: {} removed", removed.join(", ")))?;
     }
-    if report.removed.is_empty() {
+    let whole = report.incomplete.is_none();
+    if report.removed.is_empty() && whole {
         out.line("Nothing was left to remove.")?;
     }
-    for archive in report.logs {
+    for archive in report.logs.iter().filter(|_| whole) {
         out.say(format_args!("Lines in the log {archive} stay; what is encrypted in them cannot be read any more."))?;
     }
     if report.hidden > 0 {

@@ -51,12 +51,16 @@ pub struct Removed {
 
 impl RunJob for EraseJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let Erasure { removed, logs, skipped, summary } = engine.erase(&self.primary, delivery).await?;
+        let mut erasure = Erasure::default();
+        let ended = engine.erase(&self.primary, delivery, &mut erasure).await;
+        let Erasure { removed, logs, skipped, summary } = erasure;
+        let said = if ended.is_ok() && skipped.is_none() { "entity erased" } else { "entity erased in part" };
+        for (account, Removed { entities, items, data_keys }) in &removed {
+            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{said}");
+        }
+        ended?;
         if let Some(reason) = skipped {
             return Ok(Outcome::Skipped { reason, summary });
-        }
-        for (account, Removed { entities, items, data_keys }) in &removed {
-            tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "entity erased");
         }
         for archive in &logs {
             tracing::warn!(entity = %self.primary, %archive, "erased entity: its lines in a log stay");
@@ -66,12 +70,12 @@ impl RunJob for EraseJob {
 }
 
 impl Engine {
-    /// Removes a primary with everything that is kept of it.
-    pub async fn erase(&self, primary: &Primary, delivery: &Delivery) -> Result<Erasure, Failure> {
+    /// Removes a primary with everything that is kept of it. `erasure` holds the removals so far, also after a failure or a drop.
+    pub async fn erase(&self, primary: &Primary, delivery: &Delivery, erasure: &mut Erasure) -> Result<(), Failure> {
         self.refuse_view_tables(&primary.table)?;
         let source = self.table(&primary.table)?.clone();
         let home = Primary { table: source.table.clone(), key: primary.key.clone() };
-        let (mut erasure, mut changes) = (Erasure::default(), RunSummary::default());
+        let mut changes = RunSummary::default();
         let data_key = self.data_key_version(&source, &home).await?;
         let (mut tables, mut seen) = (vec![source.clone()], BTreeSet::new());
         while let Some(table) = tables.pop() {
@@ -79,7 +83,7 @@ impl Engine {
                 continue;
             }
             if table == source {
-                self.take_out((&mut erasure, &mut changes), &source.account, self.row(&home, delivery)?, &home, delivery).await?;
+                self.take_out(erasure, &mut changes, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
             }
             for archive in self.catalog.archives.values().filter(|archive| archive.source == table) {
                 let account = match &archive.target {
@@ -96,11 +100,11 @@ impl Engine {
                 };
                 if erasure.skipped.is_none() {
                     let kept = EntityPlace::in_archive(self, archive, &home.key, delivery)?;
-                    self.take_out((&mut erasure, &mut changes), account, kept, &home, delivery).await?;
+                    self.take_out(erasure, &mut changes, account, kept, &home, delivery).await?;
                 }
             }
         }
-        self.take_out((&mut erasure, &mut changes), &source.account, self.row(&home, delivery)?, &home, delivery).await?;
+        self.take_out(erasure, &mut changes, &source.account, self.row(&home, delivery)?, &home, delivery).await?;
         if erasure.skipped.is_none()
             && let Some(version) = data_key
             && self.erase_data_key(&source, &home, version).await?
@@ -108,7 +112,7 @@ impl Engine {
             erasure.removed.entry(source.account).or_default().data_keys += 1;
         }
         erasure.summary = changes.take();
-        Ok(erasure)
+        Ok(())
     }
 
     fn row<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<EntityPlace<'e>, Failure> {
@@ -120,7 +124,8 @@ impl Engine {
     /// Deletes an entity where it is kept, and what is derived from it there.
     async fn take_out(
         &self,
-        (erasure, changes): (&mut Erasure, &mut RunSummary),
+        erasure: &mut Erasure,
+        changes: &mut RunSummary,
         account: &AccountName,
         mut kept: EntityPlace<'_>,
         home: &Primary,
@@ -129,6 +134,24 @@ impl Engine {
         if erasure.skipped.is_some() {
             return Ok(());
         }
+        let ended = self.delete_kept(erasure, account, &mut kept, home, delivery).await;
+        if let Some(summary) = kept.into_summary() {
+            for change in summary.changes.iter().filter(|change| change.action == Action::Delete) {
+                erasure.removed.entry(change.account.clone()).or_default().items += 1;
+            }
+            changes.0.add(summary);
+        }
+        ended
+    }
+
+    async fn delete_kept(
+        &self,
+        erasure: &mut Erasure,
+        account: &AccountName,
+        kept: &mut EntityPlace<'_>,
+        home: &Primary,
+        delivery: &Delivery,
+    ) -> Result<(), Failure> {
         let table = TableRef { account: account.clone(), table: kept.primary().map_or(&home.table, |primary| &primary.table).clone() };
         let apart = self.clocks_apart(delivery, &table);
         kept.read_leftovers();
@@ -151,19 +174,15 @@ impl Engine {
                 erasure.skipped = Some(reason.to_owned());
                 break;
             }
-            match kept.commit(&found, &Change::Delete(home.key.clone(), row.etag.clone())).await? {
-                Commit::Lost | Commit::Unanswered => continue,
-                Commit::Closed => {}
-                Commit::Committed => kept.settle().await?,
+            let committed = kept.commit(&found, &Change::Delete(home.key.clone(), row.etag.clone())).await?;
+            if matches!(committed, Commit::Lost | Commit::Unanswered) {
+                continue;
             }
             erasure.removed.entry(account.clone()).or_default().entities += 1;
-            break;
-        }
-        if let Some(summary) = kept.into_summary() {
-            for change in summary.changes.iter().filter(|change| change.action == Action::Delete) {
-                erasure.removed.entry(change.account.clone()).or_default().items += 1;
+            if committed == Commit::Committed {
+                kept.settle().await?;
             }
-            changes.0.add(summary);
+            break;
         }
         Ok(())
     }

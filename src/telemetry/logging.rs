@@ -100,9 +100,6 @@ impl LogEnvironment {
     }
 }
 
-/// Longest filter that is taken at run time, in bytes.
-const FILTER_BYTES: usize = 512;
-
 /// Changes the log level while the program runs.
 #[derive(Clone)]
 pub struct LogControl(Arc<Control>);
@@ -135,8 +132,7 @@ impl LogControl {
 
     /// Puts another filter into force: a level, or levels by module.
     pub fn change(&self, text: &str) -> Result<(), LoggingError> {
-        let kept = text.get(..FILTER_BYTES).unwrap_or(text);
-        let filter = levels(kept)?;
+        let filter = levels(text)?;
         let shown = filter.to_string();
         (self.0.apply)(filter).map_err(LoggingError::Gone)?;
         *self.0.now.lock().unwrap_or_else(PoisonError::into_inner) = shown;
@@ -300,6 +296,8 @@ mod tests {
             assert_eq!(control.filter(), "trace");
             assert!(control.change("evenkeel=loud").is_err());
             assert!(control.change(&"x=".repeat(9_000)).unwrap_err().to_string().len() < 1_000);
+            assert!(control.change(&"evenkeel::worker=warn,".repeat(30)).is_err(), "not its beginning");
+            assert_eq!(control.filter(), "trace");
             control.configured("warn").unwrap();
             tracing::info!(target: "evenkeel", "third");
         });

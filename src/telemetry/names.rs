@@ -26,7 +26,7 @@ pub const CONCURRENCY: &str = "evenkeel_concurrency";
 pub const QUEUE_MESSAGES: &str = "evenkeel_queue_messages";
 /// Age of the oldest visible message. Labels: [`QUEUE`].
 pub const QUEUE_OLDEST_AGE: &str = "evenkeel_queue_oldest_age_seconds";
-/// When the queue was last asked for messages and answered, as Unix time; 0 for never. Labels: [`QUEUE`].
+/// When the queue was last asked for messages and answered, as Unix time; 0 for never. It goes on while every slot is taken. Labels: [`QUEUE`].
 pub const LAST_POLL_TIMESTAMP: &str = "evenkeel_last_poll_timestamp_seconds";
 /// Requests for messages with a lost answer. Labels: [`QUEUE`].
 pub const UNANSWERED_POLLS_TOTAL: &str = "evenkeel_unanswered_polls_total";
@@ -72,6 +72,8 @@ pub const BUSIEST_PARTITION: &str = "evenkeel_busiest_partition_entities_per_sec
 pub const MISSING_TABLES: &str = "evenkeel_missing_tables";
 /// 1 while the program does its work, else 0.
 pub const READY: &str = "evenkeel_ready";
+/// When the program was started, as Unix time.
+pub const START_TIMESTAMP: &str = "evenkeel_start_timestamp_seconds";
 /// Always 1. Labels: [`VERSION`].
 pub const BUILD_INFO: &str = "evenkeel_build_info";
 
@@ -161,7 +163,7 @@ const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 37] = [
+pub const METRICS: [Metric; 38] = [
     metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
         Type::Counter,
@@ -246,6 +248,7 @@ pub const METRICS: [Metric; 37] = [
         "Secret files with another content than before, by whether that is in use",
     ),
     metric(Type::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
+    metric(Type::Gauge, Unit::Seconds, START_TIMESTAMP, &[], "Unix time at which the program was started"),
     metric(Type::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),
 ];
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::context::Stop;
 use super::status::StatusBoard;
 
-/// Time allowed for releasing cancelled work: with a drain of 25 s this stays below the 30 s that
+/// Time allowed for releasing cancelled work: with a drain of 25 s messages are released within the 30 s that
 /// Kubernetes allows by default.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long requests under way may take to be answered after that.

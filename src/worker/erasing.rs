@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::context::KeyOf;
 use super::poison::{Discarded, PoisonQueue};
 use crate::model::job::{JobSubject, ListedBatch, Primary};
-use crate::model::{AccountName, ETag, Job};
+use crate::model::{AccountName, ETag, Job, QueueName};
 use crate::ports::{Chance, StoreError, Stores};
 use crate::reconcile::{Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Work, aside};
 use crate::settings::QueueSettings;
@@ -106,22 +107,38 @@ impl PoisonWalks {
     }
 }
 
-/// Discards the poison messages about primaries, of every queue: how many, by account.
+/// Messages discarded from the poison queue of a queue.
+#[derive(Debug)]
+pub struct QueueDiscards {
+    /// The queue as configured.
+    pub queue: QueueName,
+    /// Its account.
+    pub account: AccountName,
+    /// Its discards, also before a failure.
+    pub discarded: Discarded,
+    /// Why the rest was not looked at.
+    pub error: Option<StoreError>,
+}
+
+/// Discards the poison messages about primaries, of every queue: one that fails holds up no other. Ends early, in order, once `stop` is
+/// cancelled.
 pub async fn discard_about(
     primaries: &BTreeSet<Primary>,
     stores: &Stores,
     queues: &[QueueSettings],
     key_of: &KeyOf,
-) -> Result<Vec<(AccountName, Discarded)>, StoreError> {
-    let mut discarded = Vec::new();
-    for queue in queues {
+    stop: &CancellationToken,
+) -> Vec<QueueDiscards> {
+    let mut all = Vec::new();
+    for queue in queues.iter().take_while(|_| !stop.is_cancelled()) {
         let Ok(account) = stores.account(&queue.account) else { continue };
         let Ok(poison) = PoisonQueue::new(account, queue) else { continue };
         let arrives = |job: &Job| matches!(job.operation().subject(), JobSubject::Moved(_, to) if primaries.contains(to));
         let meant = |job: &Job| key_of(job).is_some_and(|primary| primaries.contains(&primary)) || arrives(job);
-        discarded.push((queue.account.clone(), poison.discard_about(meant).await?));
+        let (discarded, ended) = poison.until(stop).discard_about(meant).await;
+        all.push(QueueDiscards { queue: queue.name.clone(), account: queue.account.clone(), discarded, error: ended.err() });
     }
-    Ok(discarded)
+    all
 }
 
 #[async_trait]
@@ -134,8 +151,9 @@ impl Execute for Erasing {
         }
         let Some(primary) = (self.key_of)(job) else { return Ok(ended) };
         let walk = async |meant: &BTreeSet<Primary>| {
-            let discarded = discard_about(meant, &self.stores, &self.queues, &self.key_of).await.map_err(Arc::new)?;
-            Ok(discarded.iter().map(|(_, found)| found.hidden).sum())
+            let all = discard_about(meant, &self.stores, &self.queues, &self.key_of, &CancellationToken::new()).await;
+            let hidden: u64 = all.iter().map(|queue| queue.discarded.hidden).sum();
+            all.into_iter().find_map(|queue| queue.error).map_or(Ok(hidden), |error| Err(Arc::new(error)))
         };
         match self.walks.over(primary, walk).await {
             Ok(0) => Ok(ended),

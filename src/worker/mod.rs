@@ -66,7 +66,7 @@ mod tests;
 
 pub use context::{KeyOf, RunReport};
 pub use doorbell::Doorbell;
-pub use erasing::discard_about;
+pub use erasing::{QueueDiscards, discard_about};
 pub use idle::Rechecks;
 #[cfg(test)]
 pub(crate) use keys::tests::listing;

@@ -1,9 +1,12 @@
 //! Getting messages from one queue, and owning the tasks that work on them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::context::RunContext;
 use super::count;
@@ -15,6 +18,9 @@ use super::status::ReceiverState;
 use crate::model::cause;
 use crate::ports::{ErrorClass, Missing};
 use crate::settings::PollInterval;
+
+/// How often a queue is noted that is not asked since every slot is taken: far shorter than the two minutes of silence of an alert.
+const FULL: Duration = Duration::from_secs(15);
 
 /// Receives until the run is stopped, then until every message that was got is settled.
 pub(crate) async fn receive(context: Arc<RunContext>, source: Arc<Intake>) {
@@ -65,7 +71,7 @@ async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinS
     let slots = async {
         // Once more where others get stuck while it waits for slots.
         for _ in 0..2 {
-            let slots = source.slots.refill().await;
+            let slots = refill(context, source).await;
             if !context.stuck.has(&source.account, &source.queue) {
                 return slots;
             }
@@ -73,7 +79,7 @@ async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinS
             drop(slots);
             context.stuck.settled(&source.account, &source.queue).await;
         }
-        source.slots.refill().await
+        refill(context, source).await
     };
     let Some(Some(mut slots)) = context.stop.receiving.run_until_cancelled(slots).await else {
         return ReceiverWait::For(Duration::ZERO);
@@ -118,6 +124,18 @@ async fn batch(context: &Arc<RunContext>, source: &Arc<Intake>, jobs: &mut JoinS
             } else {
                 pacing.failed(error.class.retry_after(), context.chance.unit())
             })
+        }
+    }
+}
+
+/// Waits for slots.
+async fn refill(context: &RunContext, source: &Intake) -> Option<OwnedSemaphorePermit> {
+    let mut refill = pin!(source.slots.refill());
+    loop {
+        match timeout(FULL, &mut refill).await {
+            Ok(slots) => return slots,
+            Err(_) if context.circuit.is_open(&source.account) => {}
+            Err(_) => source.board.full(context.clock.now()),
         }
     }
 }

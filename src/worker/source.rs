@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::count;
+use super::examine::SYNC;
 use super::slots::Slots;
 use super::status::QueueBoard;
 use super::unsaid::Unsaid;
 use crate::model::allowed::JobAllowance;
-use crate::model::job::{JobDigest, Stamp};
+use crate::model::job::{JobDigest, OPS, RECHECK, Stamp};
 use crate::model::{AccountName, QueueName};
 use crate::ports::{BlobStore, Message, QueueStore};
 use crate::reconcile::Delivery;
@@ -22,6 +23,16 @@ pub enum Carries {
     Jobs,
     /// Rechecks that earlier runs asked for.
     Rechecks,
+}
+
+impl Carries {
+    /// The operations of its messages, as metrics name them.
+    pub(crate) const fn ops(self) -> &'static [&'static str] {
+        match self {
+            Self::Jobs => OPS,
+            Self::Rechecks => &[SYNC, RECHECK],
+        }
+    }
 }
 
 /// One queue that is received from: a job queue, one of its shards, or a recheck queue.

@@ -132,7 +132,7 @@ pub(crate) struct InFlight {
 
 impl QueueBoard {
     pub(crate) fn new(queue: QueueName, carries: Carries, slots: Slots) -> Self {
-        announce_queue(queue.as_str());
+        announce_queue(queue.as_str(), carries.ops());
         let (gauge, limit) = (count::in_flight(&queue), count::concurrency(&queue));
         let told = Mutex::new(ReceiverReport { state: ReceiverState::Stopped, last_poll: None, last_error: None, backlog: None });
         let zero = || AtomicU64::new(0);
@@ -188,6 +188,17 @@ impl QueueBoard {
         let mut told = self.told();
         told.last_poll = Some(at);
         told.last_error = None;
+    }
+
+    /// The queue is not asked, since every slot is taken: without a failure since its last answer that is work, not silence.
+    pub(crate) fn full(&self, at: Timestamp) {
+        let answers = {
+            let told = self.told();
+            told.last_poll.is_some() && told.last_error.is_none()
+        };
+        if answers {
+            count::polled(&self.queue, at);
+        }
     }
 
     pub(crate) fn failed(&self, at: Timestamp, error: String) {

@@ -260,6 +260,12 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
     assert_eq!(api.post("/api/v1/poison/discard", &json!({"al": true})).status, 422, "a mistyped selection discards nothing");
     let discarded = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();
     assert_eq!((discarded["done"].as_array().unwrap().len(), &discarded["failed"]), (1, &json!([])));
+    let absent = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();
+    assert_eq!((&absent["done"], &absent["absent"], &absent["hidden"]), (&json!([]), &json!(["first"]), &json!(0)));
+    assert_eq!(api.post("/api/v1/poison/discard", &json!({"all": true, "until": "soon"})).status, 400);
+    let none = api.post("/api/v1/poison/discard", &json!({"all": true, "until": "2020-01-01T00:00:00Z"})).json();
+    assert_eq!((&none["done"], &none["since"]), (&json!([]), &json!(3)));
+    assert!(poison["as_of"].as_str().is_some_and(|moment| moment > "2026"), "{poison}");
     let requeued = api.post("/api/v1/poison/requeue", &json!({"all": true, "reason": "permanent", "queue": "jobs"})).json();
     assert_eq!(requeued["done"].as_array().unwrap().len(), 2);
     // Their cause is not mended: they come back.

@@ -102,9 +102,12 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
             .success();
         until("the job is done", || place.run(&["get", "EmployeesByEmail", "email", "a@b.c"]).get_output().status.success());
         // The copy is there a moment before its job is counted as done.
-        until("the job is counted", || get(&address, "/metrics").1.contains("evenkeel_jobs_total{"));
+        until("the job is counted", || get(&address, "/metrics").1.contains("evenkeel_keys_total{"));
         says(&get(&address, "/metrics").1, &["evenkeel_items_total{view=\"by_email\"", "evenkeel_storage_requests_total{"]);
-        says(&get(&address, "/metrics").1, &["process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "]);
+        says(
+            &get(&address, "/metrics").1,
+            &["evenkeel_start_timestamp_seconds ", "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "],
+        );
         daemon.signal(signal);
         assert_eq!(daemon.await_line("told to stop")["signal"], format!("SIG{signal}"));
         assert_eq!(daemon.code(), Some(0), "SIG{signal}");
@@ -123,7 +126,7 @@ fn a_second_signal_ends_it_at_once() {
     place.run_with(&["submit", "-"], (0..3_000).map(job).collect::<String>()).success();
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();
-    until("jobs are in work", || get(&address, "/metrics").1.contains("evenkeel_jobs_total{"));
+    until("jobs are in work", || get(&address, "/metrics").1.contains("evenkeel_keys_total{"));
     // Nobody can write now, so that what is in work cannot end. SQLite's own pauses grow until the work is done.
     let mut store = rusqlite::Connection::open(place.store()).unwrap();
     store

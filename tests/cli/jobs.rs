@@ -187,6 +187,27 @@ fn an_erase_that_finds_nothing_says_so_in_its_audit_line() {
 }
 
 #[test]
+fn an_erase_is_told_where_a_poison_queue_cannot_be_reached() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    place.run(&["submit", HIRE]).success();
+    place.put("jobs", r#"{"op":"move","table":"Nowhere","pk":"Sales","rk":"9","to_table":"Employees","to_pk":"Sales","to_rk":"7"}"#);
+    assert_eq!(place.work()["poisoned"], json!(1));
+    place.add_far_queue();
+    let ended = place.run(&["--json", "erase", "Employees", "Sales", "7", "--yes"]).code(4);
+    let report = &json_lines(&ended)[0];
+    let main = &report["removed"]["main"];
+    assert_eq!((&main["entities"], &main["items"], &main["poison"]), (&json!(1), &json!(1), &json!(1)), "{report}");
+    says(report["incomplete"].as_str().unwrap(), &["far-poison"]);
+    let said = [
+        "audit: entity erased",
+        "audit: poison messages about an erased entity discarded",
+        "error: discarding poison messages about it from far-poison",
+    ];
+    says(&stderr(&ended), &said);
+}
+
+#[test]
 fn messages_of_other_programs_are_read_in_base64_and_plain() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

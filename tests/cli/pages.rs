@@ -153,6 +153,24 @@ fn discarding_asks_first() {
 }
 
 #[test]
+fn what_is_poisoned_after_the_question_is_not_discarded() {
+    let api = Api::start();
+    api.place.put("jobs", "no job at all");
+    until("it is poisoned", || api.get("/api/v1/poison").json()["total"] == 1);
+    let browser = signed_in(&api);
+    let question = api.ask("GET", "/poison/ask?what=discard&queue=jobs&reason=", &browser, "").body;
+    let asked = question.split("name=\"until\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    api.place.put("jobs", "no job either");
+    until("another is poisoned", || api.get("/api/v1/poison").json()["total"] == 2);
+    let done = api.ask("POST", "/poison/discard", &browser, &format!("queue=jobs&reason=&all=true&until={asked}"));
+    says(&done.head, &["location: /poison?discarded=1&failed=0&since=1"]);
+    let page = api.ask("GET", "/poison?discarded=1&failed=0&since=1", &browser, "").body;
+    says(&page, &["1 that fit, too, came after the question and stay", "no job either"]);
+    let named = api.ask("POST", "/poison/discard", &browser, "queue=jobs&reason=&id=nobody&until=");
+    says(&named.head, &["location: /poison?discarded=0&failed=0&absent=1"]);
+}
+
+#[test]
 fn an_entity_is_reconciled_from_its_page() {
     let api = Api::start();
     let browser = signed_in(&api);

@@ -78,6 +78,19 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         std::fs::write(&file, format!("{}\n{text}\n", std::fs::read_to_string(&file).unwrap())).unwrap();
     }
 
+    /// Adds the queue `far` in an account where nothing listens.
+    pub(crate) fn add_far_queue(&self) {
+        // Bound and dropped: nothing listens there.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let services = ["table", "queue", "blob"].map(|service| format!("{service} = \"http://{address}/devstoreaccount1\"")).join(", ");
+        let text = std::fs::read_to_string(self.folder().join("default.toml")).unwrap();
+        let impatient = "[worker]\nstorage_retry = { min = \"1ms\", base = \"1ms\", max = \"5ms\", attempts = 2 }";
+        self.configure(&text.replacen("[worker]", impatient, 1));
+        self.add(&format!(
+            "[accounts.far]\nkind = \"azure\"\nauth = \"key\"\nname = \"devstoreaccount1\"\nkey_env = \"TEST_KEY\"\nendpoints = {{ {services} }}\n\n[[queues]]\nname = \"far\"\naccount = \"far\""
+        ));
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -79,15 +79,7 @@ fn an_id_that_no_message_has_is_an_error() {
 #[test]
 fn messages_of_one_queue_are_told_where_another_cannot_be_reached() {
     let place = poisoned();
-    // Bound and dropped: nothing listens there.
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let services = ["table", "queue", "blob"].map(|service| format!("{service} = \"http://{address}/devstoreaccount1\"")).join(", ");
-    let text = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
-    let impatient = "[worker]\nstorage_retry = { min = \"1ms\", base = \"1ms\", max = \"5ms\", attempts = 2 }";
-    place.configure(&text.replacen("[worker]", impatient, 1));
-    place.add(&format!(
-        "[accounts.far]\nkind = \"azure\"\nauth = \"key\"\nname = \"devstoreaccount1\"\nkey_env = \"TEST_KEY\"\nendpoints = {{ {services} }}\n\n[[queues]]\nname = \"far\"\naccount = \"far\""
-    ));
+    place.add_far_queue();
     let ended = place.run(&["--json", "poison", "requeue", "--all"]).code(4);
     assert_eq!(json_lines(&ended).iter().map(|line| &line["done"]).collect::<Vec<_>>(), [&json!("requeued"), &json!("requeued")]);
     says(&stderr(&ended), &["error: requeueing from far-poison"]);

@@ -32,7 +32,7 @@ fn promtool(args: &[&str]) {
 fn rules_and_scrape_configuration_are_valid_and_alerts_fire_when_they_should() {
     promtool(&["check", "rules", "evenkeel.rules.yml"]);
     promtool(&["check", "config", "prometheus.yml"]);
-    promtool(&["test", "rules", "evenkeel.tests.yml"]);
+    promtool(&["test", "rules", "evenkeel.tests.yml", "evenkeel.days.tests.yml"]);
 }
 
 /// A Prometheus on a port of its own, ended with the test.

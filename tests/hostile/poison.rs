@@ -165,7 +165,7 @@ impl Borrowed {
 }
 
 fn named(id: &str) -> PoisonFilter {
-    PoisonFilter { ids: [id.to_owned()].into(), reason: None }
+    PoisonFilter { ids: [id.to_owned()].into(), ..PoisonFilter::default() }
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn all_are_requeued_each_with_its_own_body() {
 async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_along() {
     let forged = message("m1", &json!({"body": ANNS, "reason": "undecodable"}));
     let borrowed = Borrowed::new(true, &[forged]).await;
-    let undecodable = PoisonFilter { ids: BTreeSet::new(), reason: Some(Reason::Undecodable) };
+    let undecodable = PoisonFilter { reason: Some(Reason::Undecodable), ..PoisonFilter::default() };
     assert_eq!(borrowed.poison.discard(&undecodable).await.unwrap().done.len(), 1);
     assert_eq!(borrowed.left().await, [ANNS]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel::model::{EdmValue, Entity, Job};
-use evenkeel::reconcile::Outcome;
+use evenkeel::reconcile::{Erasure, Outcome};
 use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
 use serde_json::{Value, json};
 
@@ -114,6 +114,24 @@ async fn no_late_request_of_an_erasure_that_was_cut_off_deletes_the_data_key_tha
         oracle::check(&lab, &story).await;
         lives(&lab, stored(&lab, "Employees").await, &story).await;
     }
+}
+
+#[tokio::test]
+async fn what_an_erasure_has_removed_is_told_where_the_rest_fails() {
+    let operations = employed().await.operations_of(&job(&erasure())).await;
+    let mut failed_after_it = 0;
+    for at in 1..=operations {
+        let lab = employed().await;
+        lab.faults.arm(at, Disturbance::Refuse);
+        let mut told = Erasure::default();
+        let ended = lab.engine.erase(&primary("Employees", "Sales", "1"), &lab.delivery(), &mut told).await;
+        lab.faults.calm();
+        if told.removed.values().any(|removed| removed.entities > 0) {
+            assert!(stored(&lab, "Employees").await.is_none(), "operation {at} was refused");
+            failed_after_it += u32::from(ended.is_err());
+        }
+    }
+    assert!(failed_after_it > 0);
 }
 
 #[tokio::test]

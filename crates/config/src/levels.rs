@@ -13,8 +13,11 @@ const LIBRARIES: [&str; 10] = ["azure_", "typespec", "reqwest", "hyper", "h2", "
 const OWN: &str = "evenkeel";
 const OWN_CRATES: &str = "evenkeel_";
 
-/// Longest part of an unknown module's name in a message.
+/// Longest part of an unknown module's name, or of a text that is too long, in a message.
 const SHOWN_CHARACTERS: usize = 60;
+
+/// Longest text, in bytes. Each line of log is compared with every part of it.
+const MOST_BYTES: usize = 512;
 
 /// A text that says no levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +31,11 @@ pub struct LevelsError {
 
 /// The filter that a text asks for: a level, or levels by module.
 pub fn levels(text: &str) -> Result<EnvFilter, LevelsError> {
+    if text.len() > MOST_BYTES {
+        let beginning: String = text.chars().take(SHOWN_CHARACTERS).collect();
+        let problem = format!("it has {} bytes, and may have {MOST_BYTES}", text.len());
+        return Err(LevelsError { text: format!("{beginning}…"), problem });
+    }
     let failed = |problem: String| LevelsError { text: text.to_owned(), problem };
     let directives: Vec<&str> = text.split(',').map(str::trim).filter(|directive| !directive.is_empty()).collect();
     if directives.is_empty() {
@@ -82,6 +90,14 @@ mod tests {
         ] {
             assert!(levels(text).is_ok(), "{text}: {}", levels(text).unwrap_err());
         }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_refused_whole() {
+        let text = format!("info,{}", "evenkeel::worker=trace,".repeat(30));
+        let error = levels(&text).unwrap_err().to_string();
+        assert!(error.contains("it has 695 bytes, and may have 512") && error.len() < 300, "{error}");
+        assert!(levels(&text[..510]).is_ok());
     }
 
     #[test]

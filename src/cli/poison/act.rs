@@ -1,6 +1,9 @@
 //! Carrying it out.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
+use jiff::Timestamp;
 
 use super::args::{Discard, PoisonAction, PoisonArgs, Selector};
 use super::show;
@@ -22,7 +25,7 @@ pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> a
 }
 
 async fn list(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let FoundMessages { entries: found, hidden, interrupted } = find(selection, context).await?;
+    let FoundMessages { entries: found, hidden, interrupted, .. } = find(selection, context).await?;
     match out.format() {
         Format::Json => found.iter().try_for_each(|(_, entry)| out.value(&show::brief(entry)))?,
         Format::Text => {
@@ -62,7 +65,7 @@ fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
 
 async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "show")?;
-    let FoundMessages { entries: found, hidden, interrupted } = find(selection, context).await?;
+    let FoundMessages { entries: found, hidden, interrupted, .. } = find(selection, context).await?;
     for (position, (queue, entry)) in found.iter().enumerate() {
         let body = queue.body(&entry.message).await.context("reading the body of a poisoned message")?;
         match out.format() {
@@ -78,24 +81,28 @@ async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyh
 
 async fn requeue(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "requeue")?;
-    each_queue(selection, ("requeueing", "requeued"), async |queue| queue.requeue(&filter(selection)).await, context, out).await
+    each_queue(selection, ("requeueing", "requeued"), async |_, queue| queue.requeue(&filter(selection)).await, context, out).await
 }
 
 async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let selection = &discard.selection;
     chosen(selection, "discard")?;
-    if !discard.yes && !confirmed(selection, context, out).await? {
+    let asked = if discard.yes { None } else { confirmed(selection, context, out).await? };
+    if asked.is_none() && !discard.yes {
         out.say("Nothing was discarded.")?;
         return Ok(if context.stop.is_cancelled() { Exit::Interrupted } else { Exit::Failed });
     }
-    each_queue(selection, ("discarding", "discarded"), async |queue| queue.discard(&filter(selection)).await, context, out).await
+    // A queue without a message had none to be asked about.
+    let last = |name: &QueueName| asked.as_ref().map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN));
+    let filter = |name: &QueueName| PoisonFilter { until: last(name), ..filter(selection) };
+    each_queue(selection, ("discarding", "discarded"), async |name, queue| queue.discard(&filter(name)).await, context, out).await
 }
 
 /// Handles the messages of one queue after the other, until one fails: those of the queues before it are reported all the same.
 async fn each_queue(
     selection: &Selector,
     (doing, verb): (&str, &str),
-    handle: impl AsyncFn(&PoisonQueue) -> Result<Handled, StoreError>,
+    handle: impl AsyncFn(&QueueName, &PoisonQueue) -> Result<Handled, StoreError>,
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
@@ -104,7 +111,7 @@ async fn each_queue(
         if context.stop.is_cancelled() || error.is_some() {
             break;
         }
-        match handle(&queue).await.with_context(|| format!("{doing} from {name}-poison")) {
+        match handle(&name, &queue).await.with_context(|| format!("{doing} from {name}-poison")) {
             Ok(one) => handled.push(one),
             Err(failed) => error = Some(failed),
         }
@@ -112,12 +119,13 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// Asks on the terminal; refuses where there is none.
-async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<bool> {
+/// Asks on the terminal; refuses where there is none. When the last message of the question was put, by queue; `None` where the answer is
+/// not yes.
+async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
     somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
-    let found = find(selection, context).await?.entries;
-    consents(format_args!("{} will be deleted. This cannot be undone.", counted(found.len() as u64, "poisoned message")), context, out)
-        .await
+    let FoundMessages { entries, last, .. } = find(selection, context).await?;
+    let question = format!("{} will be deleted. This cannot be undone.", counted(entries.len() as u64, "poisoned message"));
+    Ok(consents(question, context, out).await?.then_some(last))
 }
 
 /// Reports the messages that were handled; then the error that ended it.
@@ -153,6 +161,17 @@ fn report(
     if hidden > 0 && out.format() == Format::Json {
         out.value(&serde_json::json!({"hidden": hidden}))?;
     }
+    let since: u64 = handled.iter().map(|handled| handled.since).sum();
+    if since > 0 {
+        let came = counted(since, "message");
+        out.complain(format_args!(
+            "{came} that fit, too, came after the question and {} not {verb}",
+            if since == 1 { "was" } else { "were" }
+        ))?;
+        if out.format() == Format::Json {
+            out.value(&serde_json::json!({"since": since}))?;
+        }
+    }
     for reason in handled.iter().filter_map(|handled| handled.cut_short.as_ref()).filter(|_| !context.stop.is_cancelled()) {
         failed += 1;
         out.complain(format_args!("the rest of the queue was not looked at: {}", printable(reason)))?;
@@ -167,7 +186,7 @@ fn report(
         ))?;
         return Ok(Exit::Interrupted);
     }
-    if done + failed == 0 && hidden == 0 && selection.ids.is_empty() {
+    if done + failed == 0 && hidden + since == 0 && selection.ids.is_empty() {
         out.say(format_args!("Nothing to be {verb}: no poisoned message fits."))?;
     }
     let entries: Vec<&PoisonEntry> =
@@ -185,13 +204,16 @@ struct FoundMessages {
     hidden: u64,
     /// There are more, which were not looked at.
     interrupted: bool,
+    /// When the last of them was put, by queue and its clock.
+    last: BTreeMap<QueueName, Timestamp>,
 }
 
 async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMessages> {
-    let mut found = FoundMessages { entries: Vec::new(), hidden: 0, interrupted: false };
+    let mut found = FoundMessages { entries: Vec::new(), hidden: 0, interrupted: false, last: BTreeMap::new() };
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
         let queue = std::sync::Arc::new(queue);
         let listed = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
+        found.last.extend(listed.entries.iter().map(|entry| entry.inserted).max().map(|last| (name, last)));
         found.entries.extend(listed.entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
         found.hidden += listed.hidden;
         found.interrupted |= listed.interrupted;
@@ -210,7 +232,7 @@ fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(Q
 }
 
 fn filter(selection: &Selector) -> PoisonFilter {
-    PoisonFilter { ids: selection.ids.iter().cloned().collect(), reason: selection.reason }
+    PoisonFilter { ids: selection.ids.iter().cloned().collect(), reason: selection.reason, until: None }
 }
 
 /// That something was chosen: nothing must never mean everything.

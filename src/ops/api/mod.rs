@@ -29,7 +29,7 @@ pub use gather::GatheredJobs;
 pub(crate) use jobs::{KEYS, ending};
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
-pub(crate) use status::{Status, status_of};
+pub(crate) use status::{Status, names, status_of};
 pub(crate) use submit::{send_in_time, sync_of};
 #[cfg(test)]
 pub(crate) use under_way::sent;

@@ -6,6 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +47,8 @@ pub(crate) struct Poison {
     /// Whether that was all of them. A storage queue shows its first 32 messages only, and an answer has room for so many: when
     /// these are handled, the next come forward.
     pub(crate) complete: bool,
+    /// When it was so (RFC 3339), by the clocks of the queues, of which the one most behind: `until` of a requeue or discard of all.
+    pub(crate) as_of: String,
 }
 
 /// A message that will not be tried again.
@@ -114,6 +117,8 @@ pub(crate) struct Selection {
     pub(crate) all: bool,
     /// Only those poisoned for this reason.
     pub(crate) reason: Option<String>,
+    /// Only those put on the poison queue until then (RFC 3339), by its clock: `as_of` of the list that was looked at.
+    pub(crate) until: Option<String>,
 }
 
 /// Results for the selected messages.
@@ -124,6 +129,12 @@ pub(crate) struct Report {
     pub(crate) done: Vec<String>,
     /// Those that were not, or not wholly.
     pub(crate) failed: Vec<Failed>,
+    /// Ids that were asked for and that no message seen has.
+    pub(crate) absent: Vec<String>,
+    /// About how many messages were not seen: another command or operator holds them, for two minutes at most.
+    pub(crate) hidden: u64,
+    /// How many fit, and were left alone since they came after `until`.
+    pub(crate) since: u64,
     /// Why the rest of a queue was not looked at, where a store failed half-way.
     pub(crate) cut_short: Option<String>,
     /// Whether the change goes on: then the result of each message is in the log.
@@ -178,8 +189,9 @@ fn answer(report: Report) -> Result<Response, Problem> {
 
 /// The front of the poison queues that are meant.
 pub(crate) async fn front(api: &Api, shown: &FilterQuery, visitor: Visitor) -> Result<Poison, Problem> {
-    let filter = PoisonFilter { ids: BTreeSet::new(), reason: reason(shown.reason.as_deref())? };
-    let mut poison = Poison { messages: Vec::new(), total: 0, complete: true };
+    let filter = PoisonFilter { reason: reason(shown.reason.as_deref())?, ..PoisonFilter::default() };
+    let as_of = as_of(api, shown.queue.as_deref()).to_string();
+    let mut poison = Poison { messages: Vec::new(), total: 0, complete: true, as_of };
     let mut room = ANSWER_BYTES;
     // Never closed.
     let _one = READERS.acquire().await;
@@ -241,7 +253,9 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: MessageActio
     if selection.ids.is_empty() && !selection.all {
         return Err(Problem::unusable("say which messages: ids, or all"));
     }
-    let filter = PoisonFilter { ids: selection.ids.clone(), reason: reason(selection.reason.as_deref())? };
+    let until = selection.until.as_deref().map(str::parse::<Timestamp>).transpose();
+    let until = until.map_err(|error| Problem::unusable(format!("until: {error}")))?;
+    let filter = PoisonFilter { ids: selection.ids, reason: reason(selection.reason.as_deref())?, until };
     // Found before anything is begun: a mistake is reported at once.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
@@ -252,13 +266,14 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: MessageActio
 
 async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change: MessageAction, actor: &Actor) -> Result<Report, Problem> {
     let (by, peer, claimed) = (actor.by(), actor.peer, actor.claimed());
-    let mut report = Report::default();
+    let (mut report, mut absent) = (Report::default(), filter.ids.clone());
     for (settings, queue) in queues(api, queue)? {
         let ended = match change {
             MessageAction::Requeue => queue.requeue(filter).await,
             MessageAction::Discard => queue.discard(filter).await,
         };
-        let Handled { done, failed, cut_short, hidden } = handled(ended, &report)?;
+        let Handled { done, failed, cut_short, hidden, since } = handled(ended, &report)?;
+        absent.retain(|id| !done.iter().chain(failed.iter().map(|(entry, _)| entry)).any(|entry| entry.has(id)));
         for PoisonEntry { message, .. } in done {
             let PoisonMessage { queue, message_id, reason, .. } = message;
             match change {
@@ -279,8 +294,13 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
             report.failed.push(Failed { message_id: message.message_id, error });
         }
         if hidden > 0 {
-            tracing::warn!(queue = %settings.name, hidden, "audit: poisoned messages not looked at: another operator holds them at the moment");
+            tracing::warn!(
+                target: AUDIT, queue = %settings.name, hidden, by, %peer, claimed,
+                "audit: poisoned messages not looked at: another operator holds them at the moment"
+            );
         }
+        report.hidden += hidden;
+        report.since += since;
         if let Some(error) = cut_short {
             tracing::warn!(target: AUDIT, queue = %settings.name, error, by, %peer, claimed, "audit: the rest of the poison queue was not looked at");
             let before = report.cut_short.take().map(|before| format!("{before}; ")).unwrap_or_default();
@@ -288,6 +308,7 @@ async fn carry_out(api: &Api, queue: Option<&str>, filter: &PoisonFilter, change
         }
         keep::count(&api.board, &api.stores, settings).await;
     }
+    report.absent = absent.into_iter().collect();
     Ok(report)
 }
 
@@ -298,6 +319,15 @@ fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handle
         Err(error) if is_begun => Ok(Handled { cut_short: Some(cause::chain(&error)), ..Handled::default() }),
         ended => ended.map_err(|error| Problem::store("handling a poison queue", &error)),
     }
+}
+
+/// The time by the clocks of these queues, of which the one most behind. A store without services has this program's.
+pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
+    let named = named.filter(|named| !named.is_empty());
+    let now = api.board.now();
+    let meant = api.board.configured().iter().filter(|queue| named.is_none_or(|named| queue.name.as_str() == named));
+    let clock = |queue: &QueueSettings| api.stores.account(&queue.account).ok()?.clocks.queues_now();
+    meant.map(|queue| clock(queue).unwrap_or(now)).min().unwrap_or(now)
 }
 
 fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
@@ -322,7 +352,7 @@ fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
 }
 
 fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned {
-    let (copies, PoisonEntry { message, ids }) = (entry.ids.len(), entry);
+    let (copies, PoisonEntry { message, ids, .. }) = (entry.ids.len(), entry);
     let shown = message.body.as_deref().filter(|_| contents).map(|kept| ShownBody::of(kept, SHOWN_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
@@ -356,7 +386,8 @@ mod tests {
     use crate::worker::poison::tests::poisoned as message_with;
 
     fn entry(body: &str) -> PoisonEntry {
-        PoisonEntry { message: message_with("m1", body), ids: vec!["p1".to_owned()] }
+        let message = message_with("m1", body);
+        PoisonEntry { inserted: message.poisoned, message, ids: vec!["p1".to_owned()] }
     }
 
     fn held_by() -> QueueName {

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Api, Problem};
 use crate::model::QueueName;
 use crate::ops::board::{
-    Board, Costs, Freshness, Headline, Hold, HotPartition, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow,
+    Board, Costs, Freshness, Headline, Hold, HotPartition, PartitionNames, QueueNow, QueueSlot, StorageHour, StorageNow, ViewNow, WalkNow,
 };
+use crate::ops::guard::Visitor;
 
 /// Views on one page.
 const VIEWS: usize = 100;
@@ -82,8 +83,13 @@ pub(super) struct After {
     after: Option<String>,
 }
 
+/// The partitions that a visitor sees the names of.
+pub(crate) const fn names(visitor: Visitor) -> PartitionNames {
+    if visitor.contents { PartitionNames::Whole } else { PartitionNames::OfPrimaries }
+}
+
 /// Puts together how things stand.
-pub(crate) fn status_of(board: &Board) -> Status {
+pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
     let queues = board.queues();
     let poisoned = board.configured().iter().filter_map(|queue| Some((queue.name.to_string(), board.poisoned_of(&queue.name)?)));
     Status {
@@ -95,7 +101,7 @@ pub(crate) fn status_of(board: &Board) -> Status {
         views: board.views(None, VIEWS),
         walks: board.walks(),
         storage: board.storage(),
-        hottest: board.hottest(HOTTEST),
+        hottest: board.hottest(HOTTEST, names),
         freshness: board.freshness(),
         costs: board.costs(),
         tasks: tasks(board, &queues),
@@ -136,8 +142,8 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
         .collect()
 }
 
-pub(super) async fn status(State(api): State<Api>) -> Json<Status> {
-    Json(status_of(&api.board))
+pub(super) async fn status(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Status> {
+    Json(status_of(&api.board, names(visitor)))
 }
 
 pub(super) async fn queues(State(api): State<Api>) -> Json<Vec<QueueNow>> {
@@ -163,12 +169,12 @@ pub(super) async fn views(State(api): State<Api>, Query(page): Query<After>) -> 
     Json(api.board.views(page.after.as_deref(), VIEWS))
 }
 
-pub(super) async fn partitions(State(api): State<Api>) -> Json<Vec<HotPartition>> {
-    Json(api.board.hottest(PARTITIONS))
+pub(super) async fn partitions(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Vec<HotPartition>> {
+    Json(api.board.hottest(PARTITIONS, names(visitor)))
 }
 
-pub(super) async fn pacing(State(api): State<Api>) -> Json<Vec<Hold>> {
-    let mut holds = api.board.holds();
+pub(super) async fn pacing(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Vec<Hold>> {
+    let mut holds = api.board.holds(names(visitor));
     holds.truncate(PARTITIONS);
     Json(holds)
 }

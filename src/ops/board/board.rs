@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
 
 use super::cost::{CostSeries, Costs};
 use super::freshness::{FoundSeries, Freshness};
 use super::headline::{self, Headline, HeadlineInputs, Rate, SilentWorker};
 use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
+use super::partition::PartitionNames;
 use super::poison::PoisonCounts;
 use super::queue::{self, QueueNow, QueueSeries, QueueSlot};
 use super::storage::{Hold, StorageHour, StorageMeter, StorageNow, StorageSeries};
@@ -153,6 +155,11 @@ impl Board {
         self.running().as_secs() / SLOT.as_secs()
     }
 
+    /// The time, by this program's clock.
+    pub fn now(&self) -> Timestamp {
+        self.parts.clock.now()
+    }
+
     /// How long the program has been running.
     pub fn running(&self) -> Duration {
         self.parts.clock.monotonic().saturating_sub(self.started)
@@ -257,13 +264,15 @@ impl Board {
     }
 
     /// Partitions and queues that were asked for most in the last hour, the hottest first; at most so many.
-    pub fn hottest(&self, most: usize) -> Vec<HotPartition> {
-        lock(&self.hot).now(self.slot(), &self.catalog(), most)
+    pub fn hottest(&self, most: usize, names: PartitionNames) -> Vec<HotPartition> {
+        let catalog = self.catalog();
+        lock(&self.hot).now(self.slot(), (catalog.as_ref(), names), most)
     }
 
     /// Scopes that are left alone or paced now, what is left alone longest first.
-    pub fn holds(&self) -> Vec<Hold> {
-        self.parts.meter.holds()
+    pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
+        let catalog = self.catalog();
+        self.parts.meter.holds().into_iter().map(|hold| hold.named(names, &catalog)).collect()
     }
 
     /// The cost of the requests.

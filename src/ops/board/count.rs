@@ -63,7 +63,8 @@ mod tests {
             requests: 1,
             throttled: 0,
         };
-        let hold = Hold { account: "main".to_owned(), what: "the queue q".to_owned(), remaining_seconds: 1.0, per_second: None };
+        let hold =
+            Hold { account: "main".to_owned(), what: "the queue q".to_owned(), partition: None, remaining_seconds: 1.0, per_second: None };
         let paced = Hold { remaining_seconds: 0.0, per_second: Some(150.0), ..hold.clone() };
         let recorder = crate::ops::prometheus::recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {

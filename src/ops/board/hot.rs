@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::advice::advice;
+use super::partition::PartitionNames;
 use super::{SLOT, SLOTS};
 use crate::catalog::Catalog;
 use crate::model::AccountName;
@@ -45,6 +46,8 @@ pub struct HotPartition {
     pub name: String,
     /// The partition; null where it is a queue.
     pub partition: Option<String>,
+    /// Whether `partition` is only a hash of it, since the token may not see contents: rows that views made have keys made of properties.
+    pub partition_withheld: bool,
     /// Entities (of a queue: messages) per second in its busiest ten seconds of the last hour. Of queries the rows that they found.
     pub peak_per_second: f64,
     /// How long ago that was, in seconds.
@@ -105,11 +108,11 @@ impl HotSeries {
         }
     }
 
-    /// The hottest, at a slot.
-    pub(super) fn now(&self, number: u64, catalog: &Catalog, most: usize) -> Vec<HotPartition> {
+    /// The hottest, at a slot, by the names that are seen.
+    pub(super) fn now(&self, number: u64, (catalog, names): (&Catalog, PartitionNames), most: usize) -> Vec<HotPartition> {
         let mut peaks: Vec<(&Place, &Peak)> = self.0.iter().collect();
         peaks.sort_by(|(_, one), (_, other)| other.heat().total_cmp(&one.heat()));
-        peaks.into_iter().take(most).map(|(place, peak)| shown(place, peak, number, catalog)).collect()
+        peaks.into_iter().take(most).map(|(place, peak)| shown(place, peak, number, (catalog, names))).collect()
     }
 }
 
@@ -125,13 +128,15 @@ impl Peak {
     }
 }
 
-fn shown((account, name, partition): &Place, peak: &Peak, number: u64, catalog: &Catalog) -> HotPartition {
+fn shown((account, name, partition): &Place, peak: &Peak, number: u64, (catalog, names): (&Catalog, PartitionNames)) -> HotPartition {
+    let hash = partition.as_ref().and_then(|partition| names.instead_of(partition, name, account, catalog));
     let share = peak.most / TARGET;
     let busy = share >= BUSY || peak.throttled_share() >= REFUSED;
     HotPartition {
         account: account.to_string(),
         name: name.clone(),
-        partition: partition.clone(),
+        partition_withheld: hash.is_some(),
+        partition: hash.or_else(|| partition.clone()),
         peak_per_second: peak.most,
         peak_ago_seconds: number.saturating_sub(peak.at) * SLOT.as_secs(),
         last_per_second: if peak.seen + 1 >= number { peak.last } else { 0.0 },
@@ -155,15 +160,20 @@ mod tests {
         let mut series = HotSeries::default();
         series.sampled(10, vec![busy("calm", 1_000, 0), busy("hot", 15_000, 0), busy("refused", 100, 50)]);
         series.sampled(11, vec![busy("hot", 5_000, 0)]);
-        let now = series.now(12, &Catalog::default(), 10);
+        let whole = (&Catalog::default(), PartitionNames::Whole);
+        let now = series.now(12, whole, 10);
         let names: Vec<_> = now.iter().map(|hot| hot.partition.as_deref().unwrap()).collect();
         assert_eq!(names, ["refused", "hot", "calm"]);
         assert_eq!((now[1].peak_per_second, now[1].peak_ago_seconds, now[1].last_per_second), (1_500.0, 20, 500.0));
         assert!((now[1].share_of_target - 0.75).abs() < 1e-9 && (now[0].throttled_share - 0.5).abs() < 1e-9);
         assert!(now[0].advice.is_some() && now[1].advice.is_some() && now[2].advice.is_none());
         series.sampled(370, vec![busy("hot", 100, 0)]);
-        let later = series.now(371, &Catalog::default(), 10);
+        let later = series.now(371, whole, 10);
         assert_eq!((later.len(), later[0].peak_per_second), (1, 10.0), "an hour later the peak is past");
+        // Nothing is known of the table.
+        let withheld = series.now(371, (&Catalog::default(), PartitionNames::OfPrimaries), 10);
+        assert!(withheld[0].partition_withheld && !later[0].partition_withheld);
+        assert_ne!(withheld[0].partition.as_deref(), Some("hot"));
     }
 
     #[test]
@@ -173,6 +183,6 @@ mod tests {
             series.sampled(1, vec![busy(&number.to_string(), number, 0)]);
         }
         assert_eq!(series.0.len(), KEPT);
-        assert_eq!(series.now(2, &Catalog::default(), 1)[0].partition.as_deref(), Some("999"));
+        assert_eq!(series.now(2, (&Catalog::default(), PartitionNames::Whole), 1)[0].partition.as_deref(), Some("999"));
     }
 }

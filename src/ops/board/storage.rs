@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::hot::PartitionLoad;
+use super::partition::PartitionNames;
 use super::{SLOT, SLOTS};
+use crate::catalog::Catalog;
 use crate::model::AccountName;
 use crate::telemetry::latency::Latencies;
 use crate::telemetry::trail::Billed;
@@ -41,10 +43,26 @@ pub struct Hold {
     pub account: String,
     /// The thing: a partition, a table, a queue, a container, a blob, a service or the account, in words.
     pub what: String,
+    /// The table and PartitionKey of a partition; they are in the words as well.
+    #[serde(skip)]
+    pub partition: Option<(String, String)>,
     /// For how long still, in seconds; then one request asks whether it is free again.
     pub remaining_seconds: f64,
     /// What it is asked per second at most, in what its service counts (entities, messages, requests); null where it is left alone.
     pub per_second: Option<f64>,
+}
+
+impl Hold {
+    /// As it is shown to who sees these names.
+    pub(super) fn named(mut self, names: PartitionNames, catalog: &Catalog) -> Self {
+        if let (Some((table, partition)), Ok(account)) = (&self.partition, AccountName::new(self.account.as_str()))
+            && let Some(hash) = names.instead_of(partition, table, &account, catalog)
+        {
+            self.what = format!("the partition {hash} of the table {table}");
+            self.partition = None;
+        }
+        self
+    }
 }
 
 /// Answers of one service of an account since the program started.

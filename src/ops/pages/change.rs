@@ -46,15 +46,22 @@ pub(super) async fn discard(
 
 async fn handle(api: &Api, (visitor, actor): (Visitor, Actor), meant: Meant, what: MessageAction, verb: &str) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    let Meant { queue, reason, ids, all, .. } = meant;
+    let Meant { queue, reason, ids, all, until, .. } = meant;
     // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
     let reason = text(reason).filter(|_| ids.is_empty());
-    match change(api, Selection { queue: text(queue), ids, all, reason }, what, actor).await {
+    match change(api, Selection { queue: text(queue), ids, all, reason, until: text(until) }, what, actor).await {
         Err(problem) => layout::problem("/poison", &problem, visitor),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
             let failed = report.failed.len() + usize::from(report.cut_short.is_some());
-            Redirect::to(&format!("/poison?{verb}={}&failed={failed}", report.done.len())).into_response()
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            query.append_pair(verb, &report.done.len().to_string()).append_pair("failed", &failed.to_string());
+            for (left, count) in [("hidden", report.hidden), ("absent", report.absent.len() as u64), ("since", report.since)] {
+                if count > 0 {
+                    query.append_pair(left, &count.to_string());
+                }
+            }
+            Redirect::to(&format!("/poison?{}", query.finish())).into_response()
         }
     }
 }

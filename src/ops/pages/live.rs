@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::hour::all_charts;
-use super::overview::sections;
+use super::overview::{NAMES, sections};
 use crate::ops::api::{Api, status_of};
 use crate::ops::board::SLOT;
 
@@ -70,7 +70,7 @@ impl Live {
         let now = self.api.board.running();
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.at.is_none_or(|at| at + EVERY / 2 <= now) {
-            let status = status_of(&self.api.board);
+            let status = status_of(&self.api.board, NAMES);
             let parts: serde_json::Map<String, serde_json::Value> =
                 sections(&self.api.board, &status).into_iter().map(|(id, html)| (id.to_owned(), html.into())).collect();
             // JSON has no line breaks in it: it is one line of an event.

@@ -10,13 +10,16 @@ use super::live::Live;
 use super::words::{Counted as _, Measure as _};
 use super::{layout, storage, words};
 use crate::ops::api::{Status, status_of};
-use crate::ops::board::{Board, Mood, QueueNow, QueueSlot, ViewNow};
+use crate::ops::board::{Board, Mood, PartitionNames, QueueNow, QueueSlot, ViewNow};
 use crate::ops::guard::Visitor;
 
 /// Rows of each table: the pages beside this one have the rest.
 const ROWS: usize = 20;
 /// Slots behind a figure: ten minutes.
 const SPARKS: usize = 60;
+
+/// The partitions that are named: the parts are made once for all who watch.
+pub(super) const NAMES: PartitionNames = PartitionNames::OfPrimaries;
 
 /// The page; all of its blocks change.
 #[derive(Template)]
@@ -61,7 +64,7 @@ impl<'a> Overview<'a> {
 }
 
 pub(super) async fn page(State(live): State<Live>, Extension(visitor): Extension<Visitor>) -> Response {
-    let status = status_of(&live.api.board);
+    let status = status_of(&live.api.board, NAMES);
     layout::page(&status.headline.text, "/", &Overview::of(&live.api.board, &status, &live.charts()), visitor)
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::words::Counted as _;
 use super::{layout, words};
-use crate::ops::api::poison::{FilterQuery, Poison, Poisoned, front, off_the_runtime};
+use crate::ops::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
 use crate::ops::api::{Api, Problem};
 use crate::ops::guard::Visitor;
 use crate::worker::poison::ShownBody;
@@ -28,6 +28,9 @@ pub(super) struct PoisonQuery {
     requeued: Option<u64>,
     discarded: Option<u64>,
     failed: Option<u64>,
+    hidden: Option<u64>,
+    absent: Option<u64>,
+    since: Option<u64>,
     going_on: Option<u8>,
 }
 
@@ -39,6 +42,8 @@ pub(super) struct Meant {
     pub(super) reason: String,
     pub(super) ids: BTreeSet<String>,
     pub(super) all: bool,
+    /// When it was asked, by the clocks of the queues; empty where messages are named.
+    pub(super) until: String,
 }
 
 impl Meant {
@@ -55,6 +60,7 @@ impl Meant {
                     meant.ids.insert(value);
                 }
                 "all" => meant.all = value == "true",
+                "until" => meant.until = value,
                 _ => {}
             }
         }
@@ -114,7 +120,8 @@ struct Question {
 
 /// Asks before something is done to many messages, or cannot be undone.
 pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Extension(visitor): Extension<Visitor>) -> Response {
-    let meant = Meant::read(query.unwrap_or_default().as_bytes());
+    let mut meant = Meant::read(query.unwrap_or_default().as_bytes());
+    meant.until = if meant.ids.is_empty() { as_of(&api, Some(&meant.queue)).to_string() } else { String::new() };
     let (verb, class, action) = match meant.what.as_str() {
         "requeue" => ("Requeue", "main", "/poison/requeue"),
         "discard" => ("Discard", "danger", "/poison/discard"),

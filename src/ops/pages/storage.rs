@@ -9,8 +9,8 @@ use super::chart::Chart;
 use super::hour::service_charts;
 use super::layout;
 use super::words::{Counted as _, Measure as _};
-use crate::ops::api::Api;
-use crate::ops::board::{Board, Costs, Hold, HotPartition, StorageHour};
+use crate::ops::api::{Api, names};
+use crate::ops::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour};
 use crate::ops::guard::Visitor;
 use crate::ports::Service;
 
@@ -27,24 +27,24 @@ struct StoragePage {
 }
 
 impl StoragePage {
-    fn of(board: &Board) -> Self {
+    fn of(board: &Board, names: PartitionNames) -> Self {
         let asked: Vec<_> = board.storage().into_iter().filter(|service| service.requests > 0).collect();
         let known = |hour: &StorageHour| asked.iter().any(|now| now.account == hour.account && now.service == hour.service);
         let hours = board.storage_hour().into_iter().filter(known).map(|hour| {
             let charts = service_charts(&hour);
             (hour, charts)
         });
-        Self { hottest: board.hottest(SHOWN), holds: board.holds(), costs: board.costs(), hours: hours.collect() }
+        Self { hottest: board.hottest(SHOWN, names), holds: board.holds(names), costs: board.costs(), hours: hours.collect() }
     }
 }
 
 pub(super) async fn page(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Response {
-    layout::page("Storage", "/storage", &StoragePage::of(&api.board), visitor)
+    layout::page("Storage", "/storage", &StoragePage::of(&api.board, names(visitor)), visitor)
 }
 
 /// The part of the page that changes.
-pub(super) async fn part(State(api): State<Api>) -> Html<String> {
-    Html(StoragePage::of(&api.board).as_now().to_string())
+pub(super) async fn part(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Html<String> {
+    Html(StoragePage::of(&api.board, names(visitor)).as_now().to_string())
 }
 
 /// A partition or queue in words.

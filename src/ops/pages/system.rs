@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::layout;
 use super::words::{Counted as _, Measure as _};
-use crate::ops::api::{Api, Status, status_of};
+use crate::ops::api::{Api, Status, names, status_of};
 use crate::ops::guard::Visitor;
 
 /// The earlier action.
@@ -36,7 +36,7 @@ pub(super) async fn page(State(api): State<Api>, Query(before): Query<SystemQuer
     let values = config["values"].as_array().into_iter().flatten();
     let body = SystemPage {
         said: !before.log.is_empty(),
-        status: status_of(&api.board),
+        status: status_of(&api.board, names(visitor)),
         level: api.log.filter(),
         values: values.map(|entry| ["key", "value", "origin"].map(|part| text(&entry[part]))).collect(),
         visitor,

@@ -57,12 +57,18 @@ impl PoisonQueue {
     ///
     /// Takes bounded memory, and eight bytes or so for each message of the queue: where those that are not meant have no room, they show
     /// again after two minutes at most.
-    pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> Result<Discarded, StoreError> {
-        let Some(mut pages) = PoisonPages::of(self).await? else { return Ok(Discarded::default()) };
+    ///
+    /// Discards before a failure are told as well.
+    pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> (Discarded, Result<(), StoreError>) {
+        let mut pages = match PoisonPages::of(self).await {
+            Ok(Some(pages)) => pages,
+            Ok(None) => return (Discarded::default(), Ok(())),
+            Err(error) => return (Discarded::default(), Err(error)),
+        };
         let mut walk = DiscardWalk::default();
         let ended = self.discard_pages(&mut pages, &is_meant, &mut walk).await;
         self.show_again(walk.others.values()).await;
-        ended.map(|()| Discarded { hidden: pages.left() + walk.failed, ..walk.done })
+        (Discarded { hidden: pages.left() + walk.failed, ..walk.done }, ended)
     }
 
     async fn discard_pages(
@@ -71,7 +77,7 @@ impl PoisonQueue {
         is_meant: impl Fn(&Job) -> bool,
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
-        while pages.left() + walk.failed > 0 {
+        while pages.left() + walk.failed > 0 && !self.stop.is_cancelled() {
             let Some(page) = pages.next_page().await? else { break };
             self.discard_of(page.messages, &is_meant, walk).await?;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +47,8 @@ pub struct PoisonEntry {
     pub message: PoisonMessage,
     /// The ids of its copies on the poison queue, given by the service: more than one after a crash between putting and deleting.
     pub ids: Vec<String>,
+    /// When the last of these copies was put, by the queue's clock.
+    pub inserted: Timestamp,
 }
 
 impl PoisonEntry {
@@ -62,6 +65,9 @@ pub struct PoisonFilter {
     pub ids: BTreeSet<String>,
     /// Only those poisoned for this reason.
     pub reason: Option<Reason>,
+    /// For a requeue or a discard: only those put on the poison queue until then, by the queue's clock. Later ones were not part of the
+    /// question that was answered.
+    pub until: Option<Timestamp>,
 }
 
 /// Results for the selected messages.
@@ -75,6 +81,15 @@ pub struct Handled {
     pub cut_short: Option<String>,
     /// About how many messages were not seen, since they are hidden at the moment: another command or operator holds them.
     pub hidden: u64,
+    /// How many messages fit, and were left alone since they came after [`PoisonFilter::until`].
+    pub since: u64,
+}
+
+impl Handled {
+    /// Whether anything was done, or tried.
+    pub fn is_begun(&self) -> bool {
+        !(self.done.is_empty() && self.failed.is_empty())
+    }
 }
 
 /// A poisoned message, with the copies to delete or show again.
@@ -188,9 +203,11 @@ impl PoisonQueue {
         let mut originals: BTreeMap<String, PoisonCopies> = BTreeMap::new();
         for copy in messages {
             let message = self.read(&copy);
-            let held = originals
-                .entry(original(&message, meant))
-                .or_insert_with(|| PoisonCopies { entry: PoisonEntry { message, ids: Vec::new() }, copies: Vec::new() });
+            let held = originals.entry(original(&message, meant)).or_insert_with(|| PoisonCopies {
+                entry: PoisonEntry { message, ids: Vec::new(), inserted: copy.inserted },
+                copies: Vec::new(),
+            });
+            held.entry.inserted = held.entry.inserted.max(copy.inserted);
             held.entry.ids.push(copy.id.clone());
             held.copies.push(copy);
         }

@@ -37,6 +37,8 @@ struct PoisonWalk {
     hidden: BTreeMap<String, Message>,
     /// Those of them that were put after the walk began.
     later: BTreeSet<String>,
+    /// Those that fit and were put after the question.
+    since: BTreeSet<String>,
     handled: Handled,
 }
 
@@ -45,10 +47,11 @@ impl PoisonQueue {
         let mut walk = PoisonWalk::default();
         let ended = self.walk(filter, action, &mut walk).await;
         self.show_again(walk.hidden.values()).await;
+        walk.handled.since = walk.since.len() as u64;
         match ended {
             Ok(()) => Ok(walk.handled),
-            // Completed actions are not undone: they must be reported.
-            Err(error) if !walk.handled.done.is_empty() => Ok(Handled { cut_short: Some(cause::chain(&error)), ..walk.handled }),
+            // Completed actions are not undone, and failed ones may be half done: they must be reported.
+            Err(error) if walk.handled.is_begun() => Ok(Handled { cut_short: Some(cause::chain(&error)), ..walk.handled }),
             Err(error) => Err(error),
         }
     }
@@ -84,9 +87,15 @@ impl PoisonQueue {
 
     async fn handle_page(&self, page: Vec<Message>, filter: &PoisonFilter, action: WalkAction, walk: &mut PoisonWalk) {
         let original = |held: &PoisonCopies| queue::original(&held.entry.message, filter.reason);
+        let (began, last) = (walk.began, walk.began.into_iter().chain(filter.until).min());
         let (page, later): (Vec<Message>, Vec<Message>) =
-            page.into_iter().partition(|message| walk.began.is_none_or(|began| message.inserted <= began));
-        walk.later.extend(later.iter().map(|message| message.id.clone()));
+            page.into_iter().partition(|message| last.is_none_or(|last| message.inserted <= last));
+        walk.later
+            .extend(later.iter().filter(|message| began.is_some_and(|began| message.inserted > began)).map(|message| message.id.clone()));
+        if filter.until.is_some() {
+            let since = self.gather(later.iter().cloned(), filter.reason).into_iter().filter(|held| filter.matches(&held.entry));
+            walk.since.extend(since.flat_map(|held| held.entry.ids));
+        }
         let (meant, others): (Vec<PoisonCopies>, Vec<PoisonCopies>) = self
             .gather(page.into_iter(), filter.reason)
             .into_iter()

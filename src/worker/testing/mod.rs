@@ -14,6 +14,6 @@ mod world;
 
 pub(crate) use queues::{Effect, Op, Stored};
 pub(crate) use text::{full, gzip, random_text};
-pub(crate) use time::{SECOND, Seeded, TestClock, from_to};
+pub(crate) use time::{SECOND, Seeded, TestClock, at, from_to};
 pub(crate) use work::{done, permanent, transient, withheld};
 pub(crate) use world::{JOBS, POISON, RECHECK, World, put, sync};

@@ -362,7 +362,7 @@ async fn a_long_poison_queue_is_listed_whole_and_stays_as_it_was() {
     assert_eq!(entries.len(), 101);
     assert_eq!(entries.iter().filter(|entry| entry.message.reason == Reason::Foreign).count(), 1);
     assert_eq!(world.poisoned().await.len(), 101, "all are visible again");
-    let one = PoisonFilter { ids: [entries[50].message.message_id.clone()].into(), reason: None };
+    let one = PoisonFilter { ids: [entries[50].message.message_id.clone()].into(), ..PoisonFilter::default() };
     assert_eq!(tool(&world).list(&one).await.unwrap().entries.len(), 1);
     assert_eq!(tool(&world).discard(&one).await.unwrap().done.len(), 1);
     let foreign = PoisonFilter { reason: Some(Reason::Foreign), ..PoisonFilter::default() };
@@ -378,7 +378,7 @@ async fn one_message_at_the_front_of_a_long_poison_queue_costs_one_page() {
     }
     world.until_idle().await.unwrap();
     let front = tool(&world).front().await.unwrap().0;
-    let one = PoisonFilter { ids: [front[3].message.message_id.clone()].into(), reason: None };
+    let one = PoisonFilter { ids: [front[3].message.message_id.clone()].into(), ..PoisonFilter::default() };
     assert_eq!(tool(&world).requeue(&one).await.unwrap().done.len(), 1);
     assert_eq!(world.queues.calls(Op::Get, POISON).len(), 1);
     let all = PoisonFilter::default();
@@ -436,6 +436,37 @@ async fn a_store_that_fails_half_way_leaves_a_report_of_what_was_done() {
     assert_eq!((handled.done.len(), handled.failed.len()), (32, 0));
     assert!(handled.cut_short.is_some());
     assert_eq!(ids(world.poisoned().await).union(&ids(handled.done)).count(), all.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_reported_where_the_store_fails_after_them() {
+    let world = poisoned_with(40).await;
+    world.queues.fail(Op::Put, JOBS, 32, ErrorClass::Refused, Effect::None);
+    world.queues.fail_after(1, Op::Get, POISON, 1, ErrorClass::Permanent, Effect::None);
+    let handled = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((handled.done.len(), handled.failed.len()), (0, 32));
+    assert!(handled.cut_short.is_some());
+    assert_eq!(world.poisoned().await.len(), 40, "all are visible again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_poisoned_after_the_question_stays_and_is_counted() {
+    for count in [10, 100] {
+        let world = poisoned_with(count).await;
+        let listed = tool(&world).list(&PoisonFilter::default()).await.unwrap().entries;
+        let until = listed.iter().map(|entry| entry.inserted).max();
+        sleep(SECOND).await;
+        for number in 0..3 {
+            world.queues.seed(POISON, &format!("put since {number}"), None);
+        }
+        let undecodable = PoisonFilter { reason: Some(Reason::Undecodable), until, ..PoisonFilter::default() };
+        let handled = tool(&world).requeue(&undecodable).await.unwrap();
+        assert_eq!((handled.done.len(), handled.since, handled.hidden), (count, 0, 0), "those since are foreign");
+        world.until_idle().await.unwrap();
+        let handled = tool(&world).discard(&PoisonFilter { until, ..PoisonFilter::default() }).await.unwrap();
+        assert_eq!((handled.done.len(), handled.since, handled.hidden), (0, count as u64 + 3, 0));
+        assert_eq!(world.poisoned().await.len(), count + 3, "visible again");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::model::{EntityKey, TableName};
 use crate::ports::{Clock as _, ErrorClass};
 use crate::reconcile::Recheck;
 use crate::settings::{Concurrency, PollInterval};
-use crate::worker::testing::{Effect, JOBS, Op, POISON, RECHECK, SECOND, World, done, from_to, sync, transient};
+use crate::worker::testing::{Effect, JOBS, Op, POISON, RECHECK, SECOND, World, at, done, from_to, sync, transient};
 use crate::worker::{Mode, Rechecks};
 
 #[tokio::test(start_paused = true)]
@@ -22,6 +22,27 @@ async fn missing_queues_are_created() {
         assert!(world.queues.exists(queue), "{queue}");
     }
     assert!(!world.queues.exists(JOBS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_counts_as_answering_while_every_slot_is_taken() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let mut world = World::new();
+    world.queue.concurrency = Concurrency::Fixed(2);
+    for rk in 0..4 {
+        world.queues.seed(JOBS, &sync(rk), None);
+    }
+    world.script(|_, _, _| async {
+        sleep(Duration::from_mins(9)).await;
+        done()
+    });
+    world.run_for(Duration::from_mins(5)).await;
+    assert_eq!(world.queues.calls(Op::Get, JOBS).len(), 1, "it is not asked");
+    let text = recorder.handle().render();
+    let told = text.lines().find_map(|line| line.strip_prefix("evenkeel_last_poll_timestamp_seconds{queue=\"evenkeel-jobs\"} ")).unwrap();
+    let answered: f64 = told.parse().unwrap();
+    assert!(answered > at(Duration::from_secs(4 * 60 + 30)).as_duration().as_secs_f64(), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

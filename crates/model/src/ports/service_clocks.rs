@@ -90,8 +90,17 @@ impl ServiceClocks {
 
     /// The time of the table service now, in the middle of what its answers leave possible; `None` where it has told nothing.
     pub fn tables_now(&self) -> Option<Timestamp> {
+        self.now(&self.tables)
+    }
+
+    /// The time of the queue service now, as [`tables_now`](Self::tables_now).
+    pub fn queues_now(&self) -> Option<Timestamp> {
+        self.now(&self.queues)
+    }
+
+    fn now(&self, clock: &Mutex<Option<Offset>>) -> Option<Timestamp> {
         let now = SignedDuration::try_from(self.monotonic.as_ref()?()).ok()?;
-        let Offset { least, most } = (*self.tables.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let Offset { least, most } = (*clock.lock().unwrap_or_else(PoisonError::into_inner))?;
         let offset = least.saturating_add(most.saturating_sub(least) / 2);
         Timestamp::from_duration(offset.saturating_add(now)).ok()
     }
@@ -163,6 +172,9 @@ mod tests {
         assert_eq!(clocks.tables_now(), None);
         clocks.told(Service::Table, at(40_000), (Duration::from_millis(100), Duration::from_millis(300)));
         assert_eq!(clocks.tables_now().unwrap(), at(50_300), "40 to 41 s when it was 0.1 to 0.3 s here");
+        assert_eq!(clocks.queues_now(), None, "another service");
+        clocks.told(Service::Queue, at(70_000), (Duration::from_millis(100), Duration::from_millis(300)));
+        assert_eq!(clocks.queues_now().unwrap(), at(80_300));
     }
 
     #[test]
