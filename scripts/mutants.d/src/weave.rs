@@ -101,7 +101,8 @@ pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Ext
         adapters = without_module(&adapters, SWEPT_ALONE.1);
     }
     let rewritten = BTreeMap::from([
-        ("Cargo.toml", manifest(&read("Cargo.toml")?)),
+        ("Cargo.toml", of_the_tree(&manifest(&read("Cargo.toml")?), "[workspace.package]")),
+        ("Cargo.lock", of_the_tree(&read("Cargo.lock")?, "name = \"evenkeel")),
         (SIMULATION, simulation(&read(SIMULATION)?)),
         ("crates/model/src/mutation.rs", SWITCH.to_owned()),
         (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
@@ -181,6 +182,20 @@ fn manifest(original: &str) -> String {
     let own = crates.map(|name| format!("\n[profile.dev.package.{name}]\nopt-level = 1\ndebug = false\n")).concat();
     let without = original.replace("default-run = \"evenkeel\"\n", "autobins = false\n").replace(program, "");
     format!("{without}{own}")
+}
+
+/// With another version of the own crates, which stands behind these marks. Cargo tells crates of two workspaces by their names and versions
+/// alone: with the same ones, a test of the sources themselves would be linked with what was built of the mutated ones.
+fn of_the_tree(text: &str, mark: &str) -> String {
+    let mut is_next = false;
+    let lines = text.lines().map(|line| {
+        is_next |= line.starts_with(mark);
+        match line.strip_prefix("version = \"").and_then(|rest| rest.strip_suffix('"')) {
+            Some(version) if std::mem::take(&mut is_next) => format!("version = \"{version}+mutants\"\n"),
+            _ => format!("{line}\n"),
+        }
+    });
+    lines.collect()
 }
 
 /// The manifest of the simulation, whose program becomes a test.
