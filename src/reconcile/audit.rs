@@ -421,7 +421,7 @@ impl Mended {
 #[derive(Default)]
 struct Seen {
     problems: Vec<(ItemAddress, Mismatch)>,
-    /// A pass has begun and not ended: its items may all be right by now, but its footprint does not say so.
+    /// A pass has begun and not ended, or its footprint lacks its owner: its items may all be right, but the footprint is to be written.
     half_way: bool,
     /// Failure of the views that cannot derive their items.
     underived: Option<Failure>,
@@ -442,7 +442,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
-    let half_way = left || seen.footprint.is_changing();
+    let half_way = left || seen.footprint.is_changing() || seen.footprint.ownerless;
     let of = |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
     let behind = seen.behind.iter().filter_map(of).collect();
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));

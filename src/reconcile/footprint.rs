@@ -69,6 +69,8 @@ pub struct Footprint {
     pub version: i64,
     /// It was read without a right seal, and has rows or blobs that were not looked at since. It is written without one.
     pub unproven: bool,
+    /// It was read without its owner, which its key leaves open. It is written with one.
+    pub ownerless: bool,
 }
 
 /// The version of the next writes of documents: by the clock, and above the last one whatever the clock says. So it goes on where a
@@ -145,6 +147,11 @@ fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bo
     Some((pk, pk.len() == 64 && pk.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))))
 }
 
+/// Whether the key of a primary's footprint leaves open whose it is.
+fn hides_owner(primary: &Primary, footprint: &EntityKey) -> bool {
+    shown(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
+}
+
 impl Footprint {
     /// Whether some pass has announced changes of unrecorded outcome.
     pub fn is_changing(&self) -> bool {
@@ -190,7 +197,7 @@ impl Footprint {
     pub fn encode(&self, primary: &Primary, secret: Option<&Secret>) -> Result<Entity, FootprintError> {
         let (version, list) = self.list();
         let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version));
-        if shown(&primary.table, &entity.key).is_some_and(|(_, may_be_hash)| may_be_hash) {
+        if hides_owner(primary, &entity.key) {
             entity = entity.with(OWNER, primary.key.pk.as_str());
         }
         if let Some(until) = self.tainted_until
@@ -266,7 +273,8 @@ impl Footprint {
         };
         let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
         let contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
-        let mut read = Self { settled, items, tainted_until, contenders, version, unproven: false };
+        let ownerless = hides_owner(primary, &entity.key) && owner(&primary.table, entity).is_none();
+        let mut read = Self { settled, items, tainted_until, contenders, version, unproven: false, ownerless };
         let right = || match (secret, entity.get(SEAL)) {
             (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, format, &list)).into(),
             _ => planted(Bug::SealNotChecked),
@@ -400,6 +408,12 @@ mod tests {
             assert_eq!(Footprint::decode(&primary(pk), &of(pk), SECRET), Ok(Footprint::default()), "{pk}");
         }
         assert_eq!(of("Sales").get(OWNER), None);
+        // Earlier versions did not write it.
+        for (pk, ownerless) in [("Sales", false), (&*sha256, true)] {
+            let mut footprint = of(pk);
+            footprint.properties.remove(OWNER);
+            assert_eq!(Footprint::decode(&primary(pk), &footprint, SECRET).unwrap().ownerless, ownerless, "{pk}");
+        }
         // Written by a worker that did not say it, or by somebody else.
         assert_eq!(of_table("Employees", &Entity::new(key(&primary(&sha256)))), None);
         assert_eq!(of_table("Employees", &of(&sha256).with(OWNER, "Sales")), None);
@@ -537,6 +551,7 @@ mod tests {
                 contenders: Contenders::default(),
                 version,
                 unproven: false,
+                ownerless: false,
             };
             let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint));

@@ -44,8 +44,17 @@ impl Deliveries {
     /// The same after an earlier delivery to this process, which ended in order and could not say so: it is written off, unless somebody
     /// else has written a note since.
     pub(crate) fn after(self, earlier: &Self) -> Self {
-        let is_untouched = self.read == earlier.read || self.read == earlier.begun();
+        // With a delivery to another process in between, the note of its run may read like the one that this process failed to write.
+        let is_next = earlier.count.checked_add(1) == Some(self.count);
+        let is_untouched = self.read == earlier.read || (is_next && self.read == earlier.begun());
         if is_untouched && earlier.count < self.count { Self { note: earlier.written_off(), ..self } } else { self }
+    }
+
+    /// A further delivery to this process that ended before its message was looked at: no other process had the message in between.
+    pub(crate) const fn followed_by(&mut self, count: u32) {
+        if self.count.saturating_add(1) == count {
+            self.count = count;
+        }
     }
 
     /// Deliveries that nothing accounts for, this one included.
@@ -203,6 +212,26 @@ mod tests {
         let unknown = Deliveries::new("m1", 60, Some(by_others.clone()));
         assert_eq!(unknown.clone().after(&earlier), unknown, "others have run it since");
         assert_eq!(earlier.clone().after(&earlier), earlier, "the same delivery");
+    }
+
+    #[test]
+    fn a_run_that_took_another_process_down_is_an_attempt_though_its_note_reads_like_ones_own() {
+        let earlier = Deliveries::new("m1", 1, None);
+        let third = Deliveries::new("m1", 3, Some(earlier.begun())).after(&earlier);
+        assert_eq!(third.attempts(), 2, "the second delivery may have written it");
+        let third = Deliveries::new("m1", 3, None).after(&earlier);
+        assert_eq!(third.attempts(), 1, "nobody has");
+    }
+
+    #[test]
+    fn a_delivery_that_ended_before_its_message_was_looked_at_keeps_an_earlier_one_in_mind() {
+        let mut earlier = Deliveries::new("m1", 1, None);
+        let begun = earlier.begun();
+        earlier.followed_by(2);
+        assert_eq!(Deliveries::new("m1", 3, Some(begun.clone())).after(&earlier).attempts(), 1);
+        // Another process had it in between.
+        earlier.followed_by(4);
+        assert_eq!(Deliveries::new("m1", 5, Some(begun)).after(&earlier).attempts(), 2);
     }
 
     #[test]

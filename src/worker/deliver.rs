@@ -47,8 +47,7 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         LeaseOutcome::Finished(memory) => memory,
         LeaseOutcome::Lost | LeaseOutcome::Over => {
             tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
-            WorkerTally::add(&context.tally.lost);
-            return;
+            return not_begun(&context, &source, &message);
         }
     };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
@@ -56,21 +55,20 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         .unwrap_or_else(|payload| {
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
-    if examined.deliveries.is_disturbed()
-        && let Some(earlier) = source.unsaid.take(&message.id)
-    {
-        examined.deliveries = examined.deliveries.after(&earlier);
-    }
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
     if let Ok(Assigned::Listed(_)) = examined.work {
         // Given back first: a waiter holds nothing of the memory that it waits for.
         drop(memory);
         let window = weight::received(&message) + WINDOW_MEMORY;
         let LeaseOutcome::Finished(granted) = lease.hold_past_expiry(context.memory.take(MemoryShare::Messages, window)).await else {
-            WorkerTally::add(&context.tally.lost);
-            return;
+            return not_begun(&context, &source, &message);
         };
         memory = granted;
+    }
+    if examined.deliveries.is_disturbed()
+        && let Some(earlier) = source.unsaid.take(&message.id)
+    {
+        examined.deliveries = examined.deliveries.after(&earlier);
     }
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
@@ -82,6 +80,12 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
     drop(memory);
     // Only now: a message is in flight until it is settled.
     drop(place);
+}
+
+/// A delivery that lost its lease while it waited for memory: the message comes again.
+fn not_begun(context: &RunContext, source: &Intake, message: &Message) {
+    source.unsaid.follow(&message.id, message.dequeue_count);
+    WorkerTally::add(&context.tally.lost);
 }
 
 /// A message, and when it came.

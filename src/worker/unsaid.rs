@@ -26,6 +26,13 @@ impl Unsaid {
         kept.push_back((message_id.to_owned(), deliveries.clone()));
     }
 
+    /// Notes a further delivery of a message, its `count`-th, that ended before the message was looked at.
+    pub(crate) fn follow(&self, message_id: &str, count: u32) {
+        if let Some((_, deliveries)) = self.kept().iter_mut().find(|(id, _)| id == message_id) {
+            deliveries.followed_by(count);
+        }
+    }
+
     /// Takes out the one of a message.
     pub(crate) fn take(&self, message_id: &str) -> Option<Deliveries> {
         let mut kept = self.kept();

@@ -90,8 +90,10 @@ async fn a_gateway_s_code_is_not_the_service_s() {
         (412, "UpdateConditionNotSatisfied"),
     ] {
         let stub = Stub::always(Reply::status(status).header("x-ms-error-code", code).body(odata(code)));
-        assert_eq!(read(&stub).await.class, TRANSIENT, "{code}");
-        assert_eq!(write(&stub, replace()).await.class, ErrorClass::Ambiguous, "{code}");
+        for (error, class) in [(read(&stub).await, TRANSIENT), (write(&stub, replace()).await, ErrorClass::Ambiguous)] {
+            assert_eq!((error.class, error.status, error.code.as_deref()), (class, Some(status), None), "{code}");
+            assert!(error.message.starts_with(&format!("a proxy or gateway, and not the service, answered {status}")), "{error}");
+        }
         let Account { tables, queues, blobs, .. } = connect(&stub);
         assert_eq!(tables.delete_table(&table()).await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
         assert_eq!(queues.delete(&queue(), "id", "receipt").await.unwrap_err().class, ErrorClass::Ambiguous, "{code}");
@@ -190,6 +192,8 @@ async fn statuses_say_enough_where_no_code_comes() {
     ] {
         let error = write(&Stub::always(Reply::status(status)), replace()).await;
         assert_eq!((error.class, error.status), (class, Some(status)), "{status}");
+        let unheard = class == ErrorClass::Ambiguous || class == TRANSIENT;
+        assert_eq!(error.message.contains("gateway"), unheard, "{error}");
     }
 }
 

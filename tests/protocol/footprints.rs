@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
 use evenkeel::ports::TableOperation;
+use evenkeel::reconcile::Outcome;
 use evenkeel::reconcile::footprint::{FOOTPRINTS, Settled};
 use serde_json::json;
 
@@ -134,6 +135,77 @@ async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition
         lab.delete_row("Surveys", &pk, "1").await;
         lab.work(&job(&json!({"op": "backfill", "table": "Surveys"}))).await.unwrap();
         assert_eq!(lab.rows("ByName").await, [], "{pk}");
+    }
+}
+
+/// Earlier versions wrote no owner. What they left is settled, and a sync of it counts as a duplicate.
+#[tokio::test]
+async fn a_footprint_without_its_owner_gets_one_from_a_thorough_pass() {
+    let pk = "0f".repeat(32);
+    let backfill = json!({"op": "backfill", "table": "Surveys"});
+    let audit = json!({"op": "audit", "table": "Surveys", "repair": true});
+    let sync = json!({"op": "sync", "table": "Surveys", "pk": pk, "rk": "1", "thorough": true});
+    for thorough in [&backfill, &audit, &sync] {
+        let lab = lab(&views(2)).await;
+        lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+        let mut footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
+        assert!(matches!(Settled::read(&footprint), Ok(Settled::At { .. })), "{footprint:?}");
+        assert!(footprint.properties.remove("Owner").is_some());
+        lab.account.tables.apply(&table(FOOTPRINTS), &TableOperation::InsertOrReplace(footprint)).await.unwrap();
+        lab.work(&job(thorough)).await.unwrap();
+        let written = lab.faults.writes_to(FOOTPRINTS);
+        lab.work(&job(thorough)).await.unwrap();
+        assert_eq!(lab.faults.writes_to(FOOTPRINTS), written, "once is enough: {thorough}");
+        lab.delete_row("Surveys", &pk, "1").await;
+        lab.work(&job(&backfill)).await.unwrap();
+        assert_eq!(lab.rows("ByName").await, [], "{thorough}");
+    }
+}
+
+/// A client deletes the entity before the message comes again: no page of the table has it any more.
+#[tokio::test]
+async fn what_a_stopped_sweep_has_left_is_found_by_its_footprint_whatever_its_partition_key() {
+    const ARCHIVE: &str = r#"
+[archives.former]
+source = "Surveys"
+to = { kind = "table", table = "FormerSurveys" }
+
+[views.former_by_name]
+kind = "secondary_index"
+source = "FormerSurveys"
+table = "FormerByName"
+partition_key = "former_{Name}"
+row_key = "{PartitionKey}_{RowKey}"
+select = []
+"#;
+    let delete = json!({"op": "delete_where", "table": "Surveys", "when": "Name == \"A\""});
+    let archive = json!({"op": "archive_where", "archive": "former", "when": "Name == \"A\""});
+    for (message, pk) in [(&delete, "0f".repeat(32)), (&delete, "x".repeat(505)), (&archive, "0f".repeat(32)), (&archive, "x".repeat(505))]
+    {
+        let sweep = job(message);
+        let (mut at, mut left) = (1, 0);
+        loop {
+            let lab = lab(&format!("{}{ARCHIVE}", views(2))).await;
+            let count = async |name: &str| lab.rows(name).await.len();
+            lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+            lab.faults.arm(at, Disturbance::Crash);
+            let ended = lab.deliver(&sweep, 1).await;
+            lab.faults.calm();
+            lab.delete_row("Surveys", &pk, "1").await;
+            let copies = count("FormerSurveys").await.abs_diff(count("FormerByName").await);
+            left += if *message == archive { copies } else { count("ByName").await };
+            let story = format!("{message} of {pk} stopped at operation {at}");
+            let again = lab.deliver(&sweep, 2).await;
+            assert!(matches!(again, Some(Ok(Outcome::Done(_)))), "{story}: {again:?}");
+            lab.finish().await;
+            assert_eq!(lab.rows("ByName").await, [], "{story}");
+            assert_eq!(count("FormerSurveys").await, count("FormerByName").await, "{story}");
+            if ended.is_some() {
+                break;
+            }
+            at += 1;
+        }
+        assert!(left > 0, "{message} of {pk} left nothing");
     }
 }
 

@@ -71,13 +71,19 @@ impl Caller {
         // The service's message about a signature quotes it, and the text that was signed. A 409 is about what was disabled.
         let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
         let said = refusal.message.as_deref().filter(|_| !credentials).map(|text| self.scrubber.clean(text));
-        let message = said.unwrap_or_else(|| match &self.signed_in_to {
-            Some(name) if credentials => {
-                roles::refusal(refusal.status, roles::least(what.service()), &format!("the storage account {name}"))
-            }
-            _ => default_message(class, refusal.status).to_owned(),
-        });
-        let error = self.error(class, operation, what, message).with_status(refusal.status, refusal.code).with_index(refusal.index);
+        let unheard = !refusal.is_of_the_service() && matches!(class, ErrorClass::Transient { .. } | ErrorClass::Ambiguous);
+        let message = match said {
+            said if unheard => of_a_gateway(class, refusal.status, said.as_deref()),
+            Some(said) => said,
+            None => match &self.signed_in_to {
+                Some(name) if credentials => {
+                    roles::refusal(refusal.status, roles::least(what.service()), &format!("the storage account {name}"))
+                }
+                _ => default_message(class, refusal.status).to_owned(),
+            },
+        };
+        let code = refusal.code.filter(|_| !unheard);
+        let error = self.error(class, operation, what, message).with_status(refusal.status, code).with_index(refusal.index);
         match refusal.request_id {
             Some(id) => error.with_cause(Detail(format!("the service refused the request {id}"))),
             None => error,
@@ -120,6 +126,13 @@ pub(super) enum NotOk {
 
 /// The message for a success that the service has not told.
 const FOREIGN: &str = "a proxy or gateway, and not the service, says that it is done: check the endpoint and the way to it";
+
+/// The message for a refusal that the service has not told: its code and words may be like the service's, and say nothing of it.
+fn of_a_gateway(class: ErrorClass, status: u16, said: Option<&str>) -> String {
+    let effect = if class == ErrorClass::Ambiguous { ", and the service may or may not have done it" } else { "" };
+    let words = said.map(|words| format!(" (in its words: {words})")).unwrap_or_default();
+    format!("a proxy or gateway, and not the service, answered {status}{words}{effect}: check the endpoint and the way to it")
+}
 
 /// The message in place of a missing or unfit one from the service.
 pub(super) const fn default_message(class: ErrorClass, status: u16) -> &'static str {

@@ -5,8 +5,9 @@
 //!
 //! Conditions are kept under a lock that the kernel holds and gives back when the process ends, however it ends: one of
 //! 64 lock files in `<folder>/.evenkeel`, chosen by the file's name in lower case. The file system must pass locks on between hosts:
-//! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock, so that a crash leaves at most 64 of them,
-//! and the next write uses them again.
+//! NFS 4, SMB and Azure Files do. The temporary file belongs to the lock and has a name that no other write uses: a share may execute
+//! a rename long after its client gave it up. The next holder of the lock removes it, so that such a rename finds nothing, and crashes
+//! leave at most 64 of them.
 //!
 //! A file that may be too large for memory is identified by its mark: inode, time and length. It is written piece by piece, under the lock
 //! from the first to the last, and never changed; a new mark is a time two seconds later.
@@ -378,7 +379,8 @@ impl Lock {
         fs::create_dir_all(&own)?;
         let held = OpenOptions::new().create(true).truncate(false).write(true).open(own.join(format!("{number:02}.lock")))?;
         held.lock()?;
-        Ok(Self { _held: held, temporary: own.join(format!("{number:02}.tmp")), _slot: slot })
+        remove_temporaries(&own, number)?;
+        Ok(Self { _held: held, temporary: own.join(temporary_name(number)?), _slot: slot })
     }
 
     /// Writes a file whole, in the place of the one before.
@@ -398,6 +400,27 @@ impl Lock {
         file.write_all(content)?;
         file.sync_all()
     }
+}
+
+/// The name of one write's temporary file.
+fn temporary_name(number: u8) -> io::Result<String> {
+    let mut unique = [0_u8; 16];
+    aws_lc_rs::rand::fill(&mut unique).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok(format!("{number:02}-{}.tmp", hex::encode(unique)))
+}
+
+/// Removes the temporary files of a lock's former holders. Earlier versions, which may run beside this one, have one name: `NN.tmp`.
+fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
+    let number = format!("{number:02}");
+    for entry in fs::read_dir(own)? {
+        let name = entry?.file_name();
+        let unique = name.to_str().and_then(|name| name.strip_prefix(number.as_str())?.strip_suffix(".tmp"));
+        if unique.is_some_and(|unique| unique.is_empty() || unique.starts_with('-')) {
+            // One that cannot be removed is in nobody's way.
+            drop(fs::remove_file(own.join(&name)));
+        }
+    }
+    Ok(())
 }
 
 /// Gives a temporary file its name.
@@ -454,10 +477,10 @@ mod tests {
         let place = place(folder.path(), "Sales/7.json");
         let old = SharedFiles.write(&place, Bytes::from_static(b"old"), &BlobCondition::Absent).await.unwrap();
         // The kernel's own full device stands where the temporary file would lie.
-        for number in 0..LOCKS {
-            std::os::unix::fs::symlink("/dev/full", folder.path().join(OWN).join(format!("{number:02}.tmp"))).unwrap();
-        }
-        let error = SharedFiles.write(&place, Bytes::from_static(b"new"), &BlobCondition::Matches(old.clone())).await.unwrap_err();
+        let lock = Lock::take(&place, slot_of(&place).await).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &lock.temporary).unwrap();
+        let written = on_a_thread("Write File", &place, move |place| lock.replace(place, &target(place)?, b"new")).await;
+        let error = written.unwrap_err();
         assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
         assert!(error.to_string().contains("the disk is full") && error.to_string().contains("Sales/7.json"), "{error}");
         assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "old");
@@ -568,16 +591,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crash_leaves_a_temporary_file_that_the_next_write_uses() {
+    async fn a_crash_leaves_temporary_files_that_the_next_holder_of_their_lock_removes() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "a.json");
-        fs::create_dir(folder.path().join(OWN)).unwrap();
+        let own = folder.path().join(OWN);
+        fs::create_dir(&own).unwrap();
         for number in 0..LOCKS {
-            fs::write(folder.path().join(OWN).join(format!("{number:02}.tmp")), "half a document and much more").unwrap();
+            // By an earlier version, and by this one.
+            for name in [format!("{number:02}.tmp"), temporary_name(number).unwrap()] {
+                fs::write(own.join(name), "half a document and much more").unwrap();
+            }
         }
         SharedFiles.write(&place, Bytes::from_static(b"{}"), &BlobCondition::Absent).await.unwrap();
         assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "{}");
-        let left = fs::read_dir(folder.path().join(OWN)).unwrap().count();
-        assert_eq!(left, usize::from(LOCKS), "63 temporary files and the lock");
+        let left = fs::read_dir(&own).unwrap().count();
+        assert_eq!(left, usize::from(2 * (LOCKS - 1) + 1), "those of 63 locks, and the lock");
+    }
+
+    /// A client gives up while its share is away, as a soft mount does, and the share executes what it was asked for.
+    #[tokio::test]
+    async fn a_rename_that_is_executed_late_names_nothing_that_was_written_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place(folder.path(), "a.json");
+        let given_up = Lock::take(&place, slot_of(&place).await).unwrap();
+        given_up.write(b"{}").unwrap();
+        let temporary = given_up.temporary.clone();
+        drop(given_up);
+        // The next write, of another file with this lock, is half done.
+        let next = Lock::take(&place, slot_of(&place).await).unwrap();
+        next.write(b"half a docu").unwrap();
+        let late = fs::rename(temporary, folder.path().join("a.json"));
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(fs::read(&next.temporary).unwrap(), b"half a docu");
     }
 }
