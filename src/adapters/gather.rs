@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::combine::{Combiner, Pending, Queue, Serve};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use crate::ports::{Batching, Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
+use crate::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What, Written};
 
 /// Bytes of a request that one document takes beside its fields, at most.
 const DOCUMENT_OVERHEAD: usize = 2_048;
@@ -57,8 +57,8 @@ impl Gathered {
     /// Gathers writes into the collections of a sink.
     pub fn new(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
         let places = match inner.batching() {
-            Batching::Together => None,
-            Batching::Apart { at_once } => Some(Places { at_once, collections: Mutex::default() }),
+            SinkBatching::Together => None,
+            SinkBatching::Apart { at_once } => Some(Places { at_once, collections: Mutex::default() }),
         };
         Self { name: name.clone(), inner, clock, requests: Combiner::default(), places }
     }
@@ -173,7 +173,7 @@ impl Sink for Gathered {
         self.inner.is_readable()
     }
 
-    fn batching(&self) -> Batching {
+    fn batching(&self) -> SinkBatching {
         self.inner.batching()
     }
 

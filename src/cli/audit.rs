@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::counted;
-use super::whole_tables::{Begun, WholeTables};
+use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::model::audit::{Audit, AuditCursor};
 use crate::model::{QueueName, TableName, ViewName};
@@ -48,8 +48,8 @@ pub async fn audit(
 ) -> anyhow::Result<Exit> {
     let whole = WholeTables { table: args.table.as_ref(), view: args.view.as_ref(), submit: args.submit, queue: args.queue.as_ref() };
     let (tables, mut exit) = match whole_tables::begin(&whole, |table| job(table, args.repair), context, ready, out).await? {
-        Begun::Here(tables, exit) => (tables, exit),
-        Begun::Ended(exit) => return Ok(exit),
+        WalkStart::Here(tables, exit) => (tables, exit),
+        WalkStart::Ended(exit) => return Ok(exit),
     };
     for (at, table) in tables.iter().enumerate() {
         let (cursor, interrupted) = one(table, args, context, engine, out).await?;

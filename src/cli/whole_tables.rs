@@ -29,7 +29,7 @@ pub(super) struct WholeTables<'a> {
 }
 
 /// How a command about whole tables goes on.
-pub(super) enum Begun {
+pub(super) enum WalkStart {
     /// Through these tables, here; with the exit code where nothing else is to be said.
     Here(Vec<TableName>, Exit),
     /// Not at all: jobs were sent, or it was interrupted.
@@ -43,15 +43,15 @@ pub(super) async fn begin(
     context: &Context,
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
-) -> anyhow::Result<Begun> {
+) -> anyhow::Result<WalkStart> {
     let selection = meant(args.table, args.view, context).await?;
     selection.tell(out)?;
     if args.submit {
-        return Ok(Begun::Ended(submit(&selection, job, args.queue, context, out).await?));
+        return Ok(WalkStart::Ended(submit(&selection, job, args.queue, context, out).await?));
     }
     let tables = selection.tables();
     let may_begin = may_begin(&tables, context, ready, out).await?;
-    Ok(if may_begin { Begun::Here(tables, selection.exit()) } else { Begun::Ended(Exit::Interrupted) })
+    Ok(if may_begin { WalkStart::Here(tables, selection.exit()) } else { WalkStart::Ended(Exit::Interrupted) })
 }
 
 /// Tables of primaries that a command is about.

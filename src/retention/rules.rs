@@ -88,7 +88,7 @@ impl<'c> RuleKeeper<'c> {
         let now = self.clock.now();
         let turn = match time {
             RuleTime::Due => due(rule, found.as_ref(), now),
-            RuleTime::Now => Some(Turn::next(rule, now)),
+            RuleTime::Now => Some(RuleTurn::next(rule, now)),
         };
         let Some(turn) = turn else { return Ok(None) };
         let tables = self.catalog.tables_of(rule.sweep.subject());
@@ -125,14 +125,14 @@ impl<'c> RuleKeeper<'c> {
 
 /// A job of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Turn {
+struct RuleTurn {
     /// Its time.
     sent: Timestamp,
     /// The id that it is known by, however often it is sent. A name of its own each time: jobs of one name that say the same are one job.
     job: String,
 }
 
-impl Turn {
+impl RuleTurn {
     fn next(rule: &Rule, now: Timestamp) -> Self {
         Self { sent: now, job: format!("rule {} {now}", rule.name) }
     }
@@ -149,15 +149,15 @@ impl Turn {
 
 /// The job that it is time for, by the row that says which one was sent last: the next one, or the same once more where the worker that was to
 /// send it may have stopped before.
-fn due(rule: &Rule, found: Option<&Row>, now: Timestamp) -> Option<Turn> {
+fn due(rule: &Rule, found: Option<&Row>, now: Timestamp) -> Option<RuleTurn> {
     let time = |name| match found.and_then(|row| row.entity.get(name)) {
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
         _ => None,
     };
     let every = SignedDuration::try_from(rule.every).unwrap_or(SignedDuration::MAX);
-    let Some(sent) = time(SENT).filter(|sent| !has_passed(*sent, every, now)) else { return Some(Turn::next(rule, now)) };
+    let Some(sent) = time(SENT).filter(|sent| !has_passed(*sent, every, now)) else { return Some(RuleTurn::next(rule, now)) };
     let job = found.and_then(|row| row.entity.text(JOB))?;
-    has_passed(time(CLAIMED)?, CLAIM, now).then(|| Turn { sent, job: job.to_owned() })
+    has_passed(time(CLAIMED)?, CLAIM, now).then(|| RuleTurn { sent, job: job.to_owned() })
 }
 
 /// Whether so long has passed since then. A time from far in the future was written by a clock that was wrong.
@@ -282,7 +282,7 @@ mod tests {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let key = EntityKey::new(PARTITION, "old").unwrap();
         let turn = |sent: &str, claimed: Option<&str>| {
-            let sent = Turn { sent: sent.parse().unwrap(), job: "a job".to_owned() };
+            let sent = RuleTurn { sent: sent.parse().unwrap(), job: "a job".to_owned() };
             let entity = sent.row(&key, claimed.map(|claimed| claimed.parse().unwrap()));
             due(&rule(), Some(&Row { entity, etag: ETag::new("1").unwrap(), timestamp: None }), now).map(|turn| turn.job)
         };

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::witness::ObservedChange;
 use super::world::{AccountState, SimWorld};
 use crate::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use crate::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, What, Written};
+use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, SinkBatching, StoreError, What, Written};
 
 /// All collections.
 #[derive(Default)]
@@ -64,8 +64,8 @@ impl Sink for SimWorld {
         true
     }
 
-    fn batching(&self) -> Batching {
-        Batching::Together
+    fn batching(&self) -> SinkBatching {
+        SinkBatching::Together
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::database::{Contention, Database, DatabaseError, LockWait, declared};
 use super::statement::{self, KEY, SqlRow, TOMBSTONES, TableSchema, VERSION};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use crate::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Sink, StoreError, Subject, What, Withheld, Written};
+use crate::ports::{DocumentWrite, ErrorClass, Fields, Missing, Sink, SinkBatching, StoreError, Subject, What, Withheld, Written};
 
 const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
@@ -107,8 +107,8 @@ impl<D: Database> Sink for SqlSink<D> {
         true
     }
 
-    fn batching(&self) -> Batching {
-        Batching::Together
+    fn batching(&self) -> SinkBatching {
+        SinkBatching::Together
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

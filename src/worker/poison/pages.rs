@@ -23,7 +23,7 @@ pub(super) struct PoisonPages<'q> {
 }
 
 /// One page of a walk.
-pub(super) struct PoisonPage {
+pub(super) struct WalkPage {
     pub(super) messages: Vec<Message>,
     /// Whether any of them was not met before.
     pub(super) is_new: bool,
@@ -45,7 +45,7 @@ impl<'q> PoisonPages<'q> {
     }
 
     /// The next page. `None` at the end: nothing is left to be got, or all of it comes around for ever.
-    pub(super) async fn next_page(&mut self) -> Result<Option<PoisonPage>, StoreError> {
+    pub(super) async fn next_page(&mut self) -> Result<Option<WalkPage>, StoreError> {
         if self.again > self.most / u64::from(limits::QUEUE_BATCH) {
             return Ok(None);
         }
@@ -67,7 +67,7 @@ impl<'q> PoisonPages<'q> {
         }));
         let is_new = self.met.len() > before;
         self.again += u64::from(!is_new);
-        Ok(Some(PoisonPage { messages, is_new }))
+        Ok(Some(WalkPage { messages, is_new }))
     }
 
     /// How many messages were met.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 
-use super::pages::{PoisonPage, PoisonPages};
+use super::pages::{PoisonPages, WalkPage};
 use super::queue::{self, PARALLEL, PoisonCopies};
 use super::{Handled, PoisonFilter, PoisonQueue};
 use crate::model::cause;
@@ -63,7 +63,7 @@ impl PoisonQueue {
                 walk.handled.cut_short = Some("the command was interrupted".to_owned());
                 return Ok(());
             }
-            let Some(PoisonPage { messages: page, is_new }) = pages.next_page().await? else { break };
+            let Some(WalkPage { messages: page, is_new }) = pages.next_page().await? else { break };
             let got = page.iter().filter_map(|message| message.next_visible.checked_sub(pages.hidden).ok()).max();
             // A clock that was set back is behind messages that it got, and does not tell which were put later.
             walk.began = walk.began.or_else(|| got.filter(|got| page.iter().all(|message| message.inserted <= *got)));

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::request::error_of;
 use super::{Layer, Layered, Op, Request, Target};
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{Batching, DocumentWrite, Fields, Sink, StoreError, Written};
+use evenkeel_model::ports::{DocumentWrite, Fields, Sink, SinkBatching, StoreError, Written};
 
 #[async_trait]
 impl<L: Layer> Sink for Layered<dyn Sink, L> {
@@ -16,7 +16,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         self.inner.is_readable()
     }
 
-    fn batching(&self) -> Batching {
+    fn batching(&self) -> SinkBatching {
         self.inner.batching()
     }
 

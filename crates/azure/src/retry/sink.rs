@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::Retry;
 use crate::layer::Op;
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{Batching, DocumentWrite, Fields, Sink, StoreError, Written};
+use evenkeel_model::ports::{DocumentWrite, Fields, Sink, SinkBatching, StoreError, Written};
 
 #[async_trait]
 impl Sink for Retry<dyn Sink> {
@@ -15,7 +15,7 @@ impl Sink for Retry<dyn Sink> {
         self.inner.is_readable()
     }
 
-    fn batching(&self) -> Batching {
+    fn batching(&self) -> SinkBatching {
         self.inner.batching()
     }
 

@@ -17,7 +17,7 @@ use crate::http::{Exchange, HttpAnswer};
 use crate::identity::roles;
 use crate::keyring::Keyring;
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
-use evenkeel_model::ports::{Batching, DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, SinkBatching, StoreError, Subject, What, Written};
 use evenkeel_model::settings::SinkAuth;
 
 /// The version of the service's interface.
@@ -113,8 +113,8 @@ impl Sink for Indexes {
         true
     }
 
-    fn batching(&self) -> Batching {
-        Batching::Together
+    fn batching(&self) -> SinkBatching {
+        SinkBatching::Together
     }
 
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {

@@ -13,7 +13,7 @@ use super::event::{WebhookEvent, WebhookKey};
 use crate::http::{Exchange, Far, HttpFault};
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
-use evenkeel_model::ports::{Batching, Clock, DocumentWrite, ErrorClass, Fields, Sink, StoreError, Subject, What, Written};
+use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What, Written};
 use evenkeel_model::settings::{ConfiguredSecret, WebhookKeyError, WebhookSettings};
 
 const SEND: &str = "Send Event";
@@ -104,8 +104,8 @@ impl Sink for Webhook {
         false
     }
 
-    fn batching(&self) -> Batching {
-        Batching::Apart { at_once: AT_ONCE }
+    fn batching(&self) -> SinkBatching {
+        SinkBatching::Apart { at_once: AT_ONCE }
     }
 
     /// Sends events, one after another. The failure of a single one is the request's own.

@@ -24,7 +24,7 @@ pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};
 pub use health::{OpenCircuit, StoreHealth};
 pub use queues::{Message, MessageText, PeekedMessage, QueueStore, SentMessage, Ttl, UpdatedMessage};
 pub use service_clocks::{ClocksApart, ServiceClocks};
-pub use sink::{Batching, DocumentWrite, Fields, Sink, Written};
+pub use sink::{DocumentWrite, Fields, Sink, SinkBatching, Written};
 pub use stores::{Account, AccountFacts, Stores};
 pub use tables::{Continuation, IfMatch, Page, Query, TableOperation, TablePage, TableStore, all_rows, all_tables};
 pub use vault::{Vault, VaultError};

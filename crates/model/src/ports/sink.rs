@@ -30,7 +30,7 @@ pub type Written = Vec<Result<(), StoreError>>;
 
 /// How a sink takes its writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Batching {
+pub enum SinkBatching {
     /// Many in one request.
     Together,
     /// Each in a request of its own. Decorators give it one a call, so that each fails alone.
@@ -55,7 +55,7 @@ pub trait Sink: Send + Sync {
     fn is_readable(&self) -> bool;
 
     /// How it takes its writes; constant.
-    fn batching(&self) -> Batching;
+    fn batching(&self) -> SinkBatching;
 
     /// Writes documents, no key twice. An error is about all of them; otherwise there is an answer for each, and those that
     /// failed took nothing from the others.
