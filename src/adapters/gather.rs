@@ -9,8 +9,8 @@
 //! and no write waits for the answer to another before that, nor ever for one of another collection. Those of one document have no order
 //! then, and it is for their versions to give it.
 //!
-//! A write whose deadline is over by the time that its request would leave does not leave: it waited for a repetition, or behind other
-//! requests, and a newer one may have been written meanwhile. Neither does one whose caller has gone.
+//! A write with its deadline over by the time that its request would leave does not leave: it waited for a repetition, or behind other
+//! requests, and a newer one may have been written meanwhile. Neither does one with its caller gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

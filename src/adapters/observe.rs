@@ -55,7 +55,7 @@ impl Observe {
         durations.record(took);
     }
 
-    /// Entities that a request to tables was about: what an account's target is told in.
+    /// Entities that a request to tables was about: the unit of an account's target.
     fn asked_for(&self, entities: usize) {
         let counter = || counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => self.account.clone());
         self.entities.get_or_init(counter).increment(entities as u64);

@@ -5,7 +5,7 @@
 //! caller ─▶ retry ─▶ entrance ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! The entrance is there where an account is paced: it is the part of pace that has to know whose request each is.
+//! The entrance is there where an account is paced: it is the part of pace that has to know the job of each request.
 //!
 //! Observation is innermost, so that it counts the requests really sent, and pace and circuit see it too: a group is one
 //! request about many entities of one partition. Retry is outermost, so that each caller's own operation decides

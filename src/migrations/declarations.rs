@@ -82,7 +82,7 @@ pub(super) fn changes(recorded: Option<&Declarations>, declared: &Declarations) 
     changes
 }
 
-/// The next record. An operator records all; a worker, whose configuration may be an old one, adds to a record that there is.
+/// The next record. An operator records all; a worker, with a configuration that may be an old one, adds to a record that there is.
 pub(super) fn next(recorded: Option<&Declarations>, declared: Declarations, by_operator: bool) -> Option<Declarations> {
     match (recorded, by_operator) {
         (None, false) => None,

@@ -7,7 +7,7 @@
 //! 2. **Declared tables and queues**, with their poison and recheck queues.
 //! 3. **The catalog's record**, in the account `main`: the definition of every view with its generation
 //!    (1, 2, … as it changes), the archives and tables that jobs may name, and one number for the whole catalog that rises with every change;
-//!    beside them what archives, retentions and rules say, for commands that remove by them.
+//!    beside them the declarations of archives, retentions and rules, for commands that remove by them.
 //!
 //! ```text
 //!   needs(settings, catalog) ─┐

@@ -79,7 +79,7 @@ pub(super) fn plan(
         changes.push(Planned::RecordNames { names });
     }
     changes.extend(views.into_iter().map(Planned::RecordView));
-    // What is new as well, beside either.
+    // New ones as well, beside either.
     if is_said && !declared.is_empty() {
         changes.push(Planned::RecordDeclarations { changes: declared });
     }

@@ -26,7 +26,7 @@ pub struct CatalogRecord {
     pub met: BTreeMap<ViewName, u32>,
     /// The names of all catalogs ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,
-    /// Archives, retentions and rules as each owner's were recorded last; nothing of an owner whose were not yet.
+    /// Archives, retentions and rules as each owner's were recorded last; nothing of an owner without a record of them yet.
     pub declarations: BTreeMap<CatalogOwner, Declarations>,
 }
 

@@ -13,7 +13,7 @@
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
 //! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Declared0 and those after it
-//! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty of what is gone.
+//! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty for a definition that is gone.
 
 use std::collections::BTreeSet;
 

@@ -88,7 +88,7 @@ pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<State, Migrat
     for ((sink, collection), need) in &needs.collections {
         let doing = format!("looking for the table {collection} of the sink {sink}");
         let fields = match stores.sink(sink)?.fields(collection).await {
-            // Whoever recorded the view has made its table: other jobs need not wait for the database.
+            // The recorder of the view has made its table: other jobs need not wait for the database.
             Err(error) if error.class.is_transient() && state.record.has(&need.view, &need.definition) => {
                 tracing::warn!(error = %cause::chain(&error), "{doing}: taken to be there");
                 Some(need.fields.iter().map(|(name, column)| (name.clone(), column.to_string())).collect())

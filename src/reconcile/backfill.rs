@@ -10,7 +10,7 @@
 //! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
 //! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why.
 //!
-//! Not found: items of deleted primaries whose footprint has a hash for a key and, written by an earlier version, no owner; rows listed
+//! Not found: items of deleted primaries with a hash for a key in the footprint and, written by an earlier version, no owner; rows listed
 //! by no footprint, which only a manual write can have created.
 
 use std::collections::BTreeSet;

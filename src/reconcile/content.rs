@@ -21,7 +21,7 @@ fn digest(entity: &Entity) -> String {
     hex::encode(&odata::digest(&own.properties)[..BYTES])
 }
 
-/// A job's change, whose stamp vouches for the content that it leaves.
+/// A job's change, with a stamp that vouches for the content that it leaves.
 pub(super) fn vouched(change: Change) -> Change {
     let stamp = change.result().and_then(|result| Stamp::with_content(result, &digest(result)));
     match stamp {

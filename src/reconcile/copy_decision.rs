@@ -11,7 +11,7 @@ use crate::ports::ClocksApart;
 
 /// The property that says when an entity was archived.
 pub(super) const ARCHIVED_AT: &str = "ek_archived_at";
-/// How far two messages of one job may be apart: a sender's retries, and what a request may be on its way.
+/// How far two messages of one job may be apart: a sender's retries, and the time that a request may be on its way.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
 /// Whether another run than the one that wrote a copy has gone on by it: to deletion, perhaps.
@@ -42,7 +42,7 @@ pub(super) fn decide(
     let Some(archived) = archived else {
         // A later restore or move has brought it back here, after an earlier delivery or message of this job may have taken it away.
         // It says which job had taken it away last: this one, or one that came after it.
-        // Of two that were enqueued in the same second nobody knows which came last.
+        // Of two that were enqueued in the same second it is not known which came last.
         let came_later = |by: &Stamp| by.enqueued > stamp.enqueued || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1);
         let brought_back = Stamp::under(SOURCE_JOB, &source.entity).is_some_and(|by| by.is_same_job(stamp) || came_later(&by));
         return Ok(if brought_back { Copy::Skip("a later job has brought it back since".to_owned()) } else { Copy::Insert });
@@ -55,7 +55,7 @@ pub(super) fn decide(
             // A run that gave up knew that it had not deleted.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
             // Another version than the one copied: an update that raced, or an entity created anew after this
-            // job had deleted the old one. When the copy was written nobody can tell: others may have written it since.
+            // job had deleted the old one. When the copy was written cannot be told: others may have written it since.
             if surely_undeleted && !is_shared(&archived.entity) || reopened {
                 Copy::Replace(archived.etag.clone())
             } else {
@@ -65,7 +65,7 @@ pub(super) fn decide(
         Some(written) if written.enqueued > stamp.enqueued => {
             Copy::Skip("a later job has taken it there since, and what is here now was created after that".to_owned())
         }
-        // The message of this job may have been doubled by its sender, and the other one have taken away what was there before.
+        // The message of this job may have been doubled by its sender, and the other one have taken away the entity there before.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(source, delivery, apart)? => {
             Copy::Skip("a job of about the same time has taken it there, and what is here now was written after that; a new job of the same kind takes it along".to_owned())
         }

@@ -32,7 +32,7 @@ fn subjects(work: &Work) -> Vec<&TableName> {
     }
 }
 
-/// Whether what the work writes would be lost without its table. Otherwise nothing is left to be in step with.
+/// Whether the writes of the work would be lost without its table. Otherwise nothing is left to be in step with.
 fn is_lost(work: &Work) -> bool {
     matches!(work, Work::Job(job) if job.effect() == Effect::Writes)
 }

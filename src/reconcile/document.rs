@@ -1,7 +1,7 @@
 //! An entity kept as a document: in a container, or in a folder that every worker shares.
 //!
 //! It is written and deleted under conditions, as a row is: a blob's ETag is the service's, a file's is that of its
-//! content. An entity with large values beside its document is a primary with a footprint, whose pass has the document in the place of a
+//! content. An entity with large values beside its document is a primary with a footprint, and its pass has the document in the place of a
 //! row; from any other document nothing is derived.
 
 use bytes::Bytes;

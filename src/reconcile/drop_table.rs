@@ -4,11 +4,11 @@
 //!   the rows into files     where archive_to says so
 //!   what views made of it   table by table, and the lists that outgrew their rows
 //!   its footprints          when nothing is left that they tell of
-//!   what audits found
+//!   findings of audits
 //!   the table itself        last: as long as it is there, so is this job's reason
 //! ```
 //!
-//! Each step may be repeated, and what is gone is passed over, so that whoever stops anywhere is followed by one who ends it.
+//! Each step may be repeated, and what is gone is passed over, so that a run that stops anywhere is followed by one that ends it.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
@@ -40,12 +40,12 @@ struct StillKept {
     enqueued: Timestamp,
 }
 
-/// What the retention of a table says to a job, by the time at which the queue service took it. No worker's clock takes part.
+/// The answer of a table's retention to a job, by the time at which the queue service took it. No worker's clock takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
     /// Its time is over.
     Over,
-    /// Almost: whoever queued the job has a clock that is somewhat ahead, and queues another one.
+    /// Almost: the sender of the job has a clock that is somewhat ahead, and queues another one.
     Soon,
     /// It is to be kept.
     Kept(Timestamp),
@@ -87,7 +87,7 @@ impl RunJob for DropTable {
                     let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                     return Ok(Outcome::Advanced { fields, summary: Summary::default() });
                 }
-                // What followed it may be there still. Whoever has created the table since knows what nobody has archived.
+                // Its followers may be there still. A table created since has rows that no run has archived.
                 ArchiveProgress::NoTable => archived = false,
                 ArchiveProgress::Elsewhere => return Ok(skipped(format!("another job is archiving the table {table}, and drops it"))),
             }
@@ -106,7 +106,7 @@ impl RunJob for DropTable {
     }
 }
 
-/// Drops what follows a table; how many tables that were.
+/// Drops the followers of a table; how many tables that were.
 async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention) -> Result<u32, Failure> {
     let Some((begins, _)) = retention.tables.period(&table.table) else { return Ok(0) };
     let followers = engine.catalog.followers(retention);

@@ -74,7 +74,7 @@ impl Engine {
         erased.map_err(|error| failed(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a job with its encrypted properties sealed, as far as what it makes of the `stored` one is to be; `None` where it has none.
+    /// The entity of a job, its encrypted properties sealed as far as its result over the `stored` one is to be; `None` where it has none.
     pub(super) async fn sealed_put(&self, put: &Put, stored: Option<&Entity>) -> Result<Option<SealedEntity>, Failure> {
         let table = self.table(&put.table)?;
         let Some(encrypted) = self.encrypted(table) else { return Ok(None) };
@@ -98,7 +98,7 @@ impl Engine {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
-            // The condition may hold by this job: what lay in clear is sealed with it.
+            // The condition may hold by this job: values that lay in clear are sealed with it.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
                 if seals && encrypted.contains(name) && !is_sealed(value) && !put.entity.properties.contains_key(name) {
                     entity.to_mut().properties.insert(name.clone(), value.clone());
@@ -138,7 +138,7 @@ impl Engine {
         Ok(not_of(&key, &home, stored, sealed))
     }
 
-    /// The properties of a copy that is sealed by this data key, as far as what is `stored` of it was sealed by another one, which was erased
+    /// The properties of a copy that is sealed by this data key, as far as its `stored` values were sealed by another one, which was erased
     /// meanwhile. `None` where there are none.
     pub(super) fn sealed_otherwise(&self, table: &TableRef, key: &DataKey, stored: &Entity, copy: &Entity) -> Option<Entity> {
         let home = Primary { table: table.table.clone(), key: copy.key.clone() };
@@ -205,7 +205,7 @@ impl Engine {
         Ok(key)
     }
 
-    /// A row that takes another key, with its sealed values opened for what it was and sealed for what it becomes.
+    /// A row that takes another key, with its sealed values opened for its old place and sealed for its new one.
     pub(super) async fn sealed_anew(
         &self,
         (source, from): (&TableRef, &Entity),
@@ -279,7 +279,7 @@ fn lies_sealed(value: &EdmValue) -> bool {
     is_sealed(value) || Pointer::of(value).is_some()
 }
 
-/// The properties of an entity that what is `stored` of it has sealed by another key; `None` where there are none.
+/// The properties of an entity that its `stored` form has sealed by another key; `None` where there are none.
 fn not_of(key: &DataKey, home: &Primary, stored: &Entity, mut sealed: Entity) -> Option<Entity> {
     let differs = |property: &str, anew: &EdmValue| {
         stored.get(property).is_some_and(|stored| lies_sealed(stored) && !is_of(key, home, property, stored, anew))
@@ -300,7 +300,7 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
     (name.clone(), value.clone())
 }
 
-/// How a job ends whose data key is not to be had.
+/// The end of a job with a data key that is not to be had.
 fn failed(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),

@@ -70,7 +70,7 @@ pub struct Engine {
     pub(super) part: Duration,
     /// Memory budget of its jobs.
     pub(super) memory: Arc<MemoryBudget>,
-    /// What rows of its tables have had lately.
+    /// The sizes that rows of its tables have had lately.
     pub(super) row_sizes: RowSizes,
     /// Lines of logs that wait to be appended together.
     pub(super) lanes: LogLanes,

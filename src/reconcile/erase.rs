@@ -30,7 +30,7 @@ use crate::model::{AccountName, ViewName};
 pub struct Erasure {
     /// Removed, by account.
     pub removed: BTreeMap<AccountName, Removed>,
-    /// Archives that are logs, whose lines stay: what is encrypted in them is noise now, everything else is as it was.
+    /// Archives that are logs. Their lines stay: encrypted values in them are noise now, everything else is as it was.
     pub logs: BTreeSet<ViewName>,
     /// Why the entity was left alone, in words.
     pub skipped: Option<String>,
@@ -121,7 +121,7 @@ impl Engine {
         Ok(EntityPlace::Row(reconciler))
     }
 
-    /// Deletes an entity where it is kept, and what is derived from it there.
+    /// Deletes an entity where it is kept, and the items derived from it there.
     async fn take_out(
         &self,
         erasure: &mut Erasure,

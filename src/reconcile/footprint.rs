@@ -35,7 +35,7 @@ const ANY: i32 = 2;
 const WRITTEN: &str = "DocumentVersion";
 /// Milliseconds that versions may be ahead of a clock: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
-/// The property that has the primary's partition key, where the footprint's own has a hash of it, or what may be taken for one.
+/// The property that has the primary's partition key, where the footprint's own has a hash of it, or a key that may be taken for one.
 pub(super) const OWNER: &str = "Owner";
 /// The property that lists the contenders, where there are any.
 const CONTENDERS: &str = "Contenders";
@@ -133,7 +133,7 @@ pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
 }
 
 /// The key of the primary with this footprint, in the partitions of this table; `None` where the partition key is a hash, or may be one,
-/// and the footprint does not say whose.
+/// and the footprint does not name the owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     let (shown, may_be_hash) = shown(table, &footprint.key)?;
     let pk = Key::new(if may_be_hash { footprint.text(OWNER)? } else { shown }).ok()?;
@@ -147,7 +147,7 @@ fn shown<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bo
     Some((pk, pk.len() == 64 && pk.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))))
 }
 
-/// Whether the key of a primary's footprint leaves open whose it is.
+/// Whether the key of a primary's footprint leaves the owner open.
 fn hides_owner(primary: &Primary, footprint: &EntityKey) -> bool {
     shown(&primary.table, footprint).is_some_and(|(_, may_be_hash)| may_be_hash)
 }

@@ -33,7 +33,7 @@ const LINE_BYTES: u64 = 3;
 /// Memory of a window's jobs at most.
 pub(crate) const WINDOW_MEMORY: u64 = 4 << 20;
 
-/// What a delivery does of a list.
+/// The part of a list that a delivery does.
 #[derive(Debug)]
 pub struct ListWindow {
     /// Its jobs; `None` where the list has none left.
@@ -160,7 +160,7 @@ impl Engine {
         Ok((self.account(table)?.blobs.as_ref(), container))
     }
 
-    /// Reads a list from one end to the other: how many lines it has, each of them an item, and all of it what the message says.
+    /// Reads a list from one end to the other: how many lines it has, each of them an item, and all of it as the message says.
     async fn check(&self, list: &ListedBatch, version: &ListVersion<'_>) -> Result<u64, Failure> {
         let compared = if list.may_repeat() { 0 } else { (version.bytes / LINE_BYTES).min(MOST_UNLIKE) * HASH_BYTES };
         let _hashes = self.memory.take_aside(MemoryShare::Values, compared).await;

@@ -20,7 +20,7 @@ pub(super) struct Known<'s> {
     pub(super) changing: bool,
     /// Whether a look found something else than the footprint says.
     pub(super) differed: bool,
-    /// Places with an item whose state is not known, whichever view of this primary announced it.
+    /// Places with an item of unknown state, whichever view of this primary announced it.
     doubted: BTreeSet<Place<'s>>,
     /// Rows of this primary that a view no longer wants.
     left: BTreeMap<Place<'s>, &'s ItemAddress>,

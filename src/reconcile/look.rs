@@ -1,4 +1,4 @@
-//! Looks: the relation of what lies at an item's address to the primary that is reconciled.
+//! Looks: the relation of the content at an item's address to the primary that is reconciled.
 
 use std::collections::BTreeMap;
 

@@ -46,8 +46,8 @@ impl RunJob for Put {
         }
         let outcome = write(engine, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may find that another writer has replaced what this one wrote, write it once more, and end
-        // before its pass, while the message is gone. What ends without changes is looked at again in any case.
+        // The run of an earlier delivery may find that another writer has replaced the write of this one, write it once more, and end
+        // before its pass, while the message is gone. A run without changes is looked at again in any case.
         if delivery.dequeue_count > 1 && matches!(&outcome, Outcome::Done(summary) if !summary.changes.is_empty()) {
             let primary = Primary { table: self.table.clone(), key: self.entity.key.clone() };
             look_again(&engine.pass(&primary, delivery)?.pass.scope).await?;

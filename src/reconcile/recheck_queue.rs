@@ -1,6 +1,6 @@
 //! Puts of rechecks: concurrent runs share a message.
 //!
-//! A message holds 100 rechecks of one table at most, each primary once. A lone run waits for nobody.
+//! A message holds 100 rechecks of one table at most, each primary once. A lone run waits for no other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -33,7 +33,7 @@ use crate::planted::{Bug, planted};
 use crate::sealing::FirstKey;
 use crate::shared;
 
-/// Somebody else's entity lies where this one is to go.
+/// Another entity lies where this one is to go.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
@@ -56,7 +56,7 @@ pub(super) struct Relocation<'e> {
     copied: Option<ETag>,
     /// The copy that this run has sent to where nothing was.
     inserted: Option<Entity>,
-    /// The version that this run has asked to delete without hearing what became of it.
+    /// The version that this run has asked to delete without hearing of the outcome.
     asked: Option<ETag>,
     /// The data key by which the copy that was made last is sealed, where it is sealed anew.
     first_key: Option<FirstKey>,
@@ -185,7 +185,7 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// A change whose stamp vouches for the content, where clients may change that by themselves.
+    /// A change with a stamp that vouches for the content, where clients may change that by themselves.
     fn vouched(&self, change: Change) -> Change {
         match self.target {
             EntityPlace::Row(_) | EntityPlace::Moved(_) => vouched(change),
@@ -210,12 +210,12 @@ impl<'e> Relocation<'e> {
         // Another run may be about to delete by it.
         let sealed = if self.sent.as_ref() == Some(version) { sealed } else { sealed.with(SOURCE_SHARED, true) };
         let change = Change::Replace(sealed, found.etag.clone());
-        // What a client has merged into it stays the client's.
+        // A client's merge into it stays the client's.
         Some(if is_as_left(&found.entity) { self.vouched(change) } else { change })
     }
 
-    /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of what was there before may have
-    /// taken its data key.
+    /// Sees to it that the copy can be read, now that it is there and before the source goes: an erasure of the entity there before may
+    /// have taken its data key.
     async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
         loop {
             let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else { return Ok(()) };
@@ -238,7 +238,7 @@ impl<'e> Relocation<'e> {
     }
 
     /// Takes back the copy of an entity that has changed since and stays: it was never archived or moved. It stays where it was written over
-    /// another (to a `restore` that had read that one it would come back as the newer), where somebody has changed it, and in a log. Whether
+    /// another (to a `restore` that had read that one it would come back as the newer), where it has been changed, and in a log. Whether
     /// nothing is left to take back.
     async fn take_back(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::disowned(entity.clone()).0;
@@ -262,7 +262,7 @@ impl<'e> Relocation<'e> {
         refuse_derived(found, self.target.primary().unwrap_or(&self.source.pass.scope.primary))
     }
 
-    /// Whether somebody else's entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
+    /// Whether another entity lies where a moved one is to go. (An archive takes the newer in the place of the older.)
     fn is_occupied(&self, found: Option<&Row>) -> bool {
         matches!(self.target, EntityPlace::Moved(_)) && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
@@ -272,8 +272,8 @@ impl<'e> Relocation<'e> {
         matches!(self.target, EntityPlace::Moved(_)) && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
-    /// Whether what lies where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery, nobody
-    /// would ever hear that the entity was not moved.
+    /// Whether the row found where a moved entity goes is neither written over nor passed over in silence: skipped on the first delivery,
+    /// it would never be known that the entity was not moved.
     fn is_barred(&self, copy: &Copy, found: Option<&Row>) -> bool {
         match copy {
             Copy::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
@@ -296,7 +296,7 @@ impl<'e> Relocation<'e> {
     }
 
     fn decide(&self, row: &Row, found: Option<&Row>, (if_match, unsatisfied): (Option<&ETag>, Option<String>)) -> Result<Copy, Failure> {
-        // Of the version that goes, always: what has changed since is not what was meant.
+        // Of the version that goes, always: one that has changed since is not the one meant.
         if let Some(wanted) = if_match.filter(|wanted| **wanted != row.etag) {
             return Ok(Copy::Skip(format!("if_match: the entity is at {}, not at {wanted}", row.etag)));
         }
@@ -326,10 +326,10 @@ impl<'e> Relocation<'e> {
             }
         }
         let apart = self.engine.clocks_apart(self.delivery, self.source.pass.scope.source);
-        // It may lie in another account, whose clock is another one.
+        // It may lie in another account, with another clock.
         let kept_apart = self.target.table().map_or(apart, |table| self.engine.clocks_apart(self.delivery, table));
         Ok(match (decide(row, found, (self.delivery, apart), self.surely_undeleted())?, found) {
-            // What lies in the way of a move is not written over in any case.
+            // A row in the way of a move is not written over in any case.
             (Copy::Replace(_), Some(kept)) if !matches!(self.target, EntityPlace::Moved(_)) && may_have_archived((row, apart), (kept, kept_apart), self.delivery) => Copy::Skip(
                 "another job has archived another version of it since this one was enqueued, and an earlier delivery may have archived the one before that; a new job takes it along"
                     .to_owned(),
@@ -340,7 +340,7 @@ impl<'e> Relocation<'e> {
 
     /// Brings the items of both in step.
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // A source whose key is taken fails for good: a copy that an earlier delivery wrote must not wait for it.
+        // A source with a taken key fails for good: a copy that an earlier delivery wrote must not wait for it.
         let settled = self.source.settle_from(seen).await;
         self.target.settle().await?;
         settled
@@ -367,7 +367,7 @@ impl<'e> Relocation<'e> {
 
     /// The copy: every property of the user's, from where it came, and which job brought it; in an archive, when.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
-        // What others say to it under its old key is none of its own; an archive keeps it as it was.
+        // Properties that others set on it under its old key are none of its own; an archive keeps it as it was.
         let source = match &self.target {
             EntityPlace::Moved(target) => {
                 let to = (target.pass.scope.source, &self.to);
@@ -399,7 +399,7 @@ impl<'e> Relocation<'e> {
     }
 }
 
-/// What both sides did.
+/// The summary of both sides.
 pub(super) fn joined(mut source: Reconciler<'_>, kept: EntityPlace<'_>) -> super::Summary {
     let mut summary = source.take_summary();
     if let Some(kept) = kept.into_summary() {

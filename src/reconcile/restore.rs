@@ -177,7 +177,7 @@ fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: O
         return SourceChange::Made;
     }
     // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
-    // about to delete the row that it copied; that job then fails to, and reads again. What was restored from an earlier
+    // about to delete the row that it copied; that job then fails to, and reads again. A row restored from an earlier
     // version than the one in the archive now is replaced.
     let adds_nothing = descends(stored, archived, stamp) || is_same_version(stored, archived) && is_proved(&archived.entity);
     if adds_nothing || planted(Bug::RestoreKeepsTheEarlier) {

@@ -23,7 +23,7 @@ const STEP: &str = "reading the secret of seals";
 #[error("the row secret, cursors of EvenkeelMigrations is not as a worker wrote it: delete it, and jobs that are under way begin anew")]
 struct UnreadableSecret;
 
-/// What a worker seals the cursors of one message with.
+/// A worker's means to seal the cursors of one message.
 #[derive(Clone)]
 pub struct CursorSeal {
     secret: Secret,

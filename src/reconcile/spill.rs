@@ -134,7 +134,7 @@ impl Spilling<'_, '_> {
 
     async fn make_room(&mut self, row: &Row, (changes, merged, etag): (Entity, Entity, ETag)) -> Result<SpillStep, Failure> {
         let kept = self.scope.engine.catalog.kept_in_rows(self.scope.source);
-        // What has left the row is in memory from here to its upload.
+        // Values that have left the row are in memory from here to their upload.
         self.values.hold(self.scope).await;
         if let Some(pointer) = own_pointer(self.scope, &row.entity, SPILLING)
             && let Some(there) = read(self.scope, pointer).await?

@@ -90,7 +90,7 @@ pub(super) async fn part(
             }
             return Ok(ArchiveProgress::NoTable);
         };
-        // What is dropped already is nobody's to archive any more.
+        // A table that is dropped already is no run's to archive any more.
         if !claimed {
             if !shelf.claim(&run, engine.clock.now()).await? {
                 return Ok(ArchiveProgress::Elsewhere);
@@ -149,7 +149,7 @@ fn numbered(run: &str, number: u64) -> String {
     format!("{run}/{number:06}.jsonl")
 }
 
-/// What goes into one file.
+/// The content of one file.
 struct ArchiveFile {
     lines: Vec<u8>,
     rows: u32,
@@ -262,7 +262,7 @@ impl<'e> TableFiles<'e> {
         })
     }
 
-    /// Writes a file over whatever is there, at the version found.
+    /// Writes a file over any that is there, at the version found.
     async fn put(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             let condition = self.version(name).await?.map_or(BlobCondition::Absent, BlobCondition::Matches);
@@ -297,7 +297,7 @@ impl<'e> TableFiles<'e> {
         let name = "archiving.json";
         let (claimed, condition) = match self.read(name).await? {
             None => (None, BlobCondition::Absent),
-            // What nobody can read claims nothing.
+            // A claim that cannot be read claims nothing.
             Some((content, etag)) => (serde_json::from_slice::<ArchiveClaim>(&content).ok(), BlobCondition::Matches(etag)),
         };
         let silent =
@@ -337,7 +337,7 @@ impl<'e> TableFiles<'e> {
         }
     }
 
-    /// Says that nobody is at it any more.
+    /// Says that no run is at it any more.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
         let ended = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: true }).to_string();
         self.put("archiving.json", ended.into()).await

@@ -3,7 +3,7 @@
 //!
 //! A run may be acknowledged where its engine is in force and its catalog recorded when it ends. A run with an engine exchanged
 //! meanwhile is followed by a `sync` with the new one; one with a catalog that is not the recorded one any more comes again. Before a
-//! job is given up for good the record is looked at anew: a newer catalog may know what this one does not.
+//! job is given up for good the record is looked at anew: a newer catalog may know names that this one does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

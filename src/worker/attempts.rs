@@ -41,8 +41,8 @@ impl Deliveries {
         Self { count, read: note.clone(), note }
     }
 
-    /// The same after an earlier delivery to this process, which ended in order and could not say so: it is written off, unless somebody
-    /// else has written a note since.
+    /// The same after an earlier delivery to this process, which ended in order and could not say so: it is written off, unless another
+    /// process has written a note since.
     pub(crate) fn after(self, earlier: &Self) -> Self {
         // With a delivery to another process in between, the note of its run may read like the one that this process failed to write.
         let is_next = earlier.count.checked_add(1) == Some(self.count);

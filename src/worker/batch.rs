@@ -13,7 +13,7 @@
 //! a quarter, until one is alone; that one alone is given up, and the others go on as a whole. How many are run at once is noted in the
 //! message while it is less than all.
 //!
-//! A list in a blob is worked on in windows of lines: each delivery reads one, and it is a batch as any other. What is left of it and the
+//! A list in a blob is worked on in windows of lines: each delivery reads one, and it is a batch as any other. The rest of it and the
 //! place of the next one are in the message afterwards.
 
 mod decide;

@@ -75,7 +75,7 @@ pub(crate) struct Lease {
     /// The wait before the next renewal, halved while renewals fail.
     interval: Duration,
     confirmation: Arc<Confirmation>,
-    /// The message is taken for gone, since a request for that had no answer and nobody knows its receipt any more.
+    /// The message is taken for gone, since a request for that had no answer and its receipt is not known any more.
     presumed_gone: bool,
     /// Held until the message is settled: the turn of its run among those that may take the process down.
     turn: Option<OwnedSemaphorePermit>,

@@ -9,7 +9,7 @@
 //!                                  └─ yes ──▶ note ──▶ run
 //! ```
 //!
-//! A job that acts once and has waited begins under a lease that was confirmed since: what its message asks for may have been
+//! A job that acts once and has waited begins under a lease that was confirmed since: the work that its message asks for may have been
 //! done elsewhere meanwhile. `sync` may run at any time.
 //!
 //! `job_timeout` counts the run's own time: neither its turn nor its waits in this process.

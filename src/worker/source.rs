@@ -63,7 +63,7 @@ pub(crate) struct Intake {
     pub(crate) board: Arc<QueueBoard>,
     /// Counters of its deliveries.
     pub(crate) found: count::QueueCounters,
-    /// Deliveries whose messages do not say that they ended in order.
+    /// Deliveries that ended in order without word of it in their messages.
     pub(crate) unsaid: Unsaid,
 }
 

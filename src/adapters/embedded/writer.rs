@@ -131,7 +131,7 @@ where
 
     fn answer(self: Box<Self>, failure: Option<Fault>) {
         let result = match (self.result, failure) {
-            // A refusal too rests on what earlier requests of the batch have written, which is undone.
+            // A refusal too rests on the writes of earlier requests of the batch, which are undone.
             (_, Some(fault)) => Err(fault),
             (Some(result), None) => result,
             (None, None) => Err(Fault::transient("the request was not executed")),

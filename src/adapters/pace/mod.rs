@@ -3,11 +3,11 @@
 //!
 //! # Rates
 //!
-//! An account with ceilings (`[pace]`) is asked within them, by what its service counts: a transaction of 100 is 100 entities, a query the
+//! An account with ceilings (`[pace]`) is asked within them, in the units of its service: a transaction of 100 is 100 entities, a query the
 //! rows that it found, a Get the messages that it got. Each scope starts slowly, gains while requests wait for it, and loses a share at a 503
 //! or where answers become slow (`rate`). A request waits in place for its scopes; waiting requests of a partition are grouped meanwhile.
 //!
-//! Above the groups, where it is known whose request each is, new jobs of a partition that is behind are sent away until their turn, so that
+//! Above the groups, where the job of each request is known, new jobs of a partition that is behind are sent away until their turn, so that
 //! they hold no slots of others (`crowd`), and walks over whole tables have the rest.
 //!
 //! # Holds

@@ -125,7 +125,7 @@ impl Layer for Pace {
     }
 }
 
-/// The layer above the groups, which knows whose request each is: live work goes first, and a partition that is behind has no new jobs.
+/// The layer above the groups, which knows the job of each request: live work goes first, and a partition that is behind has no new jobs.
 pub struct PaceEntrance(Arc<Pace>);
 
 impl PaceEntrance {

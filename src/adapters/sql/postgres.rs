@@ -1,7 +1,7 @@
 //! PostgreSQL: a few connections, each driven by the request that uses it.
 //!
 //! Statements are sent without preparing them, and settings hold for a transaction: both pass a pooler of transactions (PgBouncer). A
-//! connection with an error is closed, which undoes whatever was not committed, but for one whose rows were held up.
+//! connection with an error is closed, which undoes all that was not committed, but for one whose rows were held up.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -346,7 +346,7 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
     // The words of some errors quote the value.
     let quotes = code.code().starts_with("22") && *code != SqlState::STRING_DATA_RIGHT_TRUNCATION;
     let message = if quotes { "a value does not fit its column".to_owned() } else { error.message().to_owned() };
-    // What a function or a trigger of the user's own lacks is nothing that `migrate up` creates.
+    // An object that a function or a trigger of the user's own lacks is none that `migrate up` creates.
     let theirs = error.where_().is_some_and(|context| !context.is_empty());
     let class = match class_of(code) {
         ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,

@@ -7,7 +7,7 @@
 //! 3. `bury` every row of the batch over which a tombstone of its version, or a newer one, lies.
 //!
 //! Two transactions on one key meet in step 1, at the unique index: the second waits there until the first is over. If the first was the
-//! newer delete, its tombstone is there by the time of the second one's step 3, whose statement sees what was committed before it began.
+//! newer delete, its tombstone is there by the time of the second one's step 3: its statement sees all that was committed before it began.
 //! If it was an older insert, its row is there by the time of the delete's step 1.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -25,13 +25,13 @@ type Waiting = Queue<SingleJob, Answer>;
 #[derive(Default)]
 pub struct GatheredJobs(Combiner<Option<QueueName>, SingleJob, Answer>);
 
-/// A job, and whoever sent it.
+/// A job, and its sender.
 struct SingleJob {
     text: String,
     actor: Actor,
 }
 
-/// Sends what waits for one queue.
+/// Sends the jobs that wait for one queue.
 struct Sender<'a> {
     api: &'a Api,
     queue: Option<&'a QueueName>,
@@ -55,7 +55,7 @@ impl Serve<SingleJob, Answer> for Sender<'_> {
             room > 0
         });
         let (api, queue) = (Arc::clone(self.api), self.queue.cloned());
-        // A task of its own: whoever serves may hang up, and the others wait for an answer.
+        // A task of its own: the caller that serves may hang up, and the others wait for an answer.
         let sending = self.api.changes.spawn(async move { send_together(&api, queue.as_ref(), jobs).await });
         if let Err(error) = sending.await {
             tracing::error!(%error, "jobs of several callers: sending them failed; they are told to send them again");

@@ -269,7 +269,7 @@ impl Board {
         lock(&self.hot).now(self.slot(), (catalog.as_ref(), names), most)
     }
 
-    /// Scopes that are left alone or paced now, what is left alone longest first.
+    /// Scopes that are left alone or paced now, those left alone longest first.
     pub fn holds(&self, names: PartitionNames) -> Vec<Hold> {
         let catalog = self.catalog();
         self.parts.meter.holds().into_iter().map(|hold| hold.named(names, &catalog)).collect()

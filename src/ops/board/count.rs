@@ -22,7 +22,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
-/// The requests to each account in a slot, its withheld and paced scopes, and what it is let have.
+/// The requests to each account in a slot, its withheld and paced scopes, and the rate that it is let have.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
 pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], holds: &[Hold], rates: &[(AccountName, f64)]) {
     for (account, rate) in rates {

@@ -188,7 +188,7 @@ impl PoisonMessage {
             .then(|| format!("it names the blob {}/{}, which is not where its body would lie", blob.container, blob.name))
     }
 
-    /// Where the body lies when it does not fit: the same for every copy, and found by nobody who knows the id alone.
+    /// Where the body lies when it does not fit: the same for every copy, and not found by the id alone.
     pub fn body_blob_name(&self) -> Option<BodyBlob> {
         let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
         let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;

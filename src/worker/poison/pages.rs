@@ -1,4 +1,4 @@
-//! The pages of a walk over a poison queue. Each message is hidden for a while; the walker shows again what it leaves.
+//! The pages of a walk over a poison queue. Each message is hidden for a while; the walker shows again those that it leaves.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -277,7 +277,7 @@ impl PoisonQueue {
         }
     }
 
-    /// Deletes every copy, then the blob. A copy whose lease is lost may be another receiver's by now, and show again: its blob stays for it.
+    /// Deletes every copy, then the blob. A copy with a lost lease may be another receiver's by now, and show again: its blob stays for it.
     pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
         let mut lost = false;
         for copy in &held.copies {

@@ -1,4 +1,4 @@
-//! Sinks with a layer around them, which does not see what is no request.
+//! Sinks with a layer around them, which sees requests alone.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

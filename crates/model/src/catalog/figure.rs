@@ -1,4 +1,4 @@
-//! Figures of a group: count, sum, least and greatest of what its members contribute.
+//! Figures of a group: count, sum, least and greatest of its members' contributions.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +14,9 @@ use crate::model::{EdmDateTime, EdmValue, Entity, Member};
 pub enum Figure {
     /// `count()`: how many members.
     Count,
-    /// `sum(P)`: Int64 where every value is an integer and the sum fits, else Double; 0 where nobody has the property.
+    /// `sum(P)`: Int64 where every value is an integer and the sum fits, else Double; 0 where no member has the property.
     Sum(String),
-    /// `min(P)`: of numbers or of moments, NaN left out; nothing where nobody has the property.
+    /// `min(P)`: of numbers or of moments, NaN left out; nothing where no member has the property.
     Min(String),
     /// `max(P)`
     Max(String),
@@ -28,7 +28,7 @@ pub enum Figure {
 pub struct FigureError {
     /// The text.
     pub text: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What a primary contributes of a property, as a member tells it: `Salary=i1200`. Nothing where it has none; an error
+/// The contribution of a primary from a property, as a member tells it: `Salary=i1200`. Nothing where it has none; an error
 /// where it is neither a number nor a moment.
 pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'static str> {
     match entity.get(property) {
@@ -106,7 +106,7 @@ pub fn contributed(entity: &Entity, property: &str) -> Result<Option<String>, &'
     }
 }
 
-/// What a member contributes of a property. The first two texts of a member are its primary's keys.
+/// The contribution of a member from a property. The first two texts of a member are its primary's keys.
 fn contribution(member: &Member, property: &str) -> Option<EdmValue> {
     let text = member.0.iter().skip(2).find_map(|text| text.strip_prefix(property)?.strip_prefix('='))?;
     let value = text.get(1..)?;

@@ -10,7 +10,7 @@ use crate::model::large::{Pointer, ValueFolder};
 use crate::model::names::NameError;
 use crate::model::{AccountName, ContainerName, Site, TableName, ViewName};
 
-/// What the names of such tables begin with. (No table of theirs exists: footprints lie under these names, and values say by them
+/// The start of the names of such tables. (No table of theirs exists: footprints lie under these names, and values say by them
 /// whose they are.)
 pub const FILING_PREFIX: &str = "EvenkeelArchive";
 /// Letters and digits of the archive's name in the table's.

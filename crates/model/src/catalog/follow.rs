@@ -16,9 +16,9 @@ use crate::model::ViewName;
 /// The tables by date that follow those of a retention.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
-    /// What views write, by the catalog.
+    /// The targets of views, by the catalog.
     pub targets: BTreeSet<DatedRef>,
-    /// What views wrote that are gone, or that have other targets now. They are dropped with their table, and not created any more.
+    /// The targets of views that are gone, or that have other targets now. They are dropped with their table, and not created any more.
     pub former: BTreeSet<DatedRef>,
     /// The footprints, where anything was ever derived.
     pub footprints: Option<DatedRef>,

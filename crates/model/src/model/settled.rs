@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use super::job::Primary;
 use super::{ETag, Entity, EntityKey, Key, TableName};
 
-/// What the names of tables of footprints begin with.
+/// The start of the names of tables of footprints.
 pub const FOOTPRINTS: &str = "EvenkeelFootprints";
 /// The property that says it.
 pub const SETTLED: &str = "Settled";

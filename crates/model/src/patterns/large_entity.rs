@@ -23,7 +23,7 @@ pub(super) fn owned(folder: &ValueFolder, entity: &Entity) -> BTreeSet<Pointer> 
     large::pointers(folder, entity).map(|(_, pointer)| pointer).collect()
 }
 
-/// The properties of an entity with values in blobs: what lies in the row is a pointer.
+/// The properties of an entity with values in blobs: those with a pointer in the row.
 pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
     entity.user_properties().filter(|(_, value)| Pointer::of(value).is_some()).map(|(name, _)| name.as_str()).collect()
 }

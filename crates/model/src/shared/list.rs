@@ -42,7 +42,7 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
 
-/// The view whose list a row holds, or says lies in a blob; `None` for any other row.
+/// The view of the list that a row holds, or says lies in a blob; `None` for any other row.
 pub fn list_view(entity: &Entity) -> Option<ViewName> {
     let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
     view.filter(|view| is_list_of(view, entity))

@@ -15,7 +15,7 @@
 //! parts (its day, say); otherwise in the order of the store's keys, with escaped characters in place of `%`. A literal or field behind the
 //! compared one belongs to that text.
 //!
-//! How a prefix is spelled in a key may depend on what follows it: `ΠΑΠΑΣ` behind `lower`, whose last letter is another one at the end of a
+//! How a prefix is spelled in a key may depend on the text behind it: `ΠΑΠΑΣ` behind `lower`, with another last letter at the end of a
 //! word. Its range has all spellings.
 //!
 //! A range may hold rows of others: primaries and other views' copies of the same table, which the reader

@@ -309,7 +309,7 @@ impl<'a> PlannedLookup<'a> {
         let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), prefix.first(), sorts_before_everywhere);
         let of_term = rest.before.as_ref().map(|before| format!("{head}{before}"));
         let before = narrower(of_term, prefix.end(), |term, prefix| sorts_before_everywhere(prefix, term));
-        // What is empty in one order may have rows in another.
+        // A range that is empty in one order may have rows in another.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))
         {

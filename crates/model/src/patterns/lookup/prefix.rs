@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::span::behind;
 
-/// A prefix. Where what follows it decides how it is spelled, each of its spellings.
+/// A prefix. Where the text behind it decides how it is spelled, each of its spellings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Prefix {
     /// The start of every spelling.
@@ -18,7 +18,7 @@ impl Prefix {
     pub(super) fn of(spellings: impl IntoIterator<Item = String>) -> Self {
         let spellings: BTreeSet<String> = spellings.into_iter().collect();
         let (Some(first), Some(last)) = (spellings.first(), spellings.last()) else { return Self::default() };
-        // What the first and the last in order share, all share.
+        // The start that the first and the last in order share, all share.
         let apart = first.char_indices().zip(last.chars()).find(|((_, one), other)| one != other);
         let length = apart.map_or_else(|| first.len().min(last.len()), |((at, _), _)| at);
         let tails = if spellings.len() == 1 { Vec::new() } else { spellings.iter().map(|text| text[length..].to_owned()).collect() };
@@ -58,7 +58,7 @@ impl Prefix {
 }
 
 /// The spellings of a text in lower case with more behind it, in order. `Σ` becomes `ς` at the end of a word and `σ` within: behind the last
-/// one of a text that ends with it, or with what words may contain beside letters, such as an apostrophe, the word may go on or not.
+/// one of a text that ends with it, or with characters of words other than letters, such as an apostrophe, the word may go on or not.
 pub(super) fn lower_case_spellings(text: &str) -> Vec<String> {
     let Some(at) = text.rfind(['ς', 'σ']) else { return vec![text.to_owned()] };
     let (before, after) = (&text[..at], &text[at + 'σ'.len_utf8()..]);

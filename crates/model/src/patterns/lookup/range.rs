@@ -83,7 +83,7 @@ pub(super) fn text(escaping: Escaping, template: &Template, field: &Field, value
     }
 }
 
-/// What the texts of a field begin with whose values begin so.
+/// The start of the texts of a field for values that begin so.
 fn prefix(escaping: Escaping, template: &Template, field: &Field, value: &str) -> Result<Prefix, String> {
     let mut spellings = vec![text(escaping, template, field, value)?];
     if escaping == Escaping::WhereForbidden {
