@@ -25,8 +25,6 @@ pub(super) struct Doubt {
     may_have_written: bool,
     /// A row that the primary's first row does not tell of was in the way of a new one.
     rows_in_the_way: bool,
-    /// Blobs that lists have left may be there, and could not be deleted.
-    blobs_left: bool,
     /// The ETag of this run's own last announcement.
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
@@ -62,11 +60,6 @@ impl Doubt {
     /// Rows that the primary's first row does not tell of may be left, and are to be found.
     pub(super) const fn rows_may_be_left(&mut self) {
         self.rows_in_the_way = true;
-    }
-
-    /// Blobs that lists have left may be there still: they are the recheck's to delete.
-    pub(super) const fn blobs_may_be_left(&mut self) {
-        self.blobs_left = true;
     }
 
     /// The footprint was written.
@@ -107,9 +100,9 @@ impl Doubt {
         self.announced.as_ref()
     }
 
-    /// Whether an old write may be under way, another pass's or one of this run, or has left something behind.
+    /// Whether an old write may be under way: another pass's, or one of this run.
     pub(super) fn is_disturbed(&self, seen: &Observation) -> bool {
-        self.unanswered || self.disturbed || self.blobs_left || self.meets_a_stranger(seen)
+        self.unanswered || self.disturbed || self.meets_a_stranger(seen)
     }
 
     /// Whether another pass's announcement is open. Changes that this run announced itself are no sign of one; a crash
@@ -119,10 +112,9 @@ impl Doubt {
         seen.footprint.is_changing() && !own
     }
 
-    /// Whether a settled footprint asks for a recheck nevertheless: an unanswered write of it may still land, and this run writes nothing after
-    /// it; or lists have left blobs.
+    /// Whether a settled footprint asks for a recheck nevertheless: an unanswered write of it may still land, and this run writes nothing after it.
     pub(super) const fn rechecks_the_settled(&self) -> bool {
-        self.unheard || self.blobs_left
+        self.unheard
     }
 
     /// Whether a primary without views asks for a recheck: a write of it that may still arrive implies nothing about the claims of others.

@@ -70,7 +70,7 @@ impl<'e> Pass<'e> {
         let wanted = self.scope.derive(entity)?;
         let plan = plan::decided(&self.scope, (&self.values, &self.doubt), seen, &wanted, state.clone())?;
         if plan.settled && change.is_none() {
-            return self.settled(seen, &wanted).await.map(|()| Advance::Ended(Commit::Closed));
+            return self.settled(&wanted).await.map(|()| Advance::Ended(Commit::Closed));
         }
         let Some(plan) = conflicts::resolve(&self.scope, &mut self.met, seen, plan).await? else { return lost };
         if change.is_some()
@@ -112,23 +112,19 @@ impl<'e> Pass<'e> {
     }
 
     /// Deletes the blobs that lists have left, where an old move may be under way. No value is wrong by one that stays: it is left to the
-    /// recheck, so that items are brought in step where the service of the blobs is away.
-    async fn tidy(&mut self, seen: &Observation) {
-        let Err(failure) = items::tidy(&self.scope, &seen.lists).await else { return };
-        tracing::warn!(primary = %self.scope.primary, error = failure.chain(), "blobs that no row names may be left over until its recheck");
-        self.doubt.blobs_may_be_left();
+    /// recheck that a disturbed pass queues, so that items are brought in step where the service of the blobs is away.
+    async fn tidy(&self, seen: &Observation) {
+        if let Err(failure) = items::tidy(&self.scope, &seen.lists).await {
+            tracing::warn!(primary = %self.scope.primary, error = failure.chain(), "blobs that no row names may be left over until its recheck");
+        }
     }
 
     /// Queues what a settled footprint still needs.
-    async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
+    async fn settled(&self, wanted: &Wanted) -> Result<(), Failure> {
         if self.looks == Looks::Everything {
             queue_carries(&self.scope, wanted.items.keys()).await?;
         }
-        if !self.doubt.rechecks_the_settled() {
-            return Ok(());
-        }
-        let members: Vec<ItemAddress> = seen.looks.keys().filter(|address| address.is_member_in_row()).cloned().collect();
-        queue_recheck(&self.scope, &members).await
+        if self.doubt.rechecks_the_settled() { queue_recheck(&self.scope, &[]).await } else { Ok(()) }
     }
 
     /// Writes the announcement, where the plan has one. Returns the ETag under which to close; nothing where
