@@ -162,7 +162,8 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
-        let on = scope.engine.sync_on(scope, plan).await?;
+        let tidied = if plan.disturbed { seen.lists.as_slice() } else { &[] };
+        let on = scope.engine.sync_on(scope, plan, tidied).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;

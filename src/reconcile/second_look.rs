@@ -17,6 +17,7 @@ use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
+use super::steps::Plan;
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -33,6 +34,8 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
     // Last of all: items are in step also where the service of the blobs is away. A recheck that comes again tidies up then.
     if looked.as_ref().err().is_none_or(|failure| failure.class == FailureClass::Permanent) {
         items::tidy(scope, &lists).await?;
+        // A row that was fenced off has a new ETag.
+        drop(scope.engine.sync_on(scope, &Plan::nothing(), &lists).await?);
     }
     let wrote_nothing = match &looked {
         Ok(()) => summary.changes.is_empty(),
