@@ -15,10 +15,10 @@ use super::nesting::Nesting;
 use super::observation::Observation;
 use super::scope::{Reasons, Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
-use crate::catalog::{TableRef, TargetRef, ViewStatus};
+use crate::catalog::{Catalog, Form, TableRef, TargetRef, ViewStatus};
 use crate::model::item::{self, Owner};
 use crate::model::job::{Looks, Primary};
-use crate::model::{ItemAddress, Part, ViewName};
+use crate::model::{ItemAddress, Part, Site, ViewName};
 use crate::patterns;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -28,8 +28,19 @@ use crate::ports::{IfMatch, TableOperation};
 enum TakenKey {
     #[error("{address} is taken by {} (view {}), which still derives it: change one of the two, or let the view say on_conflict = \"last_writer\"", .owner.primary, .owner.view)]
     ByPrimary { address: ItemAddress, owner: Owner },
-    #[error("{address} is taken by the list of view {list}: give one of the two views another place or other keys")]
+    #[error(
+        "{address} is taken by the list of view {list}: give one of the two views another place or other keys; or, if the keys of {list} were changed, run `evenkeel backfill --view {list}`"
+    )]
     ByList { address: ItemAddress, list: ViewName },
+    #[error(
+        "{address} is taken by what is left of the list of view {list}, whose items lie elsewhere by now: run `evenkeel backfill --view {list}`"
+    )]
+    ByMovedList { address: ItemAddress, list: ViewName },
+    #[error(
+        "{address} is taken by the list of view {list}, which this catalog does not know: work by the catalog that declares it, or give view {} another place or other keys",
+        .address.view
+    )]
+    ByUnknownList { address: ItemAddress, list: ViewName },
     #[error(
         "{address} is taken by what is left of the list of view {list}, as it was before, with the members that were not synced since: give view {} another place or other keys; or its former name and definition again; or take it out of the catalog, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it once that is done",
         .address.view
@@ -41,6 +52,36 @@ enum TakenKey {
         "{address} would lie on a copy, which the view that makes it writes whole, without them: keep them on an entity of your own, or let that view copy them from its primaries"
     )]
     OnCopy { address: ItemAddress },
+}
+
+impl TakenKey {
+    /// A key taken by the list of a view.
+    fn by_list(catalog: &Catalog, address: ItemAddress, list: ViewName) -> Self {
+        match catalog.generations.status(&list, 0, catalog.declares(&list)) {
+            ViewStatus::Retired => Self::ByFormerList { address, list },
+            ViewStatus::Known if list == address.view => Self::ByFormerList { address, list },
+            ViewStatus::Known if lists_at(catalog, &list, &address) => Self::ByList { address, list },
+            ViewStatus::Known => Self::ByMovedList { address, list },
+            // A worker whose catalog is not the recorded one any more poisons nothing.
+            ViewStatus::Newer => Self::ByUnknownList { address, list },
+        }
+    }
+}
+
+/// Whether a view has lists in the table or container of an item.
+fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
+    match &address.site {
+        Site::Row { table, .. } => {
+            let there = TableRef { account: address.account.clone(), table: table.clone() };
+            let view = catalog.view_in(view, table);
+            view.is_some_and(|view| matches!(view.form(), Form::Lists { rows, .. } if rows.target.has(&there)))
+        }
+        Site::Blob { container, .. } => {
+            let lists = catalog.views.get(view).and_then(|view| if let Form::BlobLists(lists) = view.form() { Some(lists) } else { None });
+            lists.is_some_and(|lists| lists.accounts.has(&address.account) && lists.container == *container)
+        }
+        Site::File { .. } | Site::Document { .. } => false,
+    }
 }
 
 /// Keys that a run has met.
@@ -223,10 +264,7 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
     let views: BTreeSet<ViewName> = views.collect();
     let taken = plan.taken.iter().map(|KeyConflict { address, owner, list }| match (owner, list) {
         (Some(owner), _) => TakenKey::ByPrimary { address: address.clone(), owner: owner.clone() },
-        (None, Some(list)) if *list != address.view && scope.engine.catalog.declares(list) => {
-            TakenKey::ByList { address: address.clone(), list: list.clone() }
-        }
-        (None, Some(list)) => TakenKey::ByFormerList { address: address.clone(), list: list.clone() },
+        (None, Some(list)) => TakenKey::by_list(&scope.engine.catalog, address.clone(), list.clone()),
         (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy { address: address.clone() },
         (None, None) => TakenKey::Foreign { address: address.clone() },
     });

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::storage;
 use super::footprint;
-use super::items;
+use super::items::{self, ListRow};
 use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::pass::Pass;
@@ -17,6 +17,7 @@ use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
+use super::steps::Plan;
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -27,8 +28,15 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
     reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
     // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
     reconciler.pass.scope.chained = recheck.chained.saturating_add(1);
-    let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler).await } else { reconciler.settle().await };
+    let mut lists = Vec::new();
+    let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler, &mut lists).await } else { reconciler.settle().await };
     let Pass { scope, summary, doubt, .. } = &reconciler.pass;
+    // Last of all: items are in step also where the service of the blobs is away. A recheck that comes again tidies up then.
+    if looked.as_ref().err().is_none_or(|failure| failure.class == FailureClass::Permanent) {
+        items::tidy(scope, &lists).await?;
+        // A row that was fenced off has a new ETag.
+        drop(scope.engine.sync_on(scope, &Plan::nothing(), &lists).await?);
+    }
     let wrote_nothing = match &looked {
         Ok(()) => summary.changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
@@ -39,11 +47,12 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
     looked.map(|()| reconciler.take_summary())
 }
 
-async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
+/// Brings the items in step. `lists` becomes the rows of lists that were looked at last.
+async fn look(reconciler: &mut Reconciler<'_>, lists: &mut Vec<ListRow>) -> Result<(), Failure> {
     loop {
         reconciler.next_round().await?;
         let mut seen = reconciler.observe().await?;
-        items::tidy(&reconciler.pass.scope, &seen.lists).await?;
+        lists.clone_from(&seen.lists);
         if !reconciler.receive(&mut seen).await? {
             continue;
         }

@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel::adapters::sim::OperationInfo;
 use evenkeel::catalog::{Catalog, ListSizes};
 use evenkeel::model::item::{metadata, shared_source_text};
 use evenkeel::model::job::Primary;
 use evenkeel::model::{
     AccountName, BlobName, ContainerName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Job, Member, Part, Site, ViewName,
 };
-use evenkeel::ports::{BlobUpload, BlockId, IfMatch, TableOperation};
-use evenkeel::reconcile::FailureClass;
+use evenkeel::ports::{BlobUpload, BlockId, ErrorClass, IfMatch, Service, TableOperation};
 use evenkeel::reconcile::footprint::{self, Footprint};
+use evenkeel::reconcile::{Execute, FailureClass, Work};
 use evenkeel::shared::blocks::{BlockedList, ListWrite};
 use evenkeel::shared::{Edit, PartChange, spilled};
 use futures::future::{BoxFuture, join_all};
@@ -427,6 +428,161 @@ async fn a_list_that_need_not_leave_its_row_after_all_leaves_no_blob() {
         check(&lab, &case.to_string()).await;
     }
     assert!(sweep.runs().0 > 40, "only {} runs: the sweep has lost its story", sweep.runs().0);
+}
+
+/// The blob service is away.
+fn away(operation: &OperationInfo) -> Option<ErrorClass> {
+    (operation.what.service() == Service::Blob).then_some(ErrorClass::Refused)
+}
+
+/// No blob may be deleted.
+fn legal_hold(operation: &OperationInfo) -> Option<ErrorClass> {
+    (operation.name == "Delete Blob").then_some(ErrorClass::Permanent)
+}
+
+/// No blobs can be listed.
+fn unlisted(operation: &OperationInfo) -> Option<ErrorClass> {
+    (operation.name == "List Blobs").then_some(ErrorClass::Refused)
+}
+
+/// The names of the blobs of lists that have left their rows.
+async fn blobs(lab: &Lab) -> Vec<String> {
+    let container = ContainerName::new(spilled::CONTAINER).unwrap();
+    let listed = lab.account.blobs.list(&container, "", None).await.unwrap();
+    listed.blobs.into_iter().map(|blob| blob.name.to_string()).collect()
+}
+
+/// A put is interrupted anywhere, and comes again while the blob service is away: its list is in its row.
+#[tokio::test]
+async fn a_put_that_was_interrupted_needs_no_blob_service_where_its_list_is_in_its_row() {
+    let put = crate::world::job(&serde_json::json!({"op": "put", "table": "Employees", "entity": {
+        "PartitionKey": "Sales", "RowKey": "900", "LastName": "King", "Skill": "", "Group": "", "Salary": 3, "Note": "한".repeat(NOTE),
+    }}));
+    let prepared = async || {
+        let lab = lab().await;
+        people(&lab, 0..3, "King", "").await;
+        lab
+    };
+    for at in 1..=prepared().await.operations_of(&put).await {
+        let lab = prepared().await;
+        lab.faults.arm(at, Disturbance::Crash);
+        assert!(lab.deliver(&put, 1).await.is_none(), "operation {at}");
+        lab.faults.refuse(Some(away));
+        let ended = lab.deliver(&put, 2).await;
+        assert!(matches!(ended, Some(Ok(_))), "operation {at}: {ended:?}");
+        assert!(lab.read("Employees", "Sales", "900").await.is_some(), "operation {at}");
+        lab.faults.refuse(None);
+        lab.faults.calm();
+        lab.finish().await;
+        check(&lab, &format!("operation {at}")).await;
+    }
+}
+
+/// A list was about to leave its row when its worker stopped, and need not any more. Nobody can reach the blobs meanwhile; or none may be
+/// deleted.
+#[tokio::test]
+async fn blobs_that_a_list_has_left_are_the_recheck_s_where_they_cannot_be_deleted() {
+    let prepared = async || {
+        let lab = lab().await;
+        people(&lab, 0..FULL, "King", "").await;
+        pad(&lab, "Lists", "list", "King").await;
+        lab.write(person("900", "King", "")).await;
+        lab
+    };
+    let joins = sync("Sales", "900");
+    let (operations, mut left) = (prepared().await.operations_of(&joins).await, 0);
+    for (at, held) in (1..=operations).flat_map(|at| [(at, false), (at, true)]) {
+        let story = format!("operation {at}, a legal hold: {held}");
+        let lab = prepared().await;
+        lab.faults.arm(at, Disturbance::Crash);
+        assert!(lab.deliver(&joins, 1).await.is_none(), "{story}");
+        let row = lab.read("Lists", "list", "King").await.unwrap().entity;
+        if row.text("ek_blob").is_some() || blobs(&lab).await.is_empty() {
+            continue;
+        }
+        left += 1;
+        lab.remove("Sales", "900").await;
+        lab.faults.refuse(Some(if held { legal_hold } else { away }));
+        let ended = lab.deliver(&joins, 2).await;
+        assert!(matches!(ended, Some(Ok(_))), "{story}: {ended:?}");
+        lab.faults.calm();
+        if held {
+            for recheck in lab.rechecks().await {
+                lab.engine.execute(&Work::Recheck(recheck), &lab.delivery()).await.unwrap();
+            }
+            assert!(!blobs(&lab).await.is_empty(), "{story}");
+        } else {
+            lab.faults.refuse(None);
+            lab.finish().await;
+            check(&lab, &story).await;
+        }
+    }
+    assert!(left > 1, "no list was about to leave its row");
+}
+
+/// A list leaves its row undisturbed, and whether it has left anything cannot be found out.
+#[tokio::test]
+async fn a_list_leaves_its_row_also_where_no_blobs_can_be_listed() {
+    let lab = lab().await;
+    people(&lab, 0..FULL, "King", "").await;
+    pad(&lab, "Lists", "list", "King").await;
+    lab.write(person("900", "King", "")).await;
+    lab.faults.refuse(Some(unlisted));
+    let ended = lab.deliver(&sync("Sales", "900"), 1).await;
+    assert!(matches!(ended, Some(Ok(_))), "{ended:?}");
+    assert!(lab.read("Lists", "list", "King").await.unwrap().entity.text("ek_blob").is_some());
+    let recheck = lab.rechecks().await.into_iter().find(|recheck| recheck.primary.key.rk.as_str() == "900").unwrap();
+    let failure = lab.engine.execute(&Work::Recheck(recheck), &lab.delivery()).await.unwrap_err();
+    assert!(failure.views.contains(&ViewName::new("named").unwrap()), "{}: {:?}", failure.chain(), failure.views);
+    lab.faults.refuse(None);
+    lab.finish().await;
+    check(&lab, "listed again").await;
+}
+
+/// The row of a list is the primary of a view, and a blob for it arrives when its worker has stopped and nobody moves it any more.
+#[tokio::test]
+async fn a_row_that_is_written_against_a_late_move_is_in_step_again() {
+    let copied = format!(
+        r#"{CATALOG}
+[views.copied]
+kind = "secondary_index"
+source = "Lists"
+table = "ListCopies"
+partition_key = "copies"
+row_key = "{{RowKey}}"
+select = []
+"#
+    );
+    let prepared = async || {
+        let lab = lab().await;
+        people(&lab, 0..FULL, "King", "").await;
+        pad(&lab, "Lists", "list", "King").await;
+        lab.account.tables.create_table(&table("ListCopies")).await.unwrap();
+        let lab = lab.under(declared(&copied));
+        lab.work(&crate::world::job(&serde_json::json!({"op": "sync", "table": "Lists", "pk": "list", "rk": "King"}))).await.unwrap();
+        lab.write(person("900", "King", "")).await;
+        lab
+    };
+    let joins = sync("Sales", "900");
+    let (operations, mut fenced) = (prepared().await.operations_of(&joins).await, 0);
+    for at in 1..=operations {
+        let lab = prepared().await;
+        lab.faults.arm(at, Disturbance::ArriveLater(1_000_000));
+        lab.faults.arm(at + 1, Disturbance::Crash);
+        drop(lab.deliver(&joins, 1).await);
+        lab.faults.calm();
+        lab.remove("Sales", "900").await;
+        lab.deliver_until_done(&joins).await;
+        lab.sim.settle();
+        let is_late = !blobs(&lab).await.is_empty();
+        let before = lab.read("Lists", "list", "King").await.unwrap();
+        lab.finish().await;
+        let after = lab.read("Lists", "list", "King").await.unwrap();
+        fenced += u32::from(is_late && before.etag != after.etag);
+        let plan = lab.engine.plan(&Primary { table: table("Lists"), key: after.entity.key }).await.unwrap();
+        assert!(plan.in_step, "operation {at} arrives last of all: {plan}");
+    }
+    assert!(fenced > 0, "no row was written against a late move");
 }
 
 /// Bytes of a group's members that are read at most.

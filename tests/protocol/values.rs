@@ -1,6 +1,7 @@
 //! What lies there is compared by its value, and only what differs is written: a figure that somebody overwrote, a view that is new,
 //! a view that has another name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -353,6 +354,40 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
         lab.work(&job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": "b2"}))).await.unwrap();
         let row = lab.read("Guests", "guests", "Ada").await.unwrap();
         assert_eq!(row.entity.text("ek_view"), Some(new));
+    }
+}
+
+/// The view of a list is declared, and lists elsewhere or under other keys; or a newer catalog has it.
+#[tokio::test]
+async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to_retire_it() {
+    let own = "run `evenkeel backfill --view old_list`";
+    let cases = [
+        (list("old_list").replace("Guests", "Visitors"), "whose items lie elsewhere by now", true),
+        (list("old_list").replace("{Guest}", "g_{Guest}"), "or, if the keys of old_list were changed", true),
+        (String::new(), "which this catalog does not know: work by the catalog that declares it", false),
+    ];
+    for (changed, says, backfills) in cases {
+        let lab = Lab::with(SMALL, catalog(&list("old_list")));
+        lab.account.tables.create_table(&table("Visitors")).await.unwrap();
+        lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
+        let mut next = catalog(&format!("{changed}{}", list("new_list")));
+        next.generations.current = BTreeMap::from([(ViewName::new("old_list").unwrap(), 2)]);
+        let lab = lab.under(next);
+        let failure = lab.work(&put(&booking("b2", "Ada"))).await.unwrap_err();
+        assert_eq!(failure.class, FailureClass::Permanent);
+        let chain = failure.chain();
+        assert!(chain.contains(says) && chain.contains("the list of view old_list"), "{chain}");
+        assert!(chain.contains(own) == backfills && !chain.contains("--retire"), "{chain}");
+        if backfills {
+            // As that backfill does.
+            for rk in ["b1", "b2"] {
+                let sync = job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": rk}));
+                drop(lab.work(&sync).await);
+                lab.work(&sync).await.unwrap();
+            }
+            let row = lab.read("Guests", "guests", "Ada").await.unwrap();
+            assert_eq!(row.entity.text("ek_view"), Some("new_list"), "{says}");
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use futures::stream;
 
 use super::doubt::Doubt;
 use super::execute::{Action, Failure, ItemChange};
-use super::failure::storage;
+use super::failure::{first_of, storage};
 use super::footprint::Footprint;
 use super::look::Look;
 use super::scope::Scope;
@@ -238,7 +238,9 @@ pub(super) async fn catch_up(scope: &Scope<'_>, behind: &[(AccountName, Site)]) 
 
 /// Deletes the blobs that lists have left which were moved, or were about to be.
 pub(super) async fn tidy(scope: &Scope<'_>, lists: &[ListRow]) -> Result<(), Failure> {
-    gather(lists.iter().map(|list| tidy_one(scope, list)).collect()).await.into_iter().collect()
+    let tidied = gather(lists.iter().map(|list| tidy_one(scope, list)).collect()).await;
+    let failed = tidied.into_iter().filter_map(Result::err).fold(None, |first, next| Some(first_of(first, next)));
+    failed.map_or(Ok(()), Err)
 }
 
 async fn tidy_one(scope: &Scope<'_>, (account, site, view): &ListRow) -> Result<(), Failure> {
@@ -247,7 +249,7 @@ async fn tidy_one(scope: &Scope<'_>, (account, site, view): &ListRow) -> Result<
     let turn = scope.engine.turns.hold(document.turn()).await;
     let tidied = document.tidy(view).await;
     drop(turn);
-    tidied
+    tidied.map_err(|failure| failure.of_views([view.clone()]))
 }
 
 /// Writes or drops one item.

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! A pass tidies up where an earlier one, or a request of its own without an answer, may have left a blob, and so does its recheck, when no
-//! request can arrive any more. A move tidies up after itself, without the fence: another move of the same row may be under way.
+//! request can arrive any more. A move tidies up after itself, without the fence: another move of the same row may be under way. A pass goes on
+//! where tidying up fails; its recheck alone fails by that, once its items are in step.
 
 use super::blob::Wrote;
 use super::spilled::saying;
-use super::write::SharedEntity;
+use super::write::{SharedEntity, store_error};
 use crate::model::{ContainerName, ViewName};
-use crate::ports::{BlobItem, ErrorClass, Missing, all_blobs};
+use crate::ports::{BlobItem, ErrorClass, Missing, StoreError, all_blobs};
 use crate::reconcile::execute::Failure;
 use crate::reconcile::failure::{lost_race, permanent, storage};
 use crate::shared::spilled;
@@ -88,9 +89,21 @@ impl SharedEntity<'_> {
         let (named, etag) = (named.map(|elsewhere| elsewhere.name), row.as_ref().map(|row| &row.etag));
         let mut gone = true;
         for blob in blobs.into_iter().filter(|blob| spilled::is_left_over(&blob.name, named.as_ref(), etag)) {
-            // Another writer may be tidying up as well.
-            gone &= matches!(self.place_of(self.container()?, blob.name).delete(&blob.etag).await?, Wrote::Done);
+            match self.place_of(self.container()?, blob.name).delete(&blob.etag).await {
+                // Another writer may be tidying up as well.
+                Ok(wrote) => gone &= matches!(wrote, Wrote::Done),
+                Err(failure) if is_refused(&failure) => {
+                    tracing::warn!(list = %self.site, error = failure.chain(), "a blob that no row names may not be deleted, and stays");
+                }
+                Err(failure) => return Err(failure),
+            }
         }
         Ok(gone)
     }
+}
+
+/// Whether a deletion is refused until an operator acts: a legal hold, an immutable container, no permission to delete.
+fn is_refused(failure: &Failure) -> bool {
+    let is_final = |error: &StoreError| matches!(error.class, ErrorClass::Permanent | ErrorClass::Unauthorised);
+    store_error(failure).is_some_and(|error| error.withheld.is_none() && is_final(error))
 }
