@@ -38,7 +38,7 @@ pub(super) struct LedgerEntry {
     pub(super) expired: bool,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "five separate facts about one delivery")]
+#[expect(clippy::struct_excessive_bools, reason = "six separate facts about one delivery")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
@@ -51,6 +51,8 @@ pub(super) struct DeliveryRecord {
     pub(super) has_turn: bool,
     /// A run of it began, or the message says so.
     pub(super) began: bool,
+    /// A run of it has ended, in order or in a panic.
+    pub(super) ended: bool,
     /// Released in order, and written off.
     pub(super) released: bool,
     /// Something happened that explains why it counts.
@@ -61,7 +63,18 @@ pub(super) struct DeliveryRecord {
 
 impl DeliveryRecord {
     pub(super) const fn new(tick: u64, caller: u32, explained: bool) -> Self {
-        Self { tick, caller, attempts: 0, most: 0, has_turn: true, began: false, released: false, explained, disturbed: explained }
+        Self {
+            tick,
+            caller,
+            attempts: 0,
+            most: 0,
+            has_turn: true,
+            began: false,
+            ended: false,
+            released: false,
+            explained,
+            disturbed: explained,
+        }
     }
 }
 
@@ -101,8 +114,17 @@ impl LedgerEntry {
     /// It is got once more. `max`: attempts of a single job.
     pub(super) fn delivered(&mut self, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
         let attempts = u64::from(dequeue_count).saturating_sub(self.content.free()).min(self.content.begun() + 1);
+        let attempts = attempts.saturating_sub(self.unsaid(delivery.caller)).max(1);
         let (halvings, has_turn) = self.listed.as_ref().map_or((0, true), |keys| self.content.turn(keys, attempts));
         self.deliveries.push(DeliveryRecord { attempts, most: u64::from(max) + halvings, has_turn, ..delivery });
+    }
+
+    /// Runs of this worker that ended in order, while the message does not say so: their worker remembers them.
+    fn unsaid(&self, caller: u32) -> u64 {
+        let is_unsaid =
+            |delivery: &&DeliveryRecord| delivery.caller == caller && !delivery.released && (delivery.ended || self.shares_runs());
+        let unsaid = self.deliveries.iter().filter(is_unsaid).count() as u64;
+        unsaid.saturating_sub(u64::from(self.panics))
     }
 
     pub(super) fn is(&self, about: &EntityKey, wanted: &str) -> bool {
