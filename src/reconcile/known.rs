@@ -60,11 +60,26 @@ impl<'s> Known<'s> {
         let Situation { catalog, source, footprint, underived, .. } = self.situation;
         let today = catalog.fingerprint(source);
         let closed = match &footprint.settled {
-            Settled::At { fingerprint, .. } => *fingerprint == today,
+            Settled::At { fingerprint, .. } => *fingerprint == today && self.lists_what_is_wanted(),
             Settled::Waiting { fingerprint, .. } => *fingerprint == today && planted(Bug::WaitingCountsAsSettled),
             _ => false,
         };
         closed && !self.differed && underived.is_empty()
+    }
+
+    /// Whether the footprint lists what is wanted and nothing else: another version of the program may derive other keys by the same views.
+    fn lists_what_is_wanted(&self) -> bool {
+        self.situation.wanted.keys().all(|address| self.own.contains_key(address)) && self.own.keys().all(|address| self.stays(address))
+    }
+
+    /// Whether an item is not to be dropped.
+    pub(super) fn stays(&self, address: &ItemAddress) -> bool {
+        let Situation { wanted, referred, .. } = self.situation;
+        // Blobs of a removed view stay as long as something points to them.
+        wanted.contains_key(address)
+            || (address.part.is_none() && referred.contains(&address.site))
+            || (planted(Bug::LeftInOtherAccounts)
+                && wanted.keys().any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
     }
 
     /// The state of an item, as far as it is known.

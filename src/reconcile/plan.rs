@@ -100,17 +100,10 @@ fn write_wanted(known: &Known<'_>, plan: &mut Plan, same_state: bool) {
 
 /// The items that should not.
 fn drop_unwanted(known: &Known<'_>, plan: &mut Plan) {
-    let Situation { looks, wanted, referred, underived, .. } = known.situation;
+    let Situation { looks, wanted, underived, .. } = known.situation;
     let unlisted = looks.keys().filter(|address| !known.own.contains_key(address));
-    // Blobs of a removed view stay as long as something points to them.
-    let stays = |address: &ItemAddress| {
-        wanted.contains_key(address)
-            || (address.part.is_none() && referred.contains(&address.site))
-            || (planted(Bug::LeftInOtherAccounts)
-                && wanted.keys().any(|other| (&other.site, &other.part) == (&address.site, &address.part)))
-    };
     let replaced: BTreeSet<ItemAddress> = plan.writes.iter().filter_map(|write| write.replaces.clone()).collect();
-    for address in known.own.keys().copied().chain(unlisted).filter(|address| !stays(address)) {
+    for address in known.own.keys().copied().chain(unlisted).filter(|address| !known.stays(address)) {
         let listed = known.own.contains_key(address);
         if replaced.contains(address) {
             plan.forget.push(address.clone());

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use evenkeel::catalog::{Catalog, Source};
 use evenkeel::model::job::Primary;
+use evenkeel::model::settled::FINGERPRINT;
 use evenkeel::model::{AccountName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
@@ -531,6 +532,81 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
     for pk in SIGNED {
         let department = lab.read("Departments", pk, "department").await.unwrap().entity;
         assert_eq!(department.text("ManagerName").is_some(), pk != "A%", "{pk}");
+    }
+}
+
+/// The primaries of the views over keys with a percent sign.
+const PERCENT: [(&str, &str, &str); 4] =
+    [("Departments", "A%", "department"), ("Departments", "A%25", "department"), ("Staff", "A%", "7"), ("Staff", "A%25", "8")];
+
+/// As a version left it that escaped the keys of entities of others: what `A%` says lies where `A%25` is meant.
+async fn escaped() -> Lab {
+    let lab = Lab::with(SMALL, declared(&STAFF.replace("\"{PartitionKey}\"", "\"{PartitionKey}25\"")));
+    for name in ["Departments", "Mentors"] {
+        drop(lab.account.tables.create_table(&table(name)).await);
+    }
+    for (name, pk, rk) in PERCENT {
+        if name == "Departments" {
+            let entity = Entity::new(EntityKey::new(pk, rk).unwrap()).with("Name", pk);
+            lab.account.tables.apply(&table(name), &TableOperation::Insert(entity)).await.unwrap();
+        } else {
+            let entity = json!({"PartitionKey": pk, "RowKey": rk, "LastName": "King", "IsManager": pk == "A%"});
+            lab.work(&job(&json!({"op": "put", "table": name, "entity": entity}))).await.unwrap();
+        }
+    }
+    lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "A%", "rk": "department"}))).await.unwrap();
+    lab.do_queued().await;
+    // By the same definitions.
+    let lab = lab.under(declared(STAFF));
+    let catalog = lab.engine.catalog();
+    for row in lab.rows(FOOTPRINTS).await {
+        let source = if row.entity.key.pk.as_str().starts_with("Staff~") { "Staff" } else { "Departments" };
+        let today = catalog.fingerprint(catalog.table(&table(source)).unwrap());
+        merge(&lab, FOOTPRINTS, Entity::new(row.entity.key).with(FINGERPRINT, today)).await;
+    }
+    lab
+}
+
+/// What each of the primaries is told by another one.
+async fn told(lab: &Lab) -> Vec<Option<String>> {
+    let mut told = Vec::new();
+    for (name, pk, rk) in PERCENT {
+        let property = if name == "Staff" { "DepartmentName" } else { "ManagerName" };
+        told.push(lab.read(name, pk, rk).await.unwrap().entity.text(property).map(str::to_owned));
+    }
+    told
+}
+
+#[tokio::test]
+async fn what_lies_under_keys_that_an_earlier_version_escaped_is_found_and_put_right() {
+    let some = |text: &str| Some(text.to_owned());
+    let thorough = |(name, pk, rk): (&str, &str, &str)| json!({"op": "sync", "table": name, "pk": pk, "rk": rk, "thorough": true});
+    let repairs = [
+        vec![json!({"op": "backfill", "table": "Departments"}), json!({"op": "backfill", "table": "Staff"})],
+        vec![json!({"op": "audit", "table": "Departments", "repair": true}), json!({"op": "audit", "table": "Staff", "repair": true})],
+        PERCENT.into_iter().map(thorough).collect(),
+    ];
+    for repair in repairs {
+        let lab = escaped().await;
+        assert_eq!(told(&lab).await, [None, some("King"), None, some("A%")]);
+        for name in ["Departments", "Staff"] {
+            lab.work(&job(&json!({"op": "audit", "table": name}))).await.unwrap();
+        }
+        let audits = lab.rows("EvenkeelAudits").await;
+        for view in ["department_manager", "department_name"] {
+            let audit = audits.iter().find(|row| row.entity.key.rk.as_str() == view).unwrap();
+            assert!(matches!(audit.entity.get("Drift"), Some(EdmValue::Int64(1..))), "{view}: {audit:?}");
+        }
+        for step in &repair {
+            lab.work(&job(step)).await.unwrap();
+        }
+        lab.do_queued().await;
+        lab.finish().await;
+        assert_eq!(told(&lab).await, [some("King"), None, some("A%"), some("A%25")], "{repair:?}");
+        for (name, pk, rk) in PERCENT {
+            let plan = lab.engine.plan(&Primary { table: table(name), key: EntityKey::new(pk, rk).unwrap() }).await.unwrap();
+            assert!(plan.in_step, "{repair:?}, {name} {pk}: {plan}");
+        }
     }
 }
 

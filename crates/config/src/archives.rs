@@ -1,7 +1,7 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use super::section::Section;
 use super::views::{account, refuse_accounts};
@@ -128,8 +128,7 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
 /// Expected value of a folder for documents.
 pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
-/// A folder that is the same one for every worker, in its one spelling: without repeated slashes, `.` and a slash at the end. What `..`
-/// leads to, links decide.
+/// A folder that is the same one for every worker, as it is spelled: footprints have it so.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
@@ -138,8 +137,7 @@ pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     if path.components().any(|component| component == Component::ParentDir) {
         return Err(format!("expected a path without \"..\", found {text:?}"));
     }
-    let spelled: PathBuf = path.components().collect();
-    Ok(spelled.to_string_lossy().into_owned())
+    Ok(text.to_owned())
 }
 
 fn file(to: &Section<'_>) -> Option<FileTarget> {

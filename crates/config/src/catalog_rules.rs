@@ -6,6 +6,7 @@ use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
 use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
+use evenkeel_model::model::folder;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::{Crowding, Template, TemplatePart};
@@ -446,9 +447,9 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     }
 }
 
-/// Where the documents of a folder lie.
+/// Where the documents of a folder lie, however that is spelled.
 fn documents(target: &FileTarget) -> String {
-    format!("{}/{}", target.dir, target.path.as_str())
+    format!("{}/{}", folder::spelled(&target.dir), target.path.as_str())
 }
 
 /// Archives that lead back to where they began: an entity that the last one archives is again a primary of the first. The way back is a
