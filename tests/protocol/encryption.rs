@@ -368,7 +368,11 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     assert_eq!(sealed, plain + 1, "the data key is read, once");
     let new = job(&put("3", "a", "replace"));
     let both = [with.operations_of(&new).await, without.operations_of(&new).await];
-    assert_eq!(both[0], both[1] + 2, "the data key of an entity that is not there is drawn, and not looked for; it is renewed once that is there");
+    assert_eq!(
+        both[0],
+        both[1] + 2,
+        "the data key of an entity that is not there is drawn, and not looked for; it is renewed once that is there"
+    );
     let gone = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "3"}));
     with.work(&gone).await.unwrap();
     without.work(&gone).await.unwrap();
