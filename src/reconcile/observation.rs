@@ -42,6 +42,11 @@ pub(super) struct Observation {
 }
 
 impl Observation {
+    /// Rows of lists that may have left blobs: of an undisturbed pass none.
+    pub(super) fn left_lists(&self, disturbed: bool) -> &[ListRow] {
+        if disturbed { &self.lists } else { &[] }
+    }
+
     /// Nothing seen yet.
     pub(super) fn blank() -> Self {
         Self {

@@ -59,9 +59,7 @@ impl<'e> Pass<'e> {
             return Ok(Advance::Ended(Commit::Closed));
         }
         items::catch_up(&self.scope, &seen.behind).await?;
-        if self.doubt.is_disturbed(seen) {
-            self.tidy(seen).await;
-        }
+        items::try_to_tidy(&self.scope, seen.left_lists(self.doubt.is_disturbed(seen))).await;
         let own = change.map(|change| primary::operations(&self.scope, &seen.rows, change)).transpose()?;
         let (entity, mut state) = match change {
             Some(change) => (change.result(), change.result().map_or(Presence::Absent, |_| Presence::Present(None))),
@@ -111,14 +109,6 @@ impl<'e> Pass<'e> {
         (scope, values, RunState { doubt, touched: &mut met.touched, changes: &mut summary.changes })
     }
 
-    /// Deletes the blobs that lists have left, where an old move may be under way. No value is wrong by one that stays: it is left to the
-    /// recheck that a disturbed pass queues, so that items are brought in step where the service of the blobs is away.
-    async fn tidy(&self, seen: &Observation) {
-        if let Err(failure) = items::tidy(&self.scope, &seen.lists).await {
-            tracing::warn!(primary = %self.scope.primary, error = failure.chain(), "blobs that no row names may be left over until its recheck");
-        }
-    }
-
     /// Queues what a settled footprint still needs.
     async fn settled(&self, wanted: &Wanted) -> Result<(), Failure> {
         if self.looks == Looks::Everything {
@@ -162,8 +152,7 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
-        let tidied = if plan.disturbed { seen.lists.as_slice() } else { &[] };
-        let on = scope.engine.sync_on(scope, plan, tidied).await?;
+        let on = scope.engine.sync_on(scope, plan, seen.left_lists(plan.disturbed)).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
         queue_carries(scope, plan.changed().chain(all)).await?;

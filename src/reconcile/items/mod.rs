@@ -243,6 +243,14 @@ pub(super) async fn tidy(scope: &Scope<'_>, lists: &[ListRow]) -> Result<(), Fai
     failed.map_or(Ok(()), Err)
 }
 
+/// The same in a disturbed pass, where an old move may be under way. No value is wrong by a blob that stays: it is left to the recheck that such a
+/// pass queues, so that items are brought in step where the service of the blobs is away.
+pub(super) async fn try_to_tidy(scope: &Scope<'_>, lists: &[ListRow]) {
+    if let Err(failure) = tidy(scope, lists).await {
+        tracing::warn!(primary = %scope.primary, error = failure.chain(), "blobs that no row names may be left over until its recheck");
+    }
+}
+
 async fn tidy_one(scope: &Scope<'_>, (account, site, view): &ListRow) -> Result<(), Failure> {
     let document = document(scope, account, site)?;
     // So that no move of this process is under way.
