@@ -296,10 +296,9 @@ impl Catalog {
         names
     }
 
-    /// The properties of this table's entities that views and rules compute from: their values stay in the rows.
-    pub fn computed_from(&self, table: &TableRef) -> BTreeSet<String> {
-        let of_views = self.views_of(table).flat_map(|view| view.computed()).map(str::to_owned);
-        of_views.chain(self.conditions_over(table).flat_map(TimedCondition::compared)).collect()
+    /// The properties of this table's entities that rules compare: their values stay in the rows, as do those that views compute from.
+    pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {
+        self.conditions_over(table).flat_map(TimedCondition::compared).collect()
     }
 
     /// The conditions of the rules about this table.
