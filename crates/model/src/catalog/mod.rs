@@ -40,6 +40,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::condition::{Condition, TimedCondition};
+use crate::model::document::{self, DocumentError};
 use crate::model::item::{Owner, VIEW_PROPERTY};
 use crate::model::job::{JobSubject, Operation as _, Primary};
 use crate::model::template::Template;
@@ -253,6 +254,13 @@ impl Catalog {
     /// Whether the encrypted properties of an entity of this table are sealed: its condition holds, or it has none.
     pub fn seals(&self, table: &TableRef, entity: &Entity) -> bool {
         self.encrypted_when.get(table).is_none_or(|when| when.holds(entity))
+    }
+
+    /// Refuses an entity of an archive, as it was read there, that is another declared archive's.
+    pub fn refuse_anothers_document(&self, archive: &Archive, entity: &Entity) -> Result<(), DocumentError> {
+        let others = self.archives.values().filter(|other| other.name != archive.name);
+        let others = others.filter(|other| other.target.may_meet(&archive.target, &entity.key)).map(|other| &other.source.table);
+        document::refuse_anothers(entity, &archive.source.table, &others.collect::<Vec<_>>())
     }
 
     /// The filing whose entities are primaries of this table.
