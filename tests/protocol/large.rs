@@ -508,6 +508,10 @@ partition_key = "{PartitionKey}"
 row_key = "{RowKey}"
 when = 'Description != ""'
 select = ["Description"]
+
+[archives.filed]
+source = "Mail"
+to = { kind = "blob", container = "papers", metadata = { subject = "{Subject}" } }
 "#;
 
 /// Letters are none of the view's business, whatever lies in blobs of theirs.
@@ -541,6 +545,8 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     // What decides whether there is an item is computed from, too.
     let refused = lab.work(&put(mail("3").with("Kind", long("k")).with("Title", "short"), "replace")).await.unwrap_err();
     assert!(refused.chain().contains("\"Kind\" is too large for a row"), "{}", refused.chain());
+    let refused = lab.work(&put(mail("3").with("Subject", long("s")), "replace")).await.unwrap_err();
+    assert!(refused.chain().contains("\"Subject\" is too large for a row"), "{}", refused.chain());
 
     // A letter becomes an invoice: its title is a pointer by now.
     let refused = lab.work(&put(mail("1").with("Kind", "invoice"), "merge")).await.unwrap_err();

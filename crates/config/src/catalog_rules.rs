@@ -400,6 +400,15 @@ fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
                 view.section.error("properties", message);
             }
         }
+        for archive in catalog.archives.values().filter(|archive| archive.source.table == view.source) {
+            if let Some(name) = archive.target.properties().into_iter().find(|name| large.properties.contains(*name)) {
+                let message = format!(
+                    "the archive {} makes metadata of {name}, and of a pointer in its place nothing can be made; expected other properties",
+                    archive.name
+                );
+                view.section.error("properties", message);
+            }
+        }
     }
 }
 

@@ -1057,12 +1057,15 @@ fn large_values_are_read_and_their_mistakes_found() {
         "{spilling}[views.v]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{{Name}}\"\nrow_key = \"{{RowKey}}\"\non_conflict = \"reject\"\n"
     );
     let by = |lines: &str| format!("{text}{VIEW}{lines}\n");
-    for right in ["when = \"exists(Photo)\"", "select = [\"Photo\"]"] {
+    for right in ["when = \"exists(Photo)\"", "when = 'Photo != \"\"'", "select = [\"Photo\"]"] {
         assert!(load_text(&by(right)).is_ok(), "{right}");
     }
+    assert!(load_text(&format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = \"exists(Photo)\"\n")).is_ok());
     for (wrong, expected) in [
         (by("when = \"Photo != \\\"none\\\"\""), "the view v computes from Photo"),
         (by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"), "the view v computes from Photo"),
+        (format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = 'startsWith(Photo, \"a\")'\n"), "goes into blobs (view photos)"),
+        (archive("kind = \"blob\", container = \"former\", metadata = { photo = \"{Photo}\" }"), "the archive a makes metadata of Photo"),
         (format!("{text}spill = 1\n"), "spill"),
         (format!("{spilling}[tables.Employees]\nwide = true\n"), "expected one of the two"),
         (copies.clone(), "it would copy every property"),

@@ -304,9 +304,12 @@ impl Catalog {
         names
     }
 
-    /// The properties of this table's entities that rules compare: their values stay in the rows, as do those that views compute from.
+    /// The properties of this table's entities that rules compare, or that metadata of archived documents are made of: their values stay in
+    /// the rows, as do those that views compute from.
     pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {
-        self.conditions_over(table).flat_map(TimedCondition::compared).collect()
+        let archives = self.archives.values().filter(|archive| archive.source == *table);
+        let archived = archives.flat_map(|archive| archive.target.properties()).map(str::to_owned);
+        archived.chain(self.conditions_over(table).flat_map(TimedCondition::compared)).collect()
     }
 
     /// The conditions of the rules about this table.

@@ -37,7 +37,7 @@ pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
 /// A value is too large for its row, and nothing could be computed from a pointer in its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the value of {0:?} is too large for a row, and does not go into a blob: a view or rule computes from it (keys, conditions, members, figures or composed texts), which a pointer would falsify"
+    "the value of {0:?} is too large for a row, and does not go into a blob: a view, rule or archive computes from it (keys, conditions, members, figures, composed texts or metadata), which a pointer would falsify"
 )]
 pub struct ComputedFrom(pub String);
 
