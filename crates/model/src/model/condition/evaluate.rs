@@ -58,10 +58,10 @@ impl Expr {
             Self::Any(nodes) => nodes.iter().any(|node| node.holds(value_of)),
             Self::Not(node) => !node.holds(value_of),
             Self::Compare { property, op, value } => {
-                value_of(property).is_some_and(|found| compare(&found, value).is_some_and(|ordering| op.holds(ordering)))
+                value_of(property).is_some_and(|found| compare_by_value(&found, value).is_some_and(|ordering| op.holds(ordering)))
             }
             Self::In { property, values } => {
-                value_of(property).is_some_and(|found| values.iter().any(|value| compare(&found, value) == Some(Ordering::Equal)))
+                value_of(property).is_some_and(|found| values.iter().any(|value| compare_by_value(&found, value) == Some(Ordering::Equal)))
             }
             Self::Exists { property } => value_of(property).is_some(),
             Self::StartsWith { property, prefix } => {
@@ -79,8 +79,8 @@ fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>>
     }
 }
 
-/// Compares two values: numbers by value regardless of type, others only with their own type.
-fn compare(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
+/// Compares two values: numbers by value regardless of type, none of them rounded; others only with their own type.
+pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     match (Number::of(found), Number::of(wanted)) {
         (Some(found), Some(wanted)) => found.compare(wanted),
         (None, None) => compare_values(found, wanted),
