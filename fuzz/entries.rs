@@ -109,7 +109,7 @@ pub fn recheck(data: &[u8]) {
 
 /// An archived entity, as the blob or file that it lies in.
 pub fn archived(data: &[u8]) {
-    drop(document::decode(data, &TableName::new("Employees").expect("a name"), &key()));
+    drop(document::decode(data, &key()));
 }
 
 /// A list in a blob, read as a whole. Brought into shape and written in one piece, it says the same.

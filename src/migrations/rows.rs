@@ -228,6 +228,10 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             if let Some(owner) = rk.strip_prefix(DECLARED) {
                 let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
                 let text: String = (0..).map_while(|part| entity.text(&format!("Declared{part}"))).collect();
+                // Edited by hand: nothing is known of them, as where there is no such row.
+                if text.is_empty() {
+                    return Ok(Recorded::Other);
+                }
                 let declared = serde_json::from_str(&text).map_err(|error| wrong(format!("Declared0: {error}")))?;
                 return Ok(Recorded::Declarations(owner, declared));
             }

@@ -11,8 +11,8 @@ use super::engine::Engine;
 use super::execute::Failure;
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::memory::{MemoryBudget, MemoryGrant, MemoryShare};
-use crate::catalog::{Archive, ArchiveTarget, BlobTarget, FileTarget};
-use crate::model::document::{self, PlaceError};
+use crate::catalog::{Archive, ArchiveTarget, BlobTarget, Catalog, FileTarget};
+use crate::model::document::{self, DocumentError, PlaceError};
 use crate::model::large::{self, ValueFolder};
 use crate::model::{BlobName, ETag, Entity, EntityKey, Row, ViewName, limits};
 use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError};
@@ -24,6 +24,7 @@ const COPIES: u64 = 3;
 
 /// The document of one entity.
 pub(super) struct ArchiveDocument<'e> {
+    catalog: &'e Catalog,
     archive: &'e Archive,
     memory: &'e MemoryBudget,
     key: EntityKey,
@@ -89,7 +90,7 @@ impl<'e> ArchiveDocument<'e> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let account = engine.stores.account(&target.account).map_err(|error| permanent("finding the account of the archive", error))?;
         let sink = DocumentSink::Blob { blobs: account.blobs.as_ref(), target, name };
-        Ok(Self { archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
+        Ok(Self { catalog: &engine.catalog, archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
     }
 
     /// In a shared folder.
@@ -97,7 +98,7 @@ impl<'e> ArchiveDocument<'e> {
         let name = target.path.of(key).map_err(|error| misplaced(archive, key, error))?;
         let files = engine.stores.files().map_err(|error| permanent("finding the folder of the archive", error))?;
         let sink = DocumentSink::File { files, place: FilePlace { dir: target.dir.clone(), name } };
-        Ok(Self { archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
+        Ok(Self { catalog: &engine.catalog, archive, memory: &engine.memory, key: key.clone(), sink, rounds: 0 })
     }
 
     /// The folder that it lies in, where it is a file.
@@ -170,8 +171,9 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {
-        let entity =
-            document::decode(content, &self.archive.source.table, &self.key).map_err(|error| permanent(self.doing("reading"), error))?;
+        let failed = |error: DocumentError| permanent(self.doing("reading"), error);
+        let entity = document::decode(content, &self.key).map_err(failed)?;
+        self.catalog.refuse_anothers_document(self.archive, &entity).map_err(failed)?;
         Ok(Row { entity, etag, timestamp: None })
     }
 
@@ -244,6 +246,11 @@ impl<'e> ArchiveDocument<'e> {
         }
         Ok(upload)
     }
+}
+
+/// Whether a document could not be read since it is that of another archive's entity, in the same place.
+pub(super) fn is_anothers(failure: &Failure) -> bool {
+    matches!(failure.cause.downcast_ref::<DocumentError>(), Some(DocumentError::Table { .. }))
 }
 
 fn misplaced(archive: &Archive, key: &EntityKey, error: PlaceError) -> Failure {

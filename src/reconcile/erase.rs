@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{Change, Commit};
+use super::document::is_anothers;
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
 use super::execute::{Action, Delivery, Failure, Outcome, Summary};
@@ -100,7 +101,12 @@ impl Engine {
                 };
                 if erasure.skipped.is_none() {
                     let kept = EntityPlace::in_archive(self, archive, &home.key, delivery)?;
-                    self.take_out(erasure, &mut changes, account, kept, &home, delivery).await?;
+                    match self.take_out(erasure, &mut changes, account, kept, &home, delivery).await {
+                        Err(failure) if is_anothers(&failure) => {
+                            tracing::warn!(entity = %home, archive = %archive.name, "another archive's document lies in the place of its own: it stays");
+                        }
+                        ended => ended?,
+                    }
                 }
             }
         }

@@ -27,7 +27,7 @@ use crate::catalog::Shelf;
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
 use crate::model::{AccountName, BlobName, ContainerName, ETag, Entity, ItemAddress, Site, limits};
-use crate::patterns::large_entity;
+use crate::patterns::{computed_from, large_entity};
 use crate::ports::{BlobCopy, BlobProperties, BlobStore, BlobUpload, BlockId, FilePlace, FileStore, StoreError};
 
 /// Bytes of a large value that are read or written in one request: a block of its blob.
@@ -147,14 +147,15 @@ impl RunValues {
             Pointer::to(&scope.folder, &large.container, property, bytes, sha256).map_err(|error| permanent(writing(scope), error))
         };
         let mut rest = whole.clone();
-        let computed = scope.engine.catalog.computed_from(scope.source);
         for (property, (staged, sha256)) in staged {
-            if computed.contains(property) {
-                return Err(permanent(writing(scope), large_entity::ComputedFrom(property.clone())));
-            }
             let pointer = to(property, staged.length, sha256.clone())?;
             rest.properties.insert(property.clone(), pointer.to_string().into());
             pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
+        }
+        let mut computed = scope.engine.catalog.computed_beside_views(scope.source);
+        computed.extend(computed_from(&scope.engine.catalog, scope.source, &rest));
+        if let Some(property) = staged.keys().find(|property| computed.contains(*property)) {
+            return Err(permanent(writing(scope), large_entity::ComputedFrom(property.clone())));
         }
         // A wide entity takes as many rows as it needs.
         let room = if scope.engine.catalog.wide.contains(scope.source) { usize::MAX } else { limits::ENTITY_BYTES };

@@ -124,25 +124,6 @@ pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Si
     assert!(reason.contains("is not in archive blobs"), "{reason}");
 }
 
-pub(crate) async fn a_document_of_another_table_is_never_written_over(site: &Site) {
-    const NAME: &str = "staff/Sales/%ED%95%9C 7.json";
-    site.work(json!({"op": "put", "table": "Plain§", "entity": {"PartitionKey": "Sales", "RowKey": "한 7", "Name": "x"}})).await;
-    site.work(job("archive", "plain")).await;
-    // As another archive with the same place leaves it.
-    let plain = site.blob("former-§", "plain/Sales/%ED%95%9C 7.json").await.unwrap().content;
-    let (container, name) = (ContainerName::new(site.name("former-§")).unwrap(), BlobName::new(NAME).unwrap());
-    site.account.blobs.put(&container, &name, plain.clone(), &BlobUpload::default()).await.unwrap();
-    site.work(hire("ada@contoso.com")).await;
-    for op in ["archive", "restore"] {
-        let error = site.refused(job(op, "blobs")).await;
-        assert!(error.contains(&site.name("the one of Plain§(\"Sales\", \"한 7\")")), "{op}: {error}");
-        assert!(error.contains(&site.name("that of Staff§")), "{op}: {error}");
-    }
-    assert_eq!(site.blob("former-§", NAME).await.unwrap().content, plain);
-    assert!(site.row("Staff§", "Sales", "한 7").await.is_some(), "it stays where it is");
-    site.in_step("Staff§").await;
-}
-
 pub(crate) async fn archiving_takes_as_many_requests_as_the_documentation_says(site: &Site) {
     let put = json!({"op": "put", "table": "Plain§", "entity": {"PartitionKey": "p", "RowKey": "r", "Name": "x"}});
     site.work(put).await;

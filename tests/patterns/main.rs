@@ -78,7 +78,6 @@ patterns! {
         an_employee_leaves_into_a_folder_and_comes_back
         metadata_over_the_limit_is_refused_with_its_name
         a_document_that_somebody_deleted_or_spoilt_is_told
-        a_document_of_another_table_is_never_written_over
         archiving_takes_as_many_requests_as_the_documentation_says;
     each:
         one_item_for_each_value_of_a_list

@@ -482,6 +482,80 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
     assert!(taken >= 2, "nothing was taken by the first delivery");
 }
 
+const MAIL: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.overflow]
+kind = "large_entity"
+source = "Mail"
+container = "large"
+
+[views.by_title]
+kind = "secondary_index"
+source = "Mail"
+table = "ByTitle"
+partition_key = "{PartitionKey}"
+row_key = "{Title|hash:16}_{RowKey}"
+when = 'Kind == "invoice"'
+select = []
+
+[views.described]
+kind = "secondary_index"
+source = "Mail"
+table = "Described"
+partition_key = "{PartitionKey}"
+row_key = "{RowKey}"
+when = 'Description != ""'
+select = ["Description"]
+
+[archives.filed]
+source = "Mail"
+to = { kind = "blob", container = "papers", metadata = { subject = "{Subject}" } }
+"#;
+
+/// Letters are none of the view's business, whatever lies in blobs of theirs.
+#[tokio::test]
+async fn only_a_view_with_items_of_an_entity_computes_from_it() {
+    let lab = Lab::with(SMALL, declared(MAIL));
+    lab.account.blobs.create_container(&container("large")).await.unwrap();
+    let mail = |rk: &str| Entity::new(EntityKey::new("p", rk).unwrap());
+    let put = |entity: Entity, mode: &str| job(&json!({"op": "put", "table": "Mail", "mode": mode, "entity": odata::encode(&entity)}));
+    let sync = |rk: &str| job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}));
+    let long = |sign: &str| sign.repeat(40_000);
+    let letter = mail("1").with("Kind", "letter").with("Title", long("t")).with("Description", long("d"));
+    lab.work(&put(letter, "replace")).await.unwrap();
+    lab.work(&put(mail("1").with("Read", true), "merge")).await.unwrap();
+    lab.work(&sync("1")).await.unwrap();
+    let letter = lab.read("Mail", "p", "1").await.unwrap().entity;
+    assert!(["Title", "Description"].iter().all(|name| letter.get(name).is_some_and(|value| Pointer::of(value).is_some())), "{letter:?}");
+    let copy = lab.read("Described", "p", "1").await.unwrap().entity;
+    assert_eq!(copy.get("Description"), letter.get("Description"));
+    assert!(lab.sim.rows(&table("ByTitle")).is_empty());
+
+    let invoice = |title: &str| mail("2").with("Kind", "invoice").with("Title", title);
+    let refused = lab.work(&put(invoice(&long("t")), "replace")).await.unwrap_err();
+    assert!(
+        refused.class == FailureClass::Permanent && refused.chain().contains("\"Title\" is too large for a row"),
+        "{}",
+        refused.chain()
+    );
+    lab.work(&put(invoice("short"), "replace")).await.unwrap();
+    assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 1);
+    // What decides whether there is an item is computed from, too.
+    let refused = lab.work(&put(mail("3").with("Kind", long("k")).with("Title", "short"), "replace")).await.unwrap_err();
+    assert!(refused.chain().contains("\"Kind\" is too large for a row"), "{}", refused.chain());
+    let refused = lab.work(&put(mail("3").with("Subject", long("s")), "replace")).await.unwrap_err();
+    assert!(refused.chain().contains("\"Subject\" is too large for a row"), "{}", refused.chain());
+
+    // A letter becomes an invoice: its title is a pointer by now.
+    let refused = lab.work(&put(mail("1").with("Kind", "invoice"), "merge")).await.unwrap_err();
+    assert!(refused.chain().contains("\"Title\"") && refused.chain().contains("lies in a blob"), "{}", refused.chain());
+    lab.work(&put(mail("1").with("Kind", "invoice").with("Title", "brief"), "merge")).await.unwrap();
+    assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
+}
+
 /// A client that writes pointers itself.
 #[tokio::test]
 async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {

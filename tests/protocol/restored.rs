@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use evenkeel::catalog::{Archive, Catalog};
 use evenkeel::model::job::Primary;
-use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job};
-use evenkeel::ports::TableOperation;
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName};
+use evenkeel::ports::{FilePlace, TableOperation};
+use evenkeel::reconcile::Outcome;
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -276,5 +279,99 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
             }
         }
         assert!(met > 0, "{who}: nothing was written in time");
+    }
+}
+
+const DOCUMENTS: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Employees]
+
+[tables.Staff]
+
+[archives.papers]
+source = "Staff"
+to = { kind = "blob", container = "papers" }
+
+[archives.drawer]
+source = "Staff"
+to = { kind = "file", dir = "/mnt/drawer" }
+"#;
+
+/// An archived member of the staff.
+async fn of_staff(catalog: Catalog, archive: &str) -> Lab {
+    let lab = Lab::with(SMALL, catalog);
+    lab.account.blobs.create_container(&ContainerName::new("papers").unwrap()).await.unwrap();
+    stored(&lab, "Staff", "ada").await;
+    lab.work(&on(archive, "archive", "Sales")).await.unwrap();
+    assert!(document(&lab, archive).await.is_some_and(|text| text.contains("ada")), "{archive}");
+    lab.wait(Duration::from_mins(1));
+    lab
+}
+
+async fn stored(lab: &Lab, name: &str, email: &str) {
+    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity("1").with("Email", email))).await.unwrap();
+    lab.wait(Duration::from_mins(1));
+}
+
+async fn document(lab: &Lab, archive: &str) -> Option<String> {
+    let name = BlobName::new("Sales/1.json").unwrap();
+    let content = if archive == "papers" {
+        let found = lab.account.blobs.get(&ContainerName::new("papers").unwrap(), &name, None).await.unwrap();
+        found.map(|blob| blob.content)
+    } else {
+        lab.sim.files().read(&FilePlace { dir: "/mnt/drawer".to_owned(), name }).await.unwrap().map(|file| file.content)
+    };
+    content.map(|content| String::from_utf8(content.to_vec()).unwrap())
+}
+
+fn erasure() -> Job {
+    job(&json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"}))
+}
+
+/// The table of an archive's source was given another name.
+#[tokio::test]
+async fn what_was_archived_under_the_former_name_of_its_source_is_restored_replaced_and_erased() {
+    for archive in ["papers", "drawer"] {
+        let renamed = || declared(&DOCUMENTS.replace("source = \"Staff\"", "source = \"Employees\""));
+        let lab = of_staff(declared(DOCUMENTS), archive).await.under(renamed());
+        lab.work(&on(archive, "restore", "Sales")).await.unwrap();
+        let back = lab.read("Employees", "Sales", "1").await.map(|row| row.entity);
+        assert_eq!(back.as_ref().and_then(|back| back.text("Email")), Some("ada"), "{archive}");
+        assert_eq!(document(&lab, archive).await, None, "{archive}");
+
+        let lab = of_staff(declared(DOCUMENTS), archive).await.under(renamed());
+        stored(&lab, "Employees", "grace").await;
+        lab.work(&on(archive, "archive", "Sales")).await.unwrap();
+        assert!(document(&lab, archive).await.is_some_and(|text| text.contains("grace")), "{archive}");
+
+        let lab = of_staff(declared(DOCUMENTS), archive).await.under(renamed());
+        assert!(matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))), "{archive}");
+        assert_eq!(document(&lab, archive).await, None, "{archive}");
+    }
+}
+
+/// As two names of one folder, or of one account, bring about.
+#[tokio::test]
+async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
+    for archive in ["papers", "drawer"] {
+        let mut catalog = declared(DOCUMENTS);
+        let mut twin = Archive::clone(&catalog.archives[&ViewName::new(archive).unwrap()]);
+        twin.name = ViewName::new("twin").unwrap();
+        twin.source.table = table("Employees");
+        catalog.archives.insert(twin.name.clone(), Arc::new(twin));
+        let lab = of_staff(catalog, archive).await;
+        let theirs = document(&lab, archive).await;
+        stored(&lab, "Employees", "grace").await;
+        for op in ["archive", "restore"] {
+            let error = lab.work(&on("twin", op, "Sales")).await.unwrap_err().chain();
+            assert!(error.contains("the one of Staff(\"Sales\", \"1\")") && error.contains("that of Employees"), "{archive} {op}: {error}");
+        }
+        assert!(lab.read("Employees", "Sales", "1").await.is_some(), "{archive}: it stays where it is");
+        assert!(matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))), "{archive}");
+        assert!(lab.read("Employees", "Sales", "1").await.is_none(), "{archive}");
+        assert_eq!(document(&lab, archive).await, theirs, "{archive}: it is none of the erased entity's");
     }
 }

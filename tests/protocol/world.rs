@@ -542,7 +542,7 @@ impl Lab {
         let blob = self.account.blobs.get(&ContainerName::new(CONTAINER).unwrap(), &name, None).await.unwrap();
         let file = self.sim.files().read(&FilePlace { dir: FOLDER.to_owned(), name }).await.unwrap();
         let content = blob.map(|blob| blob.content).or_else(|| file.map(|file| file.content))?;
-        Some(document::decode(&content, &table("Employees"), &EntityKey::new("Sales", rk).unwrap()).unwrap())
+        Some(document::decode(&content, &EntityKey::new("Sales", rk).unwrap()).unwrap())
     }
 
     /// The lines of the log.

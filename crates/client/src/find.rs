@@ -9,9 +9,9 @@ use bytes::Bytes;
 use super::resolve::{rejoined, with_spilled};
 use super::{Client, ClientError, OpenedRows, Whole};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
-use evenkeel_model::model::document::{self, DocumentPath};
+use evenkeel_model::model::document::{self, DocumentError, DocumentPath};
 use evenkeel_model::model::large::{Pointer, SPILLED};
-use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, TableName, ViewName};
+use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::ports::FilePlace;
 
@@ -118,7 +118,11 @@ impl Client {
             }
             ArchiveTarget::File(target) => self.file(&target.dir, place(&target.path, key)?, &doing()).await?,
         };
-        found.map(|(content, etag)| decoded(&content, etag, (&archive.source.table, key), &doing())).transpose()
+        let broken = |error: DocumentError| ClientError::Broken(format!("{}: {error}", doing()));
+        let Some((content, etag)) = found else { return Ok(None) };
+        let entity = document::decode(&content, key).map_err(broken)?;
+        self.catalog.refuse_anothers_document(archive, &entity).map_err(broken)?;
+        Ok(Some(Row { entity, etag, timestamp: None }))
     }
 
     /// A document's entity with the properties that had left its row before, and the requests that it took.
@@ -146,9 +150,4 @@ impl Client {
 
 fn place(path: &DocumentPath, key: &EntityKey) -> Result<BlobName, ClientError> {
     path.of(key).map_err(|error| ClientError::Unknown(error.to_string()))
-}
-
-fn decoded(content: &[u8], etag: ETag, (table, key): (&TableName, &EntityKey), doing: &str) -> Result<Row, ClientError> {
-    let entity = document::decode(content, table, key).map_err(|error| ClientError::Broken(format!("{doing}: {error}")))?;
-    Ok(Row { entity, etag, timestamp: None })
 }

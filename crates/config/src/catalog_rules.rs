@@ -277,16 +277,18 @@ fn same_keys<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>
         match (view.sets(), other.sets()) {
             (Some(set), Some(others)) => {
                 let Some(name) = set.keys().find(|name| others.contains_key(*name)) else { continue };
-                let message = if same {
-                    format!("the view {} sets {name} on the same entities of {target}", other.name)
-                } else {
+                if same {
+                    view.section.error("set", format!("the view {} sets {name} on the same entities of {target}", other.name));
+                    return;
+                }
+                // What the values of keys keep apart cannot be seen here.
+                view.section.warning(
+                    "set",
                     format!(
-                        "the view {} sets {name} on entities of {target} too, and nothing keeps their keys apart; expected another name, or keys that begin with different literals",
+                        "the view {} sets {name} on entities of {target} too, and nothing keeps their keys apart: on one entity each would write over the other's; better another name, or keys that begin with different literals",
                         other.name
-                    )
-                };
-                view.section.error("set", message);
-                return;
+                    ),
+                );
             }
             _ if same => {
                 view.section.error("row_key", format!("the view {} writes the same keys into the same table {target}", other.name));
@@ -299,11 +301,17 @@ fn same_keys<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T>
     }
 }
 
-/// A copy is written whole, without the properties that another view would keep on it. (Copies beside their primaries are no primaries.)
+/// A copy is written whole, without the properties that another view would keep on it, whose job fails. (Copies beside their primaries are
+/// no primaries.)
 fn on_copies<T: ViewTables>(setting: &ViewDraft<'_, T>, making: &ViewDraft<'_, T>, target: &T) {
     if matches!(making.form(), Form::Copies { .. }) && making.source != *target {
-        let message = format!("the view {} writes rows of its own into {target}; expected a table of your own entities", making.name);
-        setting.section.error(setting.declared.table_key, message);
+        setting.section.warning(
+            setting.declared.table_key,
+            format!(
+                "the view {} writes rows of its own into {target}, on which no properties are kept, and nothing keeps their keys from those of your entities; better a table of your own entities alone, or keys that begin with different literals",
+                making.name
+            ),
+        );
     }
 }
 
@@ -389,6 +397,15 @@ fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
                 let message = format!(
                     "the view {} computes from {name}, and from a pointer in its place nothing can be; expected properties that views copy whole, or do not name",
                     other.name
+                );
+                view.section.error("properties", message);
+            }
+        }
+        for archive in catalog.archives.values().filter(|archive| archive.source.table == view.source) {
+            if let Some(name) = archive.target.properties().into_iter().find(|name| large.properties.contains(*name)) {
+                let message = format!(
+                    "the archive {} makes metadata of {name}, and of a pointer in its place nothing can be made; expected other properties",
+                    archive.name
                 );
                 view.section.error("properties", message);
             }

@@ -67,8 +67,16 @@ fn unknown<'k>(what: &str, text: &str, known: impl Iterator<Item = &'k str> + Cl
     }
 }
 
-/// Refuses a condition on an encrypted property.
+/// Refuses a condition on an encrypted property, or on one that goes into blobs.
 fn compares(section: &Section<'_>, source: &TableRef, when: &TimedCondition, catalog: &Catalog) {
+    if let Some((view, large)) = catalog.large_values_of(source)
+        && let Some(name) = when.compared().into_iter().find(|name| large.properties.contains(name))
+    {
+        section.error(
+            "when",
+            format!("{name} of {source} goes into blobs (view {view}), and a pointer compares with nothing; expected another property, or exists({name})"),
+        );
+    }
     let Some(sealed) = catalog.encrypted.get(source) else { return };
     if let Some(name) = when.properties().into_iter().find(|name| sealed.contains(name)) {
         section.error("when", format!("{name} of {source} is encrypted: its values compare with nothing; expected another property"));

@@ -119,12 +119,15 @@ impl LedgerEntry {
         self.deliveries.push(DeliveryRecord { attempts, most: u64::from(max) + halvings, has_turn, ..delivery });
     }
 
-    /// Runs of this worker that ended in order, while the message does not say so: their worker remembers them.
+    /// Whether a run of this delivery ended in order, for all that is known, while the message does not say so: its worker remembers it.
+    fn is_unsaid(&self, delivery: &DeliveryRecord, caller: u32) -> bool {
+        delivery.caller == caller && !delivery.released && (delivery.ended || self.shares_runs())
+    }
+
+    /// How many such deliveries a worker remembers at most.
     fn unsaid(&self, caller: u32) -> u64 {
-        let is_unsaid =
-            |delivery: &&DeliveryRecord| delivery.caller == caller && !delivery.released && (delivery.ended || self.shares_runs());
-        let unsaid = self.deliveries.iter().filter(is_unsaid).count() as u64;
-        unsaid.saturating_sub(u64::from(self.panics))
+        let unsaid = self.deliveries.iter().filter(|delivery| self.is_unsaid(delivery, caller)).count();
+        u64::try_from(unsaid).unwrap_or(u64::MAX).saturating_sub(u64::from(self.panics))
     }
 
     pub(super) fn is(&self, about: &EntityKey, wanted: &str) -> bool {
@@ -178,9 +181,18 @@ impl LedgerEntry {
         if self.listed.is_some() && begun == 0 {
             self.panics = 0;
         }
-        if free > self.free {
-            self.free = free;
-            last.released = true;
+        self.write_off(free.saturating_sub(self.free), begun < begun_before);
+        self.free = self.free.max(free);
+    }
+
+    /// So many deliveries are written off: the last one, where it has ended, and those before it that its worker remembers.
+    fn write_off(&mut self, freed: u64, settles: bool) {
+        let Some((last, earlier)) = self.deliveries.split_last() else { return };
+        let remembered = earlier.iter().enumerate().rev().filter(|(_, delivery)| self.is_unsaid(delivery, last.caller));
+        let mut order: Vec<usize> = remembered.map(|(place, _)| place).collect();
+        order.insert(if settles || last.ended { 0 } else { order.len() }, earlier.len());
+        for place in order.into_iter().take(usize::try_from(freed).unwrap_or(usize::MAX)) {
+            self.deliveries[place].released = true;
         }
     }
 

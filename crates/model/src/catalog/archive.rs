@@ -6,7 +6,7 @@ use super::TableRef;
 use crate::model::document::DocumentPath;
 use crate::model::log::LogPath;
 use crate::model::template::Template;
-use crate::model::{AccountName, ContainerName, ViewName};
+use crate::model::{AccountName, ContainerName, EntityKey, ViewName};
 
 /// A declared archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,25 @@ impl ArchiveTarget {
             Self::Table(_) | Self::File(_) => BTreeSet::new(),
             Self::Blob(target) => target.metadata.values().flat_map(Template::properties).collect(),
             Self::Log(target) => target.time.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Whether the document of an entity with this key may lie in one place here and there. Accounts and folders may have several names
+    /// each, which nothing compares.
+    pub fn may_meet(&self, other: &Self, key: &EntityKey) -> bool {
+        match (self, other) {
+            (Self::Blob(one), Self::Blob(other)) => {
+                one.container == other.container && matches!((one.path.of(key), other.path.of(key)), (Ok(one), Ok(other)) if one == other)
+            }
+            // One may name in its folder what the other has in its path.
+            (Self::File(one), Self::File(other)) => match (one.path.of(key), other.path.of(key)) {
+                (Ok(one), Ok(other)) => {
+                    let ends = |whole: &str, end: &str| whole.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+                    ends(one.as_str(), other.as_str()) || ends(other.as_str(), one.as_str())
+                }
+                _ => false,
+            },
+            _ => false,
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use crate::model::condition::compare_by_value;
 use crate::model::entity::valid_property_name;
-use crate::model::filter::compare_values;
 use crate::model::{EdmDateTime, EdmValue, Entity, Member};
 
 /// How one figure is made of the members' contributions.
@@ -146,17 +146,13 @@ const fn float(number: i64) -> f64 {
     number as f64
 }
 
-/// The least or the greatest. Numbers of both kinds are compared as Doubles; a moment is never compared with a number: the
-/// first kind met counts. NaN is neither less nor greater, and is left out: the figure would depend on the order of the members.
+/// The least or the greatest. Numbers of both kinds are compared by value, and rounded none: the figure would depend on the order of the
+/// members, as it would with NaN, which is neither less nor greater, and is left out. A moment is never compared with a number: the first
+/// kind met counts.
 fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<EdmValue> {
-    let order = |a: &EdmValue, b: &EdmValue| match (a, b) {
-        (EdmValue::Int64(a), EdmValue::Double(b)) => float(*a).partial_cmp(b),
-        (EdmValue::Double(a), EdmValue::Int64(b)) => a.partial_cmp(&float(*b)),
-        (a, b) if std::mem::discriminant(a) == std::mem::discriminant(b) => compare_values(a, b),
-        _ => None,
-    };
     let is_nan = |value: &EdmValue| matches!(value, EdmValue::Double(number) if number.is_nan());
-    values.filter(|value| !is_nan(value)).reduce(|best, value| if order(&value, &best) == Some(wanted) { value } else { best })
+    let better = |value: &EdmValue, best: &EdmValue| compare_by_value(value, best) == Some(wanted);
+    values.filter(|value| !is_nan(value)).reduce(|best, value| if better(&value, &best) { value } else { best })
 }
 
 #[cfg(test)]
@@ -212,6 +208,13 @@ mod tests {
             assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some(1.0.into()), Some(5_i64.into())), "{order:?}");
         }
         assert_eq!(Figure::Min("Age".to_owned()).of([member(&["Age=dNaN"])].iter()), None);
+        // 2^53 and the integer behind it, which is none of the Doubles.
+        for order in [[0, 1], [1, 0]] {
+            let members = order.map(|at| member(&[["Age=d9007199254740992.0", "Age=i9007199254740993"][at]]));
+            let figure = |text: &str| text.parse::<Figure>().unwrap().of(members.iter());
+            let (least, greatest) = (9_007_199_254_740_992.0.into(), 9_007_199_254_740_993_i64.into());
+            assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some(least), Some(greatest)), "{order:?}");
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::condition::{Condition, TimedCondition};
+use crate::model::document::{self, DocumentError};
 use crate::model::item::{Owner, VIEW_PROPERTY};
 use crate::model::job::{JobSubject, Operation as _, Primary};
 use crate::model::template::Template;
@@ -255,6 +256,13 @@ impl Catalog {
         self.encrypted_when.get(table).is_none_or(|when| when.holds(entity))
     }
 
+    /// Refuses an entity of an archive, as it was read there, that is another declared archive's.
+    pub fn refuse_anothers_document(&self, archive: &Archive, entity: &Entity) -> Result<(), DocumentError> {
+        let others = self.archives.values().filter(|other| other.name != archive.name);
+        let others = others.filter(|other| other.target.may_meet(&archive.target, &entity.key)).map(|other| &other.source.table);
+        document::refuse_anothers(entity, &archive.source.table, &others.collect::<Vec<_>>())
+    }
+
     /// The filing whose entities are primaries of this table.
     pub fn filing(&self, table: &TableRef) -> Option<&Filing> {
         self.filings.get(&table.table)
@@ -296,10 +304,12 @@ impl Catalog {
         names
     }
 
-    /// The properties of this table's entities that views and rules compute from: their values stay in the rows.
-    pub fn computed_from(&self, table: &TableRef) -> BTreeSet<String> {
-        let of_views = self.views_of(table).flat_map(|view| view.computed()).map(str::to_owned);
-        of_views.chain(self.conditions_over(table).flat_map(TimedCondition::compared)).collect()
+    /// The properties of this table's entities that rules compare, or that metadata of archived documents are made of: their values stay in
+    /// the rows, as do those that views compute from.
+    pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {
+        let archives = self.archives.values().filter(|archive| archive.source == *table);
+        let archived = archives.flat_map(|archive| archive.target.properties()).map(str::to_owned);
+        archived.chain(self.conditions_over(table).flat_map(TimedCondition::compared)).collect()
     }
 
     /// The conditions of the rules about this table.

@@ -89,8 +89,14 @@ impl<P: SourcePlace> View<P> {
     /// texts. Others it carries as they are.
     pub fn computed(&self) -> BTreeSet<&str> {
         let mut names = self.when.as_ref().map(Condition::compared).unwrap_or_default();
+        names.extend(self.composed_of());
+        names
+    }
+
+    /// Those that its items are computed from, where it has any: all of [`computed`](Self::computed) but for its condition's.
+    pub fn composed_of(&self) -> BTreeSet<&str> {
         let keys = self.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
-        names.extend(keys.flat_map(Template::properties));
+        let mut names: BTreeSet<&str> = keys.flat_map(Template::properties).collect();
         names.extend(self.form().computed());
         names
     }

@@ -266,6 +266,29 @@ pub(super) struct Deriving<'a> {
 }
 
 impl Deriving<'_> {
+    /// Whether the view's condition holds whatever values these properties have; `None` where it depends on them.
+    fn applies(&self, unknown: &BTreeSet<&str>) -> Option<bool> {
+        self.view.when.as_ref().map_or(Some(true), |when| when.decided(self.entity, &|name| unknown.contains(name)))
+    }
+
+    /// Whether there are items by the keys and values of the primary, whatever the condition says, or cannot be told to be none.
+    fn has_items(&self) -> bool {
+        !matches!(self.items(), Ok(items) if items.is_empty())
+    }
+
+    /// One of these properties, of which only pointers are there, that the view's items would be computed from.
+    fn falsified(&self, in_blobs: &BTreeSet<&str>) -> Option<&str> {
+        if in_blobs.is_empty() {
+            return None;
+        }
+        let computed = match self.applies(in_blobs) {
+            Some(true) => self.view.composed_of(),
+            None => self.view.computed(),
+            Some(false) => return None,
+        };
+        computed.into_iter().find(|name| in_blobs.contains(*name)).filter(|_| self.has_items())
+    }
+
     /// The keys of the rows that its items lie in: one, one for each value of a list, or none.
     fn keys(&self, rows: &RowForm<'_>) -> Result<BTreeSet<EntityKey>, Box<DeriveError>> {
         let templates = [("partition_key", rows.partition_key), ("row_key", rows.row_key)];
@@ -381,7 +404,8 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
     let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
     let in_blobs = large_entity::in_blobs(entity);
     for view in catalog.views_of(source) {
-        if let Some(property) = computed_from(view, &in_blobs) {
+        let of = Deriving { view, primary: &primary, entity };
+        if let Some(property) = of.falsified(&in_blobs) {
             let (view, property) = (view.name.clone(), property.to_owned());
             derivation.failed.insert(view.clone(), Box::new(DeriveError::InBlob { view, primary: primary.clone(), property }));
             continue;
@@ -389,7 +413,7 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
         if view.when.as_ref().is_some_and(|when| !when.holds(entity)) {
             continue;
         }
-        match of_view(catalog, source, &Deriving { view, primary: &primary, entity }, &derivation.items) {
+        match of_view(catalog, source, &of, &derivation.items) {
             Ok(items) => derivation.items.extend(items),
             Err(error) => drop(derivation.failed.insert(view.name.clone(), error)),
         }
@@ -398,13 +422,29 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
     if count > limits::ITEMS_PER_PRIMARY { Err(Box::new(DeriveError::TooMany { primary, count })) } else { Ok(derivation) }
 }
 
-/// One of these properties that a view computes from.
-fn computed_from<'n>(view: &View, names: &BTreeSet<&'n str>) -> Option<&'n str> {
-    if names.is_empty() {
-        return None;
+/// The properties of an entity that views compute from, as it is to be written: nothing could be computed from pointers in their place. A
+/// view with no item of it computes from none.
+pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> BTreeSet<String> {
+    let (in_blobs, may_go) = (large_entity::in_blobs(entity), large_entity::may_go(entity));
+    let mut names = BTreeSet::new();
+    if may_go.is_empty() {
+        return names;
     }
-    let computed = view.computed();
-    names.iter().copied().find(|name| computed.contains(*name))
+    let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
+    for view in catalog.views_of(source) {
+        let of = Deriving { view, primary: &primary, entity };
+        if !of.has_items() {
+            continue;
+        }
+        // An answer that does not depend on them stays the same when they go.
+        if let Some(when) = view.when.as_ref().filter(|_| of.applies(&may_go).is_none()) {
+            names.extend(when.compared().into_iter().map(str::to_owned));
+        }
+        if of.applies(&in_blobs) != Some(false) {
+            names.extend(view.composed_of().into_iter().map(str::to_owned));
+        }
+    }
+    names
 }
 
 /// The items of one view, beside those of the views before it.

@@ -28,10 +28,16 @@ pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
     entity.user_properties().filter(|(_, value)| Pointer::of(value).is_some()).map(|(name, _)| name.as_str()).collect()
 }
 
+/// The properties of an entity with values that lie in blobs, or that might: no pointer is longer.
+pub(super) fn may_go(entity: &Entity) -> BTreeSet<&str> {
+    let may = |value: &EdmValue| Pointer::of(value).is_some() || content_len(value).is_some_and(|bytes| bytes > POINTER_BYTES);
+    entity.user_properties().filter(|(_, value)| may(value)).map(|(name, _)| name.as_str()).collect()
+}
+
 /// A value is too large for its row, and nothing could be computed from a pointer in its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the value of {0:?} is too large for a row, and does not go into a blob: a view or rule computes from it (keys, conditions, members, figures or composed texts), which a pointer would falsify"
+    "the value of {0:?} is too large for a row, and does not go into a blob: a view, rule or archive computes from it (keys, conditions, members, figures, composed texts or metadata), which a pointer would falsify"
 )]
 pub struct ComputedFrom(pub String);
 

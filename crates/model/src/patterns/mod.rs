@@ -16,5 +16,5 @@ mod ownership;
 mod secondary_index;
 pub mod spill;
 
-pub use derive::{Content, Derivation, DeriveError, Item, derive, values};
+pub use derive::{Content, Derivation, DeriveError, Item, computed_from, derive, values};
 pub use ownership::{Claimant, Claimed};

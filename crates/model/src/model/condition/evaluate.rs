@@ -13,6 +13,11 @@ impl Condition {
         self.root.holds(&|property| value_of(entity, property))
     }
 
+    /// Whether an entity satisfies it whatever long values these properties have; `None` where it depends on them.
+    pub fn decided(&self, entity: &Entity, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
+        self.root.decided(&|property| value_of(entity, property), is_unknown)
+    }
+
     /// Whether values from elsewhere satisfy it, as [`holds`](Self::holds) says.
     pub fn holds_with(&self, value_of: &dyn Fn(&str) -> Option<EdmValue>) -> bool {
         self.root.holds(&|property| value_of(property).map(Cow::Owned))
@@ -20,16 +25,43 @@ impl Condition {
 }
 
 impl Expr {
+    fn decided<'v>(&self, value_of: &dyn Fn(&str) -> Option<Cow<'v, EdmValue>>, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
+        // Flat lists: one answer of this kind decides, and one that is unknown leaves it open.
+        let first_of = |nodes: &[Self], decisive: bool| {
+            let mut found = Some(!decisive);
+            for node in nodes {
+                match node.decided(value_of, is_unknown) {
+                    Some(answer) if answer == decisive => return Some(decisive),
+                    Some(_) => {}
+                    None => found = None,
+                }
+            }
+            found
+        };
+        match self {
+            Self::All(nodes) => first_of(nodes, false),
+            Self::Any(nodes) => first_of(nodes, true),
+            Self::Not(node) => node.decided(value_of, is_unknown).map(|holds| !holds),
+            Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
+                if self.compares_text() && is_unknown(property) {
+                    None
+                } else {
+                    Some(self.holds(value_of))
+                }
+            }
+        }
+    }
+
     fn holds<'v>(&self, value_of: &dyn Fn(&str) -> Option<Cow<'v, EdmValue>>) -> bool {
         match self {
             Self::All(nodes) => nodes.iter().all(|node| node.holds(value_of)),
             Self::Any(nodes) => nodes.iter().any(|node| node.holds(value_of)),
             Self::Not(node) => !node.holds(value_of),
             Self::Compare { property, op, value } => {
-                value_of(property).is_some_and(|found| compare(&found, value).is_some_and(|ordering| op.holds(ordering)))
+                value_of(property).is_some_and(|found| compare_by_value(&found, value).is_some_and(|ordering| op.holds(ordering)))
             }
             Self::In { property, values } => {
-                value_of(property).is_some_and(|found| values.iter().any(|value| compare(&found, value) == Some(Ordering::Equal)))
+                value_of(property).is_some_and(|found| values.iter().any(|value| compare_by_value(&found, value) == Some(Ordering::Equal)))
             }
             Self::Exists { property } => value_of(property).is_some(),
             Self::StartsWith { property, prefix } => {
@@ -47,8 +79,8 @@ fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>>
     }
 }
 
-/// Compares two values: numbers by value regardless of type, others only with their own type.
-fn compare(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
+/// Compares two values: numbers by value regardless of type, none of them rounded; others only with their own type.
+pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     match (Number::of(found), Number::of(wanted)) {
         (Some(found), Some(wanted)) => found.compare(wanted),
         (None, None) => compare_values(found, wanted),
@@ -102,7 +134,29 @@ fn compare_mixed(integer: i64, double: f64) -> Option<Ordering> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::EntityKey;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_unknown_leaves_open_only_what_depends_on_it() {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("Kind", "letter").with("Text", "unknown");
+        for (text, expected) in [
+            ("Kind == \"letter\"", Some(true)),
+            ("Text == \"x\"", None),
+            ("not startsWith(Text, \"x\")", None),
+            ("Text in [\"\", \"x\"]", None),
+            ("Text != \"\" and exists(Text) and startsWith(Text, \"\")", Some(true)),
+            ("Text == 3 or Text == \"\"", Some(false)),
+            ("Text == \"x\" and Kind == \"invoice\"", Some(false)),
+            ("Text == \"x\" and Kind == \"letter\"", None),
+            ("Text == \"x\" or Kind == \"letter\"", Some(true)),
+            ("not (Text == \"x\" or Kind == \"invoice\")", None),
+        ] {
+            let condition = Condition::parse(text).unwrap();
+            assert_eq!(condition.decided(&entity, &|property| property == "Text"), expected, "{text}");
+            assert_eq!(condition.decided(&entity, &|_| false), Some(condition.holds(&entity)), "{text}");
+        }
+    }
 
     #[test]
     fn large_integers_are_not_rounded() {

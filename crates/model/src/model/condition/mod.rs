@@ -30,6 +30,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use evaluate::compare_by_value;
 pub use parse::ConditionError;
 pub use timed::TimedCondition;
 pub use tree::Condition;

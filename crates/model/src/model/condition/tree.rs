@@ -32,15 +32,31 @@ impl Condition {
         names
     }
 
-    /// The names of the properties with values that it compares, as opposed to those that only have to be there.
+    /// The names of the properties with texts that it compares. Its other tests (there, not empty, more than a number) any long text answers
+    /// alike.
     pub fn compared(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
-        self.root.collect(|test| !matches!(test, Expr::Exists { .. }), &mut names);
+        self.root.collect(Expr::compares_text, &mut names);
         names
     }
 }
 
 impl Expr {
+    /// Whether two texts, none of them empty, may answer this test differently.
+    pub(super) fn compares_text(&self) -> bool {
+        let may_differ = |value: &EdmValue| match value {
+            EdmValue::String(text) => !text.is_empty(),
+            EdmValue::Binary(_) => true,
+            _ => false,
+        };
+        match self {
+            Self::Compare { value, .. } => may_differ(value),
+            Self::In { values, .. } => values.iter().any(may_differ),
+            Self::StartsWith { prefix, .. } => !prefix.is_empty(),
+            Self::All(_) | Self::Any(_) | Self::Not(_) | Self::Exists { .. } => false,
+        }
+    }
+
     /// Collects the properties of the wanted tests.
     fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
         match self {

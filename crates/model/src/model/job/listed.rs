@@ -244,7 +244,7 @@ impl ListedBatch {
             Some(Listing::Keys) if shared.contains_key("pk") => SubjectList::RowKeys,
             Some(Listing::Keys) => SubjectList::Keys,
         };
-        let mut beside = SubjectList::ALL.into_iter().map(SubjectList::field).chain(line.excluded());
+        let mut beside = SubjectList::ALL.into_iter().map(SubjectList::field).chain(line.refused());
         if let Some(beside) = beside.find(|name| shared.contains_key(*name)) {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {KEYS_REF:?}")));
         }
