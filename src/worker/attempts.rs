@@ -9,7 +9,6 @@
 //! | a further one | `begun` + 1, by a request of its own, before the run |
 //! | ended in order, not the job's fault | `free` + 1; of a transient failure, `failing` too |
 //! | ended in a panic or a timeout | `begun` as while it ran, `ended` + 1 |
-//! | ended in order, and its receipt was in an answer that was lost | nothing: its process remembers it ([`Unsaid`](super::unsaid::Unsaid)) |
 //! | saved its progress | all before it is written off; of a batch, how many of its jobs run at once |
 //!
 //! A run that takes the process down within the first half of its first lease leaves no trace, so that such a message is
@@ -28,9 +27,6 @@ const UNTRACED: u32 = 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deliveries {
     count: u32,
-    /// As the message has it.
-    read: Note,
-    /// As it would have it if it said how each delivery to this process ended.
     note: Note,
 }
 
@@ -38,23 +34,7 @@ impl Deliveries {
     /// Of a message got for the `count`-th time, with this note in it.
     pub(crate) fn new(message_id: &str, count: u32, note: Option<Note>) -> Self {
         let note = note.unwrap_or_else(|| Note { id: message_id.to_owned(), ..Note::default() });
-        Self { count, read: note.clone(), note }
-    }
-
-    /// The same after an earlier delivery to this process, which ended in order and could not say so: it is written off, unless another
-    /// process has written a note since.
-    pub(crate) fn after(self, earlier: &Self) -> Self {
-        // With a delivery to another process in between, the note of its run may read like the one that this process failed to write.
-        let is_next = earlier.count.checked_add(1) == Some(self.count);
-        let is_untouched = self.read == earlier.read || (is_next && self.read == earlier.begun());
-        if is_untouched && earlier.count < self.count { Self { note: earlier.written_off(), ..self } } else { self }
-    }
-
-    /// A further delivery to this process that ended before its message was looked at: no other process had the message in between.
-    pub(crate) const fn followed_by(&mut self, count: u32) {
-        if self.count.saturating_add(1) == count {
-            self.count = count;
-        }
+        Self { count, note }
     }
 
     /// Deliveries that nothing accounts for, this one included.
@@ -196,42 +176,6 @@ mod tests {
             assert_eq!((deliveries.attempts(), deliveries.is_disturbed()), (1, false));
             note = Some(deliveries.written_off());
         }
-    }
-
-    #[test]
-    fn a_run_that_ended_in_order_and_could_not_say_so_is_no_attempt() {
-        let mut earlier = Deliveries::new("m1", 1, None);
-        for count in 2..50 {
-            // Its note was written, and nobody heard of it; or it was not.
-            let read = if count % 3 == 0 { earlier.read.clone() } else { earlier.begun() };
-            let again = Deliveries::new("m1", count, Some(read)).after(&earlier);
-            assert_eq!((again.attempts(), again.is_disturbed()), (1, false), "{count}");
-            earlier = again;
-        }
-        let by_others = Note { begun: 4, ..earlier.begun() };
-        let unknown = Deliveries::new("m1", 60, Some(by_others.clone()));
-        assert_eq!(unknown.clone().after(&earlier), unknown, "others have run it since");
-        assert_eq!(earlier.clone().after(&earlier), earlier, "the same delivery");
-    }
-
-    #[test]
-    fn a_run_that_took_another_process_down_is_an_attempt_though_its_note_reads_like_ones_own() {
-        let earlier = Deliveries::new("m1", 1, None);
-        let third = Deliveries::new("m1", 3, Some(earlier.begun())).after(&earlier);
-        assert_eq!(third.attempts(), 2, "the second delivery may have written it");
-        let third = Deliveries::new("m1", 3, None).after(&earlier);
-        assert_eq!(third.attempts(), 1, "nobody has");
-    }
-
-    #[test]
-    fn a_delivery_that_ended_before_its_message_was_looked_at_keeps_an_earlier_one_in_mind() {
-        let mut earlier = Deliveries::new("m1", 1, None);
-        let begun = earlier.begun();
-        earlier.followed_by(2);
-        assert_eq!(Deliveries::new("m1", 3, Some(begun.clone())).after(&earlier).attempts(), 1);
-        // Another process had it in between.
-        earlier.followed_by(4);
-        assert_eq!(Deliveries::new("m1", 5, Some(begun)).after(&earlier).attempts(), 2);
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! | timeout | release with a growing delay; after the last attempt: poison (exhausted) | yes, unless a store refuses |
 //! | panic | the same | yes |
 //! | attempts used up before running (crashes) | poison (exhausted) | – |
-//! | lease lost | nothing: another receiver has it, or the answer with its receipt was lost | not where this process gets it again |
+//! | lease lost | nothing: another receiver has it | yes, the service counted it |
 //!
 //! A timeout counts because a run that hangs cannot be told from one that is slow, and each holds a slot for
 //! its whole length: written off, a job that never ends would come back until its age gives it up. While a
@@ -183,18 +183,6 @@ pub(crate) enum Settlement {
     Poison(PoisonVerdict),
     /// Nothing may be done with it any more.
     Abandon,
-}
-
-impl Settlement {
-    /// Whether the delivery ended in order, so that it is no attempt.
-    pub(crate) const fn follows_an_orderly_end(&self) -> bool {
-        match self {
-            Self::Delete | Self::Advance(_) | Self::Abandon => true,
-            Self::Release { attempt, .. } => !matches!(attempt, Attempt::Counts),
-            // It is not run again, though the poison queue cannot be reached.
-            Self::Poison(_) => false,
-        }
-    }
 }
 
 /// The progress of a job.

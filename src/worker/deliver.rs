@@ -47,11 +47,12 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         LeaseOutcome::Finished(memory) => memory,
         LeaseOutcome::Lost | LeaseOutcome::Over => {
             tracing::warn!(queue = %source.queue, message_id = message.id, "message not examined: its lease ended first; it comes again");
-            return not_begun(&context, &source, &message);
+            WorkerTally::add(&context.tally.lost);
+            return;
         }
     };
     // A text that makes the decoder panic must not take the receiver down with every delivery.
-    let mut examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &context.events)))
+    let examined = catch_unwind(AssertUnwindSafe(|| examine(&message, raw, source.carries, &source.allowed, &context.events)))
         .unwrap_or_else(|payload| {
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
@@ -61,14 +62,10 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         drop(memory);
         let window = weight::received(&message) + WINDOW_MEMORY;
         let LeaseOutcome::Finished(granted) = lease.hold_past_expiry(context.memory.take(MemoryShare::Messages, window)).await else {
-            return not_begun(&context, &source, &message);
+            WorkerTally::add(&context.tally.lost);
+            return;
         };
         memory = granted;
-    }
-    if examined.deliveries.is_disturbed()
-        && let Some(earlier) = source.unsaid.take(&message.id)
-    {
-        examined.deliveries = examined.deliveries.after(&earlier);
     }
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
@@ -80,12 +77,6 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
     drop(memory);
     // Only now: a message is in flight until it is settled.
     drop(place);
-}
-
-/// A delivery that lost its lease while it waited for memory: the message comes again.
-fn not_begun(context: &RunContext, source: &Intake, message: &Message) {
-    source.unsaid.follow(&message.id, message.dequeue_count);
-    WorkerTally::add(&context.tally.lost);
 }
 
 /// A message, and when it came.
@@ -157,9 +148,6 @@ async fn work_on(context: &RunContext, source: &Arc<Intake>, received: &Incoming
     };
     let keys = std::mem::take(&mut concluded.keys);
     let Concluded { end, ended, settlement, settled, .. } = &concluded;
-    if (*settled == SettleOutcome::Lost || lease.is_presumed_gone()) && settlement.follows_an_orderly_end() {
-        source.unsaid.remember(&message.id, &examined.deliveries);
-    }
     let now = context.now();
     context.tally.worked(sent, now);
     let times = Times { age: queue_time.since(message.inserted, *ended), took: now.saturating_sub(began) };

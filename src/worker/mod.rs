@@ -55,7 +55,6 @@ mod suspects;
 mod times;
 mod tuning;
 mod turns;
-mod unsaid;
 mod walked;
 mod weight;
 

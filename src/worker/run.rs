@@ -30,7 +30,6 @@ use super::stuck::Stuck;
 use super::suspects::Suspects;
 use super::tuning::{Tuned, Tuning};
 use super::turns::Turns;
-use super::unsaid::Unsaid;
 use crate::model::QueueName;
 use crate::model::allowed::JobAllowance;
 use crate::model::cause;
@@ -336,7 +335,6 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
             of_batches: of_batches.clone(),
             bell: Arc::default(),
             found: count::QueueCounters::default(),
-            unsaid: Unsaid::default(),
         })
     };
     let slots = Slots::new(match queue.concurrency {

@@ -8,7 +8,6 @@ use super::count;
 use super::examine::SYNC;
 use super::slots::Slots;
 use super::status::QueueBoard;
-use super::unsaid::Unsaid;
 use crate::model::allowed::JobAllowance;
 use crate::model::job::{JobDigest, OPS, RECHECK, Stamp};
 use crate::model::{AccountName, QueueName};
@@ -63,8 +62,6 @@ pub(crate) struct Intake {
     pub(crate) board: Arc<QueueBoard>,
     /// Counters of its deliveries.
     pub(crate) found: count::QueueCounters,
-    /// Deliveries that ended in order without word of it in their messages.
-    pub(crate) unsaid: Unsaid,
 }
 
 impl Intake {

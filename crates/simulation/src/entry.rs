@@ -38,7 +38,7 @@ pub(super) struct LedgerEntry {
     pub(super) expired: bool,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "six separate facts about one delivery")]
+#[expect(clippy::struct_excessive_bools, reason = "five separate facts about one delivery")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
@@ -51,8 +51,6 @@ pub(super) struct DeliveryRecord {
     pub(super) has_turn: bool,
     /// A run of it began, or the message says so.
     pub(super) began: bool,
-    /// A run of it has ended, in order or in a panic.
-    pub(super) ended: bool,
     /// Released in order, and written off.
     pub(super) released: bool,
     /// Something happened that explains why it counts.
@@ -63,18 +61,7 @@ pub(super) struct DeliveryRecord {
 
 impl DeliveryRecord {
     pub(super) const fn new(tick: u64, caller: u32, explained: bool) -> Self {
-        Self {
-            tick,
-            caller,
-            attempts: 0,
-            most: 0,
-            has_turn: true,
-            began: false,
-            ended: false,
-            released: false,
-            explained,
-            disturbed: explained,
-        }
+        Self { tick, caller, attempts: 0, most: 0, has_turn: true, began: false, released: false, explained, disturbed: explained }
     }
 }
 
@@ -114,20 +101,8 @@ impl LedgerEntry {
     /// It is got once more. `max`: attempts of a single job.
     pub(super) fn delivered(&mut self, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
         let attempts = u64::from(dequeue_count).saturating_sub(self.content.free()).min(self.content.begun() + 1);
-        let attempts = attempts.saturating_sub(self.unsaid(delivery.caller)).max(1);
         let (halvings, has_turn) = self.listed.as_ref().map_or((0, true), |keys| self.content.turn(keys, attempts));
         self.deliveries.push(DeliveryRecord { attempts, most: u64::from(max) + halvings, has_turn, ..delivery });
-    }
-
-    /// Whether a run of this delivery ended in order, for all that is known, while the message does not say so: its worker remembers it.
-    fn is_unsaid(&self, delivery: &DeliveryRecord, caller: u32) -> bool {
-        delivery.caller == caller && !delivery.released && (delivery.ended || self.shares_runs())
-    }
-
-    /// How many such deliveries a worker remembers at most.
-    fn unsaid(&self, caller: u32) -> u64 {
-        let unsaid = self.deliveries.iter().filter(|delivery| self.is_unsaid(delivery, caller)).count();
-        u64::try_from(unsaid).unwrap_or(u64::MAX).saturating_sub(u64::from(self.panics))
     }
 
     pub(super) fn is(&self, about: &EntityKey, wanted: &str) -> bool {
@@ -181,18 +156,9 @@ impl LedgerEntry {
         if self.listed.is_some() && begun == 0 {
             self.panics = 0;
         }
-        self.write_off(free.saturating_sub(self.free), begun < begun_before);
-        self.free = self.free.max(free);
-    }
-
-    /// So many deliveries are written off: the last one, where it has ended, and those before it that its worker remembers.
-    fn write_off(&mut self, freed: u64, settles: bool) {
-        let Some((last, earlier)) = self.deliveries.split_last() else { return };
-        let remembered = earlier.iter().enumerate().rev().filter(|(_, delivery)| self.is_unsaid(delivery, last.caller));
-        let mut order: Vec<usize> = remembered.map(|(place, _)| place).collect();
-        order.insert(if settles || last.ended { 0 } else { order.len() }, earlier.len());
-        for place in order.into_iter().take(usize::try_from(freed).unwrap_or(usize::MAX)) {
-            self.deliveries[place].released = true;
+        if free > self.free {
+            self.free = free;
+            last.released = true;
         }
     }
 

@@ -258,9 +258,6 @@ impl Ledger {
         if let Some(ended) = entry.running.iter().position(|running| *running == ActiveRun { caller, delivery }) {
             entry.running.swap_remove(ended);
         }
-        if let Some(delivery) = entry.delivery(delivery) {
-            delivery.ended = true;
-        }
         let explained = if entry.shares_runs() {
             entry.deliveries.iter().any(|delivery| delivery.caller == caller && delivery.explained)
         } else {

@@ -226,38 +226,6 @@ async fn a_run_begins_though_it_is_unknown_whether_it_was_noted() {
     }
 }
 
-/// The answer to an update has the receipt by which a run says that it has ended.
-#[tokio::test(start_paused = true)]
-async fn runs_that_lose_their_receipts_poison_nothing_however_many_there_are() {
-    // By the note before a run, and by the first renewal of a long one.
-    for (unheard_gets, takes) in [(1, Duration::ZERO), (0, Duration::from_secs(40))] {
-        let world = World::new();
-        world.queues.seed(JOBS, &sync("a"), None);
-        world.queues.fail(Op::Get, JOBS, unheard_gets, ErrorClass::Ambiguous, Effect::Taken);
-        world.queues.fail(Op::Update, JOBS, 12, ErrorClass::Ambiguous, Effect::Taken);
-        world.script(move |_, _, _| async move {
-            sleep(takes).await;
-            done()
-        });
-        let report = world.until_idle().await.unwrap();
-        assert_eq!((report.done, report.poisoned), (1, 0), "{takes:?}");
-        assert!(world.queues.messages(POISON).is_empty());
-    }
-}
-
-/// A panic is no orderly end, and counts though nothing could say so.
-#[tokio::test(start_paused = true)]
-async fn runs_that_panic_and_lose_their_receipts_are_poisoned_as_soon_as_any() {
-    let world = World::new();
-    world.queues.seed(JOBS, &sync("a"), None);
-    world.queues.fail(Op::Update, JOBS, 60, ErrorClass::Ambiguous, Effect::Taken);
-    world.script(|_, _, _| async { panic!("index 7 is out of bounds") });
-    let report = world.until_idle().await.unwrap();
-    assert_eq!((report.done, world.work.runs().len()), (0, 5));
-    // Twice where the fifth run poisons it and has not the receipt to delete it.
-    assert!(report.poisoned > 0 && !world.queues.messages(POISON).is_empty() && world.queues.messages(JOBS).is_empty());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_release_that_fails_is_tried_again_until_somebody_else_has_the_message() {
     let world = World::new();
