@@ -207,6 +207,11 @@ impl Strike {
         self.calm.store(true, Ordering::SeqCst);
     }
 
+    /// After a calm: what is armed strikes again.
+    pub(crate) fn go_on(&self) {
+        self.calm.store(false, Ordering::SeqCst);
+    }
+
     pub(crate) fn counted(&self) -> u64 {
         self.counted.load(Ordering::SeqCst)
     }
