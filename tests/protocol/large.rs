@@ -556,6 +556,28 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
 }
 
+/// A filter makes nothing of a pointer, or something, where its value has the sign that it looks for, or has not.
+#[tokio::test]
+async fn no_item_is_not_computed_from_a_pointer_either() {
+    for sign in ["@", "/"] {
+        let view = format!(
+            "[accounts.main]\nkind = \"embedded\"\npath = \"unused.db\"\n\
+             [views.by_domain]\nkind = \"secondary_index\"\nsource = \"Mail\"\ntable = \"ByDomain\"\nselect = []\n\
+             partition_key = \"{{Address|after:{sign}}}\"\nrow_key = \"{{Kind}}_{{RowKey}}\"\n"
+        );
+        let overflow = "[views.overflow]\nkind = \"large_entity\"\nsource = \"Mail\"\ncontainer = \"large\"\n";
+        let lab = Lab::with(SMALL, declared(&format!("{view}{overflow}")));
+        lab.account.blobs.create_container(&container("large")).await.unwrap();
+        let mail = Entity::new(EntityKey::new("p", "1").unwrap()).with("Address", "a".repeat(40_000));
+        let put = |entity: Entity| job(&json!({"op": "put", "table": "Mail", "entity": odata::encode(&entity)}));
+        let refused = lab.work(&put(mail.clone().with("Kind", "letter"))).await.unwrap_err();
+        assert!(refused.chain().contains("\"Address\" is too large for a row"), "{sign}: {}", refused.chain());
+        // Without another part of its key there is no item in any case.
+        lab.work(&put(mail)).await.unwrap();
+        assert!(lab.sim.rows(&table("ByDomain")).is_empty());
+    }
+}
+
 /// A client that writes pointers itself.
 #[tokio::test]
 async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {

@@ -10,7 +10,7 @@ use crate::model::entity::EntityError;
 use crate::model::job::Primary;
 use crate::model::large::{Pointer, ValueFolder};
 use crate::model::sink::{self, FieldError};
-use crate::model::template::RenderError;
+use crate::model::template::{RenderError, Template};
 use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, SinkDocument, Site, ViewName, limits, odata};
 
 /// An item that should exist.
@@ -271,9 +271,19 @@ impl Deriving<'_> {
         self.view.when.as_ref().map_or(Some(true), |when| when.decided(self.entity, &|name| unknown.contains(name)))
     }
 
-    /// Whether there are items by the keys and values of the primary, whatever the condition says, or cannot be told to be none.
-    fn has_items(&self) -> bool {
-        !matches!(self.items(), Ok(items) if items.is_empty())
+    /// Whether there are items by the keys and values of the primary, whatever the condition says, or cannot be told to be none, since they
+    /// are computed from values that are not known: a key without another property has none.
+    fn has_items(&self, unknown: &BTreeSet<&str>) -> bool {
+        let keys = self.view.rows().into_iter().flat_map(|rows| [rows.partition_key, rows.row_key]);
+        let is_missing = |name: &str| {
+            let is_known = !unknown.contains(name) && !["PartitionKey", "RowKey"].contains(&name);
+            is_known && self.entity.get(name).is_none_or(|value| matches!(value, EdmValue::String(text) if text.is_empty()))
+        };
+        if keys.flat_map(Template::properties).any(is_missing) {
+            return false;
+        }
+        let is_computed_from_unknown = self.view.composed_of().iter().any(|name| unknown.contains(name));
+        is_computed_from_unknown || !matches!(self.items(), Ok(items) if items.is_empty())
     }
 
     /// One of these properties, of which only pointers are there, that the view's items would be computed from.
@@ -286,7 +296,7 @@ impl Deriving<'_> {
             None => self.view.computed(),
             Some(false) => return None,
         };
-        computed.into_iter().find(|name| in_blobs.contains(*name)).filter(|_| self.has_items())
+        computed.into_iter().find(|name| in_blobs.contains(*name)).filter(|_| self.has_items(in_blobs))
     }
 
     /// The keys of the rows that its items lie in: one, one for each value of a list, or none.
@@ -433,7 +443,7 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
     let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
     for view in catalog.views_of(source) {
         let of = Deriving { view, primary: &primary, entity };
-        if !of.has_items() {
+        if !of.has_items(&may_go) {
             continue;
         }
         // An answer that does not depend on them stays the same when they go.
