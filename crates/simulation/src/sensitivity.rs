@@ -54,6 +54,10 @@ const UNMET: &[(Bug, &str)] = &[
         "a request that outlives the recheck that each tombstone has of its own: none does; a unit test beside it catches it",
     ),
     (
+        Bug::RestoreKeepsTheEarlier,
+        "a restore that comes again after another version was archived meanwhile: the company's seed 2,966 is the first to catch it",
+    ),
+    (
         Bug::UnknownViewTakenForWritten,
         "an entity whose last change is closed by a worker with the older catalog, and a view of the newer one whose keys stay as they are: \
          a unit test of `rollout` catches it",
