@@ -104,14 +104,9 @@ impl<S: ?Sized> Retry<S> {
 }
 
 impl RequestEnd<bool> {
-    /// For a creation: a thing that exists after an unanswered attempt was created by it.
-    pub(super) fn created(self) -> Result<bool, StoreError> {
-        self.result.map(|fresh| fresh || self.unanswered)
-    }
-
-    /// For a deletion of a table, queue or container: a thing that is gone, or going, after an unanswered attempt was deleted by it.
-    pub(super) fn deleted(self) -> Result<bool, StoreError> {
-        self.result.map(|found| found || self.unanswered)
+    /// For a creation or a deletion: a thing that exists, or is gone or going, after an unanswered attempt was created or deleted by it.
+    pub(super) fn done(self) -> Result<bool, StoreError> {
+        self.result.map(|done| done || self.unanswered)
     }
 }
 

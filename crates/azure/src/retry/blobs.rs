@@ -15,11 +15,11 @@ use evenkeel_model::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore,
 #[async_trait]
 impl BlobStore for Retry<dyn BlobStore> {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        self.request(Op::CreateContainer, || self.inner.create_container(container)).await.created()
+        self.request(Op::CreateContainer, || self.inner.create_container(container)).await.done()
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        self.request(Op::DeleteContainer, || self.inner.delete_container(container)).await.deleted()
+        self.request(Op::DeleteContainer, || self.inner.delete_container(container)).await.done()
     }
 
     async fn put(&self, container: &ContainerName, name: &BlobName, content: Bytes, upload: &BlobUpload) -> Result<ETag, StoreError> {
@@ -41,8 +41,7 @@ impl BlobStore for Retry<dyn BlobStore> {
 
     async fn delete(&self, container: &ContainerName, name: &BlobName, if_match: Option<&ETag>) -> Result<bool, StoreError> {
         let rule = Unanswered::of_blob_deletion(if_match);
-        let ended = self.attempts(Op::DeleteBlob, rule, || self.inner.delete(container, name, if_match)).await;
-        ended.result.map(|deleted| deleted || ended.unanswered)
+        self.attempts(Op::DeleteBlob, rule, || self.inner.delete(container, name, if_match)).await.done()
     }
 
     async fn create_append(&self, container: &ContainerName, name: &BlobName, upload: &BlobUpload) -> Result<ETag, StoreError> {

@@ -15,11 +15,11 @@ const OTHER_RECEIPT: &str = "PopReceiptMismatch";
 #[async_trait]
 impl QueueStore for Retry<dyn QueueStore> {
     async fn create_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.request(Op::CreateQueue, || self.inner.create_queue(queue)).await.created()
+        self.request(Op::CreateQueue, || self.inner.create_queue(queue)).await.done()
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.request(Op::DeleteQueue, || self.inner.delete_queue(queue)).await.deleted()
+        self.request(Op::DeleteQueue, || self.inner.delete_queue(queue)).await.done()
     }
 
     async fn put(&self, queue: &QueueName, text: &str, delay: Duration, ttl: Ttl) -> Result<SentMessage, StoreError> {

@@ -35,11 +35,11 @@ impl TableStore for Retry<dyn TableStore> {
     }
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        self.request(Op::CreateTable, || self.inner.create_table(table)).await.created()
+        self.request(Op::CreateTable, || self.inner.create_table(table)).await.done()
     }
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        self.request(Op::DeleteTable, || self.inner.delete_table(table)).await.deleted()
+        self.request(Op::DeleteTable, || self.inner.delete_table(table)).await.done()
     }
 
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
