@@ -11,6 +11,7 @@ use super::exit::{misused, store_error};
 use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, UsageError, args, help};
 use crate::catalog::{Catalog, TableRef};
+use crate::model::names::is_own_table;
 use crate::model::nearest::{listed, nearest};
 use crate::model::{EntityKey, Key};
 use crate::ports::{ErrorClass, Missing, Service, StoreError};
@@ -98,7 +99,7 @@ async fn value(table: &TableRef, key: &EntityKey, (property, file): (&str, &Path
 fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyhow::Error {
     let gone =
         |error: &StoreError| error.class == ErrorClass::NotFound(Missing::Container) && error.subject.what.service() == Service::Table;
-    let known = catalog.target(&table.table).is_some() || table.table.as_str().starts_with("Evenkeel");
+    let known = catalog.target(&table.table).is_some() || is_own_table(table.table.as_str());
     if known || !error.chain().filter_map(store_error).any(gone) {
         return error;
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::rows::{self, Recorded};
 use super::{CatalogRecord, MigrationError, Needs};
+use crate::model::names::is_own_table;
 use crate::model::{AccountName, BlobName, CollectionName, ContainerName, ETag, Filter, QueueName, TableName, cause};
 use crate::ports::{Account, ErrorClass, Fields, Missing, Query, Stores, TableStore, all_rows, all_tables};
 
@@ -32,7 +33,7 @@ impl State {
     /// Whether nothing of ours is in the account `main`: no worker has ever run on it.
     pub(super) fn is_fresh(&self) -> bool {
         let tables = self.tables.get(&AccountName::main());
-        !tables.into_iter().flatten().any(|table| table.as_str().starts_with("Evenkeel"))
+        !tables.into_iter().flatten().any(|table| is_own_table(table.as_str()))
     }
 }
 

@@ -3,11 +3,10 @@
 use sha2::{Digest as _, Sha256};
 
 use crate::catalog::{Catalog, TableRef};
+use crate::model::names::is_own_table;
 use crate::model::template::Template;
 use crate::model::{AccountName, TableName};
 
-/// Prefix of this program's own tables. Their partitions begin with the table of the primaries, as far as they are about one.
-const OWN: &str = "Evenkeel";
 /// Digits of a hash: enough to tell busy partitions apart.
 const DIGITS: usize = 8;
 
@@ -33,8 +32,9 @@ fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog:
     let known = |name: &str| TableName::new(name).ok().and_then(|name| catalog.table(&name));
     match (known(table), partition.split_once('~')) {
         (Some(table), _) => table.account == *account && has_primaries(table, catalog),
-        (None, Some((source, _))) => table.starts_with(OWN) && known(source).is_some_and(|source| has_primaries(source, catalog)),
-        (None, None) => table.starts_with(OWN),
+        // Own tables: a partition about primaries begins with their table.
+        (None, Some((source, _))) => is_own_table(table) && known(source).is_some_and(|source| has_primaries(source, catalog)),
+        (None, None) => is_own_table(table),
     }
 }
 

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::limits;
 
+/// Whether a table, by its name, is one of the program's own.
+pub fn is_own_table(name: &str) -> bool {
+    name.starts_with("Evenkeel")
+}
+
 /// Table of the program's own records: applied migrations, the catalog, workers, the secret of cursors.
 pub const MIGRATIONS: &str = "EvenkeelMigrations";
 
