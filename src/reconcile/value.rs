@@ -152,8 +152,7 @@ impl RunValues {
             rest.properties.insert(property.clone(), pointer.to_string().into());
             pointers.insert(property.clone(), (pointer, Supply::Staged(staged.clone())));
         }
-        let mut computed = scope.engine.catalog.computed_beside_views(scope.source);
-        computed.extend(computed_from(&scope.engine.catalog, scope.source, &rest));
+        let computed = computed_from(&scope.engine.catalog, scope.source, &rest);
         if let Some(property) = staged.keys().find(|property| computed.contains(*property)) {
             return Err(permanent(writing(scope), large_entity::ComputedFrom(property.clone())));
         }

@@ -432,18 +432,19 @@ pub fn derive(catalog: &Catalog, source: &TableRef, entity: Option<&Entity>) -> 
     if count > limits::ITEMS_PER_PRIMARY { Err(Box::new(DeriveError::TooMany { primary, count })) } else { Ok(derivation) }
 }
 
-/// The properties of an entity that views compute from, as it is to be written: nothing could be computed from pointers in their place. A
-/// view with no item of it computes from none.
+/// The properties of an entity that views, rules and archives compute from, as it is to be written: nothing could be computed from pointers in
+/// their place. A view with no item of it computes from none. Empty where no value may go into a blob.
 pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> BTreeSet<String> {
     let (in_blobs, may_go) = (large_entity::in_blobs(entity), large_entity::may_go(entity));
-    let mut names = BTreeSet::new();
     if may_go.is_empty() {
-        return names;
+        return BTreeSet::new();
     }
+    let mut names = catalog.computed_beside_views(source);
     let primary = Primary { table: source.table.clone(), key: entity.key.clone() };
     for view in catalog.views_of(source) {
         let of = Deriving { view, primary: &primary, entity };
-        if !of.has_items(&may_go) {
+        // The names of other properties decide nothing: its items need not be derived.
+        if view.computed().is_disjoint(&may_go) || !of.has_items(&may_go) {
             continue;
         }
         // An answer that does not depend on them stays the same when they go.
