@@ -25,7 +25,7 @@ use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedV
 use crate::catalog::{DatedRef, Source, TableRef};
 use crate::model::dated::DatedTables;
 use crate::model::names::MIGRATIONS;
-use crate::model::{AccountName, CatalogOwner, EdmDateTime, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
+use crate::model::{AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
 
 /// The partition of applied migrations.
 pub(super) const MIGRATION: &str = "migration";
@@ -65,11 +65,6 @@ pub(super) fn generation_key() -> Result<EntityKey, MigrationError> {
     key(CATALOG, GENERATION)
 }
 
-fn moment(now: Timestamp) -> EdmValue {
-    // A clock outside 1601 to 9999 is wrong in any case; the row says so instead of failing the migration.
-    EdmDateTime::from_timestamp(now).map_or_else(|_| EdmValue::String(now.to_string()), EdmValue::DateTime)
-}
-
 fn number(value: u32) -> EdmValue {
     EdmValue::Int64(i64::from(value))
 }
@@ -79,7 +74,7 @@ pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, M
     Ok(Entity::new(key(MIGRATION, migration.number.clone())?)
         .with("Name", migration.name.clone())
         .with("Checksum", migration.checksum.clone())
-        .with("AppliedAt", moment(now))
+        .with("AppliedAt", EdmValue::moment(now))
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
 }
 
@@ -89,30 +84,30 @@ pub(super) fn generation(value: u32, first: bool, forms: u32, now: Timestamp) ->
         .with("Generation", number(value))
         .with("First", first)
         .with("Forms", number(forms))
-        .with("RecordedAt", moment(now))
+        .with("RecordedAt", EdmValue::moment(now))
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
 }
 
 /// The row that the service puts its time on.
 pub(super) fn time_mark(now: Timestamp) -> Result<Entity, MigrationError> {
-    Ok(Entity::new(key("time", "now")?).with("AskedAt", moment(now)))
+    Ok(Entity::new(key("time", "now")?).with("AskedAt", EdmValue::moment(now)))
 }
 
 /// The properties merged into the row of a generation that was met.
 pub(super) fn met(view: &ViewName, generation: u32, now: Timestamp) -> Result<Entity, MigrationError> {
     let entity = Entity::new(key(CATALOG, format!("{MET}{view}"))?);
-    Ok(entity.with("Generation", number(generation)).with("RecordedAt", moment(now)))
+    Ok(entity.with("Generation", number(generation)).with("RecordedAt", EdmValue::moment(now)))
 }
 
 /// The row of a name that jobs may have. A `%` in a key is misread by some clients.
 pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError> {
     let key = key(CATALOG, format!("{NAME}{}", name.replace('%', "~")))?;
-    Ok(Entity::new(key).with("RecordedAt", moment(now)))
+    Ok(Entity::new(key).with("RecordedAt", EdmValue::moment(now)))
 }
 
 /// The row of an owner's archives, retentions and rules.
 pub(super) fn declarations(owner: &CatalogOwner, declared: &Declarations, now: Timestamp) -> Result<Entity, MigrationError> {
-    let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?).with("RecordedAt", moment(now));
+    let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?).with("RecordedAt", EdmValue::moment(now));
     let text: Vec<char> = serde_json::json!(declared).to_string().chars().collect();
     // A quarter of the limit is always short enough in UTF-16 units.
     for (part, text) in text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate() {
@@ -129,7 +124,7 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
         .with("SourceTable", change.source.spelled())
         .with("Retired", change.action == ViewAction::Retired)
         .with("Owner", change.owner.as_str())
-        .with("RecordedAt", moment(now));
+        .with("RecordedAt", EdmValue::moment(now));
     if !change.followers.is_empty() {
         let followers: Vec<[String; 2]> =
             change.followers.iter().map(|tables| [tables.account.to_string(), tables.tables.to_string()]).collect();

@@ -70,18 +70,13 @@ impl TakenKey {
 
 /// Whether a view has lists in the table or container of an item.
 fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
-    match &address.site {
-        Site::Row { table, .. } => {
-            let there = TableRef { account: address.account.clone(), table: table.clone() };
-            let view = catalog.view_in(view, table);
-            view.is_some_and(|view| matches!(view.form(), Form::Lists { rows, .. } if rows.target.has(&there)))
+    catalog.view_at(view, &address.site).is_some_and(|view| match (view.form(), &address.site) {
+        (Form::Lists { rows, .. }, Site::Row { table, .. }) => {
+            rows.target.has(&TableRef { account: address.account.clone(), table: table.clone() })
         }
-        Site::Blob { container, .. } => {
-            let lists = catalog.views.get(view).and_then(|view| if let Form::BlobLists(lists) = view.form() { Some(lists) } else { None });
-            lists.is_some_and(|lists| lists.accounts.has(&address.account) && lists.container == *container)
-        }
-        Site::File { .. } | Site::Document { .. } => false,
-    }
+        (Form::BlobLists(lists), Site::Blob { container, .. }) => lists.accounts.has(&address.account) && lists.container == *container,
+        _ => false,
+    })
 }
 
 /// Keys that a run has met.

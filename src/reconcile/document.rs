@@ -171,9 +171,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 
     fn row(&self, content: &[u8], etag: ETag) -> Result<Row, Failure> {
-        let failed = |error: DocumentError| permanent(self.doing("reading"), error);
-        let entity = document::decode(content, &self.key).map_err(failed)?;
-        self.catalog.refuse_anothers_document(self.archive, &entity).map_err(failed)?;
+        let entity = self.catalog.archived(self.archive, content, &self.key).map_err(|error| permanent(self.doing("reading"), error))?;
         Ok(Row { entity, etag, timestamp: None })
     }
 

@@ -158,9 +158,7 @@ impl<'e> Scope<'e> {
         let target = TableRef { account: address.account.clone(), table: table.clone() };
         // Rows that are derived within their own table are no primaries there; rows with properties set on them are.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
-        let catalog = &self.engine.catalog;
-        let has_views = || catalog.has_views(&target) || catalog.ranges_over(&target).next().is_some();
-        (is_primary && has_views()).then(|| Primary { table: target.table.clone(), key: key.clone() })
+        (is_primary && self.engine.catalog.derives_from(&target)).then(|| Primary { table: target.table.clone(), key: key.clone() })
     }
 
     /// Relation of an address to this primary.
@@ -188,7 +186,7 @@ impl<'e> Scope<'e> {
     /// Addresses that were noted under another spelling of their folder, each with the catalog's own.
     fn respelled<'a>(&self, noted: impl Iterator<Item = &'a ItemAddress>) -> Vec<(ItemAddress, ItemAddress)> {
         let Some(filing) = self.engine.catalog.filing(self.source) else { return Vec::new() };
-        noted.filter_map(|noted| Some((noted.clone(), filing.shelf.respelled(noted)?))).collect()
+        noted.filter_map(|noted| filing.shelf.respelled(noted).map(|address| (noted.clone(), address))).collect()
     }
 
     /// A footprint in the catalog's own spelling, without the items that cannot be this primary's: another program has written them, or an

@@ -16,7 +16,7 @@ use super::keeper::KeeperError;
 use crate::catalog::{Catalog, Rule};
 use crate::model::job::Operation as _;
 use crate::model::names::MIGRATIONS;
-use crate::model::{AccountName, ETag, EdmDateTime, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body, cause};
+use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, QueueName, Row, TableName, body, cause};
 use crate::ports::{Clock, ErrorClass, IfMatch, Missing, StoreError, Stores, TableOperation, TableStore, Ttl};
 use crate::settings::QueueSettings;
 
@@ -139,9 +139,9 @@ impl RuleTurn {
 
     /// The row that says so, with the time since when it is being sent, where it is not known to be on its queue.
     fn row(&self, key: &EntityKey, claimed: Option<Timestamp>) -> Entity {
-        let row = Entity::new(key.clone()).with(SENT, moment(self.sent)).with(JOB, self.job.as_str());
+        let row = Entity::new(key.clone()).with(SENT, EdmValue::moment(self.sent)).with(JOB, self.job.as_str());
         match claimed {
-            Some(claimed) => row.with(CLAIMED, moment(claimed)),
+            Some(claimed) => row.with(CLAIMED, EdmValue::moment(claimed)),
             None => row,
         }
     }
@@ -170,10 +170,6 @@ fn has_passed(since: Timestamp, long: SignedDuration, now: Timestamp) -> bool {
 fn place(rule: &Rule) -> (TableName, EntityKey) {
     let key = EntityKey::new(PARTITION, rule.name.as_str()).expect("a view's name is a key");
     (TableName::new(MIGRATIONS).expect("a table name"), key)
-}
-
-fn moment(at: Timestamp) -> EdmValue {
-    EdmDateTime::from_timestamp(at).map_or_else(|_| EdmValue::from(at.to_string()), EdmValue::DateTime)
 }
 
 /// Writes the row of a rule over the version that was read; its version then. `None` where another worker was faster.

@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use evenkeel_azure::system::SystemClock;
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::item::VIEW_PROPERTY;
 use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::{Entity, EntityKey, Row, TableName, ViewName, odata};
+use evenkeel_model::model::{Entity, EntityKey, Row, TableName, odata};
 use evenkeel_model::ports::Clock;
 use evenkeel_model::shared;
 
@@ -143,9 +142,7 @@ impl EntityCache {
 
 /// Whether an entity is all in its rows.
 fn stands_by_itself(entity: &Entity) -> bool {
-    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
-    let is_list = view.is_some_and(|view| shared::is_list_of(&view, entity));
-    !is_list && entity.properties.values().all(|value| Pointer::of(value).is_none())
+    shared::list_view(entity).is_none() && entity.properties.values().all(|value| Pointer::of(value).is_none())
 }
 
 impl CachedEntities {

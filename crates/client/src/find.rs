@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::resolve::{rejoined, with_spilled};
 use super::{Client, ClientError, OpenedRows, Whole};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
-use evenkeel_model::model::document::{self, DocumentError, DocumentPath};
+use evenkeel_model::model::document::{DocumentError, DocumentPath};
 use evenkeel_model::model::large::{Pointer, SPILLED};
 use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_model::planted::{Bug, planted};
@@ -120,8 +120,7 @@ impl Client {
         };
         let broken = |error: DocumentError| ClientError::Broken(format!("{}: {error}", doing()));
         let Some((content, etag)) = found else { return Ok(None) };
-        let entity = document::decode(&content, key).map_err(broken)?;
-        self.catalog.refuse_anothers_document(archive, &entity).map_err(broken)?;
+        let entity = self.catalog.archived(archive, &content, key).map_err(broken)?;
         Ok(Some(Row { entity, etag, timestamp: None }))
     }
 

@@ -6,16 +6,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Client, ClientError, lists};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::item::VIEW_PROPERTY;
 use evenkeel_model::model::large::{self, Pointer, SPILLED};
-use evenkeel_model::model::{EdmValue, Entity, Row, Site, ViewName};
+use evenkeel_model::model::{EdmValue, Entity, Row, Site};
 use evenkeel_model::ports::{Account, BlobProperties, ErrorClass};
 use evenkeel_model::shared;
 
 /// Joins the pieces of a list, wherever they lie.
 pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
-    let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
-    if !view.is_some_and(|view| shared::is_list_of(&view, &entity)) {
+    if shared::list_view(&entity).is_none() {
         return Ok(entity);
     }
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };

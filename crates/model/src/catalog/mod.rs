@@ -44,7 +44,7 @@ use crate::model::document::{self, DocumentError};
 use crate::model::item::{Owner, VIEW_PROPERTY};
 use crate::model::job::{JobSubject, Operation as _, Primary};
 use crate::model::template::Template;
-use crate::model::{Entity, TableName, ViewName, settled};
+use crate::model::{Entity, EntityKey, Site, TableName, ViewName, settled};
 
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]
@@ -221,6 +221,11 @@ impl Catalog {
         })
     }
 
+    /// A view, as it is of the site that its lists lie at.
+    pub fn view_at(&self, name: &ViewName, site: &Site) -> Option<&Arc<View>> {
+        site.row().map_or_else(|| self.views.get(name), |(table, _)| self.view_in(name, table))
+    }
+
     /// The table that keeps the footprints of a table's primaries, where it is one of its own.
     pub fn footprints_of(&self, source: &TableRef) -> Option<TableRef> {
         let retention = self.retention_of(&source.table)?;
@@ -256,11 +261,13 @@ impl Catalog {
         self.encrypted_when.get(table).is_none_or(|when| when.holds(entity))
     }
 
-    /// Refuses an entity of an archive, as it was read there, that is another declared archive's.
-    pub fn refuse_anothers_document(&self, archive: &Archive, entity: &Entity) -> Result<(), DocumentError> {
+    /// Reads the document of the entity with this key in an archive. That of another declared archive is refused.
+    pub fn archived(&self, archive: &Archive, content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> {
+        let entity = document::decode(content, key)?;
         let others = self.archives.values().filter(|other| other.name != archive.name);
         let others = others.filter(|other| other.target.may_meet(&archive.target, &entity.key)).map(|other| &other.source.table);
-        document::refuse_anothers(entity, &archive.source.table, &others.collect::<Vec<_>>())
+        document::refuse_anothers(&entity, &archive.source.table, others)?;
+        Ok(entity)
     }
 
     /// The filing whose entities are primaries of this table.

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::item::Owner;
 use super::job::Primary;
 use super::odata::{self, ODataError};
-use super::template::{RenderError, Template, TemplateError, TemplatePart, escape, unescape};
+use super::template::{RenderError, Template, TemplateError, TemplatePart, escape};
 use super::{BlobName, EdmValue, Entity, EntityKey, Key, TableName, job, limits};
 
 /// Where documents lie where the catalog does not say.
@@ -229,8 +229,13 @@ pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> 
 
 /// Refuses the document of an entity that another archive has in this place, in an archive of `table`. `others` are the sources of those
 /// that might: of a table that no archive has now, it is this one's, whose source had another name.
-pub fn refuse_anothers(entity: &Entity, table: &TableName, others: &[&TableName]) -> Result<(), DocumentError> {
-    match Owner::source(entity).filter(|archived| archived.table != *table && others.contains(&&archived.table)) {
+pub fn refuse_anothers<'t>(
+    entity: &Entity,
+    table: &TableName,
+    others: impl IntoIterator<Item = &'t TableName>,
+) -> Result<(), DocumentError> {
+    let is_anothers = |archived: &Primary| archived.table != *table && others.into_iter().any(|other| *other == archived.table);
+    match Owner::source(entity).filter(is_anothers) {
         None => Ok(()),
         Some(found) => Err(DocumentError::Table { found, expected: table.clone() }),
     }
@@ -239,25 +244,7 @@ pub fn refuse_anothers(entity: &Entity, table: &TableName, others: &[&TableName]
 /// Renders the value of a blob's metadata, with `%XX` for `%` and for characters that a header cannot carry. `None` where a
 /// property is missing or empty.
 pub fn metadata(template: &Template, entity: &Entity) -> Result<Option<String>, RenderError> {
-    let mut text = String::new();
-    for part in template.parts() {
-        match part {
-            TemplatePart::Literal(literal) => text.push_str(literal),
-            TemplatePart::Field(field) => {
-                let value = match field.property() {
-                    "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
-                    "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
-                    name => entity.get(name).cloned(),
-                };
-                let rendered = value.map(|value| template.render_field(field, &value)).transpose()?.flatten();
-                // A header can carry characters that a key must not contain: these are not escaped here.
-                match rendered.and_then(|escaped| unescape(&escaped)) {
-                    Some(value) => text.push_str(&value),
-                    None => return Ok(None),
-                }
-            }
-        }
-    }
+    let Some(text) = template.render_text(entity)? else { return Ok(None) };
     let mut value = String::with_capacity(text.len());
     for c in text.trim().chars() {
         if (' '..='~').contains(&c) && c != '%' {
@@ -285,11 +272,11 @@ mod tests {
         let customers = TableName::new("Customers").unwrap();
         let archived = |source: &str| Entity::new(EntityKey::new("Sales", "7").unwrap()).with(SOURCE_PROPERTY, source);
         let theirs = archived(r#"["customers","Sales","7"]"#);
-        let error = refuse_anothers(&theirs, &staff(), &[&customers]).unwrap_err().to_string();
+        let error = refuse_anothers(&theirs, &staff(), [&customers]).unwrap_err().to_string();
         assert!(error.contains("customers(\"Sales\", \"7\")") && error.contains("that of Staff"), "{error}");
-        assert_eq!(refuse_anothers(&theirs, &staff(), &[]), Ok(()), "the source's former name");
+        assert_eq!(refuse_anothers(&theirs, &staff(), []), Ok(()), "the source's former name");
         for own in [r#"["staff","Sales","7"]"#, "edited by hand"] {
-            assert_eq!(refuse_anothers(&archived(own), &staff(), &[&customers, &staff()]), Ok(()), "{own}");
+            assert_eq!(refuse_anothers(&archived(own), &staff(), [&customers, &staff()]), Ok(()), "{own}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! EDM values: the types and values of an entity's properties.
 
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::EdmDateTime;
@@ -28,6 +29,11 @@ pub enum EdmValue {
 }
 
 impl EdmValue {
+    /// A time by a clock. As text where that is outside of 1601 to 9999: it is wrong in any case, and its row says so instead of failing.
+    pub fn moment(at: Timestamp) -> Self {
+        EdmDateTime::from_timestamp(at).map_or_else(|_| Self::String(at.to_string()), Self::DateTime)
+    }
+
     /// The type's name, as OData writes it.
     pub const fn type_name(&self) -> &'static str {
         match self {

@@ -78,8 +78,7 @@ impl Description {
 
     /// The description by the catalog counts, or that of the list itself where the view is gone.
     pub(super) fn for_list(catalog: &Catalog, site: &Site, view: &ViewName, entity: Option<&Entity>) -> Result<Self, Nonsense> {
-        let declared = site.row().map_or_else(|| catalog.views.get(view), |(table, _)| catalog.view_in(view, table));
-        let declared = declared.and_then(|view| Self::of(view));
+        let declared = catalog.view_at(view, site).and_then(|view| Self::of(view));
         let description = declared.or_else(|| entity.and_then(Self::read));
         description.ok_or_else(|| Nonsense { site: site.clone(), problem: format!("nothing says what view {view} lists") })
     }
