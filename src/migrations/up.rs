@@ -94,8 +94,14 @@ impl Migrator {
 
     /// Refuses where the record is not that of the catalog, with the reason.
     pub async fn refuse_unrecorded(&self) -> Result<(), MigrationError> {
-        if self.is_recorded(&self.catalog_record().await?)? {
-            return Ok(());
+        self.own_record().await.map(drop)
+    }
+
+    /// The record, where it is that of the catalog; the reason where it is not.
+    async fn own_record(&self) -> Result<CatalogRecord, MigrationError> {
+        let record = self.catalog_record().await?;
+        if self.is_recorded(&record)? {
+            return Ok(record);
         }
         // An error where views would be retired or replaced: it names them.
         self.pending(Consent::Additions).await?;
@@ -105,8 +111,7 @@ impl Migrator {
     /// As [`refuse_unrecorded`](Self::refuse_unrecorded), and where archives, retentions or rules are recorded otherwise than the catalog has them,
     /// as far as they are recorded. One that is only added is no other one.
     pub async fn refuse_other_declarations(&self) -> Result<(), MigrationError> {
-        self.refuse_unrecorded().await?;
-        let record = self.catalog_record().await?;
+        let record = self.own_record().await?;
         let Some(recorded) = record.declarations.get(&self.owner) else { return Ok(()) };
         let mut changes = declarations::changes(Some(recorded), &declarations::of(&self.catalog));
         changes.retain(|change| change.action != DeclarationAction::New);
