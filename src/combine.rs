@@ -55,6 +55,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The value of a key, made at its first use. Those of idle keys stay until another key is used for the first time.
+pub(crate) fn of_key<K: Ord, V>(all: &Mutex<BTreeMap<K, Arc<V>>>, key: K, new: impl FnOnce() -> V) -> Arc<V> {
+    let mut all = locked(all);
+    if !all.contains_key(&key) {
+        all.retain(|_, one| Arc::strong_count(one) > 1);
+    }
+    Arc::clone(all.entry(key).or_insert_with(|| Arc::new(new())))
+}
+
 impl<K, R, A, S> Default for Combiner<K, R, A, S> {
     fn default() -> Self {
         Self(Mutex::default())
@@ -84,12 +93,7 @@ impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
     }
 
     fn queue(&self, key: K) -> Arc<Queue<R, A, S>> {
-        let mut queues = locked(&self.0);
-        if !queues.contains_key(&key) {
-            queues.retain(|_, queue| Arc::strong_count(queue) > 1);
-        }
-        let new = || Arc::new(Queue { pending: Mutex::default(), state: Arc::default() });
-        Arc::clone(queues.entry(key).or_insert_with(new))
+        of_key(&self.0, key, || Queue { pending: Mutex::default(), state: Arc::default() })
     }
 }
 

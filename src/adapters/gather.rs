@@ -13,13 +13,13 @@
 //! requests, and a newer one may have been written meanwhile. Neither does one with its caller gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures::future::join_all;
 use tokio::sync::Semaphore;
 
-use crate::combine::{Combiner, Pending, Queue, Serve};
+use crate::combine::{Combiner, Pending, Queue, Serve, of_key};
 use crate::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
 use crate::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What, Written};
 
@@ -37,7 +37,7 @@ pub struct Gathered {
     places: Option<Places>,
 }
 
-/// Places of requests under way, by collection. Those of an idle collection stay until another one is used for the first time.
+/// Places of requests under way, by collection.
 struct Places {
     at_once: usize,
     collections: Mutex<BTreeMap<CollectionName, Arc<Semaphore>>>,
@@ -97,12 +97,7 @@ impl Gathered {
 
 impl Places {
     fn of(&self, collection: &CollectionName) -> Arc<Semaphore> {
-        let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
-        if !collections.contains_key(collection) {
-            collections.retain(|_, places| Arc::strong_count(places) > 1);
-        }
-        let new = || Arc::new(Semaphore::new(self.at_once));
-        Arc::clone(collections.entry(collection.clone()).or_insert_with(new))
+        of_key(&self.collections, collection.clone(), || Semaphore::new(self.at_once))
     }
 }
 
