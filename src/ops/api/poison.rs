@@ -323,17 +323,20 @@ fn handled(ended: Result<Handled, StoreError>, report: &Report) -> Result<Handle
 
 /// The time by the clocks of these queues, of which the one most behind. A store without services has this program's.
 pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
-    let named = named.filter(|named| !named.is_empty());
     let now = api.board.now();
-    let meant = api.board.configured().iter().filter(|queue| named.is_none_or(|named| queue.name.as_str() == named));
     let clock = |queue: &QueueSettings| api.stores.account(&queue.account).ok()?.clocks.queues_now();
-    meant.map(|queue| clock(queue).unwrap_or(now)).min().unwrap_or(now)
+    meant(api, named).into_iter().map(|queue| clock(queue).unwrap_or(now)).min().unwrap_or(now)
+}
+
+/// The queues of this name; all where none is named.
+fn meant<'a>(api: &'a Api, named: Option<&str>) -> Vec<&'a QueueSettings> {
+    let named = named.filter(|named| !named.is_empty());
+    api.board.configured().iter().filter(|queue| named.is_none_or(|named| queue.name.as_str() == named)).collect()
 }
 
 fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSettings, PoisonQueue)>, Problem> {
-    let named = named.filter(|named| !named.is_empty());
-    let meant: Vec<_> = api.board.configured().iter().filter(|queue| named.is_none_or(|named| queue.name.as_str() == named)).collect();
-    if let (Some(named), true) = (named, meant.is_empty()) {
+    let meant = meant(api, named);
+    if let (Some(named), true) = (named.filter(|named| !named.is_empty()), meant.is_empty()) {
         let known: Vec<&str> = api.board.configured().iter().map(|queue| queue.name.as_str()).collect();
         return Err(Problem::unknown(format!("no queue {named:?} is declared; declared are {}", known.join(", "))));
     }

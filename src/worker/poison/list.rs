@@ -5,27 +5,12 @@
 //! After a crash all reappear when their visibility timeout ends.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::pages::PoisonPages;
 use super::queue::PoisonCopies;
 use super::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::model::limits;
 use crate::ports::{Message, StoreError};
-
-/// How long messages stay hidden at least while the queue is worked through.
-const HIDDEN: Duration = Duration::from_secs(30);
-/// How much longer for each message in the queue: a page of 32 takes a second at most.
-const HIDDEN_MORE: Duration = Duration::from_millis(30);
-/// How long they stay hidden at most.
-const HIDDEN_MOST: Duration = Duration::from_mins(2);
-
-/// How long messages stay hidden while a queue of so many is worked through.
-pub(super) fn hidden_for(messages: u64) -> Duration {
-    let more = HIDDEN_MORE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-    // Queues count in whole seconds.
-    Duration::from_secs(HIDDEN.saturating_add(more).min(HIDDEN_MOST).as_secs())
-}
 
 /// Contents of a poison queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,9 +5,22 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use super::PoisonQueue;
-use super::list::hidden_for;
 use crate::model::limits;
 use crate::ports::{ErrorClass, Message, Missing, StoreError};
+
+/// How long messages stay hidden at least while the queue is worked through.
+const HIDDEN: Duration = Duration::from_secs(30);
+/// How much longer for each message in the queue: a page of 32 takes a second at most.
+const HIDDEN_MORE: Duration = Duration::from_millis(30);
+/// How long they stay hidden at most.
+const HIDDEN_MOST: Duration = Duration::from_mins(2);
+
+/// How long messages stay hidden while a queue of so many is worked through.
+fn hidden_for(messages: u64) -> Duration {
+    let more = HIDDEN_MORE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
+    // Queues count in whole seconds.
+    Duration::from_secs(HIDDEN.saturating_add(more).min(HIDDEN_MOST).as_secs())
+}
 
 /// A walk over a poison queue, page by page. Takes eight bytes or so for each message.
 pub(super) struct PoisonPages<'q> {
