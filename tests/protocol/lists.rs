@@ -101,6 +101,18 @@ async fn pad(lab: &Lab, name: &str, pk: &str, rk: &str) {
     lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
 }
 
+/// A list that one more member pushes out of its row.
+async fn full_row(lab: &Lab) {
+    people(lab, 0..FULL, "King", "").await;
+    pad(lab, "Lists", "list", "King").await;
+}
+
+/// The same, and that member, who has no job yet.
+async fn overfull_row(lab: &Lab) {
+    full_row(lab).await;
+    lab.write(person("900", "King", "")).await;
+}
+
 async fn without_padding(lab: &Lab, name: &str, pk: &str, rk: &str) {
     let mut row = lab.read(name, pk, rk).await.unwrap().entity;
     row.properties.retain(|name, _| !name.starts_with("Padding"));
@@ -109,8 +121,7 @@ async fn without_padding(lab: &Lab, name: &str, pk: &str, rk: &str) {
 
 /// Seventeen people called King, whose list lies in a blob.
 async fn moved_out(lab: &Lab) {
-    people(lab, 0..FULL, "King", "").await;
-    pad(lab, "Lists", "list", "King").await;
+    full_row(lab).await;
     people(lab, FULL..FULL + 1, "King", "").await;
     assert!(lab.read("Lists", "list", "King").await.unwrap().entity.text("ek_blob").is_some());
 }
@@ -138,17 +149,7 @@ struct Scenario {
 
 fn scenarios() -> Vec<Scenario> {
     vec![
-        Scenario {
-            name: "a list moves out of its row",
-            prepare: |lab| {
-                Box::pin(async move {
-                    people(&lab, 0..FULL, "King", "").await;
-                    pad(&lab, "Lists", "list", "King").await;
-                    lab.write(person("900", "King", "")).await;
-                })
-            },
-            rk: "900",
-        },
+        Scenario { name: "a list moves out of its row", prepare: |lab| Box::pin(async move { overfull_row(&lab).await }), rk: "900" },
         Scenario {
             name: "a member joins a list that has moved out",
             prepare: |lab| {
@@ -409,9 +410,7 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
 async fn a_list_that_need_not_leave_its_row_after_all_leaves_no_blob() {
     let prepared = async || {
         let lab = lab().await;
-        people(&lab, 0..FULL, "King", "").await;
-        pad(&lab, "Lists", "list", "King").await;
-        lab.write(person("900", "King", "")).await;
+        overfull_row(&lab).await;
         lab
     };
     let joins = sync("Sales", "900");
@@ -486,9 +485,7 @@ async fn a_put_that_was_interrupted_needs_no_blob_service_where_its_list_is_in_i
 async fn blobs_that_a_list_has_left_are_the_recheck_s_where_they_cannot_be_deleted() {
     let prepared = async || {
         let lab = lab().await;
-        people(&lab, 0..FULL, "King", "").await;
-        pad(&lab, "Lists", "list", "King").await;
-        lab.write(person("900", "King", "")).await;
+        overfull_row(&lab).await;
         lab
     };
     let joins = sync("Sales", "900");
@@ -526,9 +523,7 @@ async fn blobs_that_a_list_has_left_are_the_recheck_s_where_they_cannot_be_delet
 #[tokio::test]
 async fn a_list_leaves_its_row_also_where_no_blobs_can_be_listed() {
     let lab = lab().await;
-    people(&lab, 0..FULL, "King", "").await;
-    pad(&lab, "Lists", "list", "King").await;
-    lab.write(person("900", "King", "")).await;
+    overfull_row(&lab).await;
     lab.faults.refuse(Some(unlisted));
     let ended = lab.deliver(&sync("Sales", "900"), 1).await;
     assert!(matches!(ended, Some(Ok(_))), "{ended:?}");
@@ -557,8 +552,7 @@ select = []
     );
     let prepared = async || {
         let lab = lab().await;
-        people(&lab, 0..FULL, "King", "").await;
-        pad(&lab, "Lists", "list", "King").await;
+        full_row(&lab).await;
         lab.account.tables.create_table(&table("ListCopies")).await.unwrap();
         let lab = lab.under(declared(&copied));
         lab.work(&crate::world::job(&serde_json::json!({"op": "sync", "table": "Lists", "pk": "list", "rk": "King"}))).await.unwrap();
