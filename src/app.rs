@@ -399,11 +399,12 @@ impl AppParts {
         }))
     }
 
-    /// Keeps a board until `end`.
+    /// Keeps a board, and the circuits that only metrics tell of, until `end`.
     async fn keep(&self, board: Option<&Board>, end: &CancellationToken) {
         if let Some(board) = board {
             let wait = || self.chance.jittered(BOARD_EVERY);
-            end.run_until_cancelled(board.keep(&self.context.stores, wait)).await;
+            let keeping = async { tokio::join!(board.keep(&self.context.stores, wait), self.opened.lapse(wait)) };
+            end.run_until_cancelled(keeping).await;
             self.changes.close();
             if tokio::time::timeout(LAST_CHANGES, self.changes.wait()).await.is_err() {
                 tracing::warn!(

@@ -109,7 +109,7 @@ pub struct DecoratedSink {
     /// The sink, to be used in place of the bare one.
     pub sink: Arc<dyn Sink>,
     /// Its circuit breaker. It is not reported to the worker: work on other stores has no need of this one, and jobs
-    /// that do come again.
+    /// that do come again. It is to lapse now and then.
     pub circuit: Arc<Circuit>,
     /// Requests sent to it.
     pub counts: Arc<RequestCounts>,
@@ -131,7 +131,7 @@ pub fn decorate_sink(
     let counts = Arc::new(RequestCounts::new());
     let observe = Arc::new(Observe::new(name, clock.clone(), counts.clone()));
     let observed: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(bare, observe));
-    let circuit = Arc::new(Circuit::of_sink(name, observed.clone(), clock.clone()));
+    let circuit = Arc::new(Circuit::of_sink(name, clock.clone()));
     let guarded: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(observed, circuit.clone()));
     let pace = Arc::new(Pace::new(name, None, clock.clone(), chance.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use crate::adapters::azure::{
     self, AzureAccount, AzureConnectError, Keyring, SettingsError, sas,
     vault::{self, VaultOpenError},
 };
-use crate::adapters::circuit::Circuits;
+use crate::adapters::circuit::{Circuit, Circuits};
 use crate::adapters::embedded::{EmbeddedStore, OpenError};
 use crate::adapters::files::SharedFiles;
 use crate::adapters::search::{self, SearchError, SearchService};
@@ -40,6 +41,8 @@ pub(super) struct OpenedStores {
     /// The same accounts, without retries, grouping and pace.
     observed: Stores,
     pub(super) circuits: Arc<Circuits>,
+    /// The circuits of sinks, which hold up nothing but their own jobs.
+    sinks: Vec<Arc<Circuit>>,
     /// Handles on the layers of each.
     metered: Vec<Metered>,
     /// How each tries requests again.
@@ -65,6 +68,16 @@ impl OpenedStores {
     pub(super) fn retry(&self, policy: RetryPolicy) {
         for retry in &self.retries {
             retry.store(Arc::new(policy));
+        }
+    }
+
+    /// Closes circuits of sinks that nobody needs any more, after each wait; never returns.
+    pub(super) async fn lapse(&self, wait: impl Fn() -> Duration) {
+        loop {
+            tokio::time::sleep(wait()).await;
+            for circuit in &self.sinks {
+                circuit.lapse();
+            }
         }
     }
 
@@ -151,11 +164,12 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         metered.push(Metered { account: account.name.clone(), services: &ACCOUNT, counts: decorated.counts, pace: decorated.pace });
         places.insert(account.name.clone(), place);
     }
-    let mut sinks = BTreeMap::new();
+    let (mut sinks, mut sink_circuits) = (BTreeMap::new(), Vec::new());
     for SinkSettings { name, kind } in settings.sinks.clone() {
         let (bare, keyring) = bare_sink(&name, kind, clock)?;
         keyrings.extend(keyring);
         let decorated = decorate_sink(&name, bare, settings.worker.storage_retry, clock, chance);
+        sink_circuits.push(decorated.circuit);
         retries.push(decorated.retry);
         metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
         sinks.insert(name, decorated.sink);
@@ -168,6 +182,7 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         observed: Stores::new(observed).with_sinks(sinks.clone()),
         stores: Stores::new(accounts).with_sinks(sinks).with_files(Arc::new(SharedFiles)).with_vault(vault::open(&settings.encryption)?),
         circuits: Arc::new(Circuits::new(circuits)),
+        sinks: sink_circuits,
         metered,
         retries,
         keyrings,

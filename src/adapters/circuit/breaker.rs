@@ -13,6 +13,8 @@ const THROTTLED_SCOPES: usize = 3;
 const LASTING: Duration = Duration::from_secs(1);
 /// While a circuit is open, one request is sent this often to see whether it still has to be.
 const TRIAL_EVERY: Duration = Duration::from_secs(5);
+/// An open circuit lapses after so long without a request. By default a job is put off for less.
+const LAPSES_AFTER: Duration = Duration::from_mins(15);
 
 /// Whether a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +66,13 @@ impl Breaker {
                 Admission::Sent
             }
         }
+    }
+
+    /// Closes it after a long time without a request, and says whether it did: nothing is known of the service by then. Its next failure opens
+    /// it again.
+    pub(super) fn lapse(&mut self, now: Duration) -> bool {
+        // A request moves the next trial, or is withheld before it.
+        self.next_trial.take_if(|next_trial| now >= *next_trial + LAPSES_AFTER).is_some()
     }
 
     /// Records the evidence of a result. `scope` is only looked at where the scope was throttled.
@@ -174,6 +183,26 @@ mod tests {
         assert_eq!(breaker.admit(ms(15_500)), Admission::Sent);
         assert_eq!(breaker.record(Evidence::Answered, || partition(1), ms(15_600)), Some(Transition::Closed));
         assert_eq!(breaker.admit(ms(15_600)), Admission::Sent);
+    }
+
+    #[test]
+    fn an_open_circuit_without_requests_lapses_and_the_next_failure_opens_it_again() {
+        let mut breaker = Breaker::default();
+        assert!(!breaker.lapse(LAPSES_AFTER * 2));
+        for _ in 0..8 {
+            breaker.record(Evidence::Refused, || partition(1), ms(0));
+        }
+        assert_eq!(breaker.admit(ms(4_999)), Admission::Withheld(ms(1)));
+        assert_eq!(breaker.admit(ms(9_000)), Admission::Sent);
+        assert!(!breaker.lapse(ms(13_999) + LAPSES_AFTER), "it was asked meanwhile");
+        assert!(breaker.is_open());
+        let later = ms(14_000) + LAPSES_AFTER;
+        assert!(breaker.lapse(later));
+        assert!(!breaker.is_open() && !breaker.lapse(later * 2));
+        assert_eq!(breaker.admit(later), Admission::Sent);
+        assert_eq!(breaker.record(Evidence::Failed, || partition(1), later), Some(Transition::Opened));
+        assert_eq!(breaker.record(Evidence::Answered, || partition(1), later), Some(Transition::Closed));
+        assert_eq!(breaker.record(Evidence::Failed, || partition(1), later), None);
     }
 
     #[test]

@@ -11,14 +11,14 @@ use metrics::gauge;
 
 use super::breaker::{Admission, Breaker, Transition};
 use crate::adapters::layer::{Evidence, Layer, Request, ThrottleScope};
-use crate::model::{AccountName, CollectionName, ContainerName, QueueName};
-use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, Sink, StoreError, StoreHealth, Withheld};
+use crate::model::{AccountName, ContainerName, QueueName};
+use crate::ports::{Account, Clock, ErrorClass, OpenCircuit, Service, StoreError, StoreHealth, Withheld};
 use crate::telemetry::names;
 
 /// The `code` of the error of a request that was not sent because its service's circuit is open.
 pub const CIRCUIT_OPEN: &str = "CircuitOpen";
 
-/// A queue, a container and a collection that need not exist: that they do not is an answer.
+/// A queue and a container that need not exist: that they do not is an answer.
 const PROBED: &str = "evenkeel-probe";
 /// How long a probe may take. A service that needs longer for the cheapest question does not answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Target of probes.
 enum Probed {
     Account(Account),
-    Sink(Arc<dyn Sink>),
+    /// None: an event asks a receiver to act on it, and a database that answers a question may take no write.
+    Sink,
 }
 
 impl Probed {
@@ -34,7 +35,7 @@ impl Probed {
     const fn services(&self) -> &'static [Service] {
         match self {
             Self::Account(_) => &[Service::Table, Service::Queue, Service::Blob],
-            Self::Sink(_) => &[Service::Search],
+            Self::Sink => &[Service::Search],
         }
     }
 }
@@ -55,16 +56,11 @@ pub struct Circuit {
 struct Names {
     queue: QueueName,
     container: ContainerName,
-    collection: CollectionName,
 }
 
 #[expect(clippy::expect_used, reason = "a constant")]
 fn names_of_probes() -> Names {
-    Names {
-        queue: QueueName::new(PROBED).expect("a queue name"),
-        container: ContainerName::new(PROBED).expect("a container name"),
-        collection: CollectionName::new(PROBED).expect("a collection name"),
-    }
+    Names { queue: QueueName::new(PROBED).expect("a queue name"), container: ContainerName::new(PROBED).expect("a container name") }
 }
 
 #[derive(Default)]
@@ -80,9 +76,9 @@ impl Circuit {
         Self::around(account, Probed::Account(inner), clock)
     }
 
-    /// A closed circuit around a sink, which probes go to directly.
-    pub fn of_sink(name: &AccountName, inner: Arc<dyn Sink>, clock: Arc<dyn Clock>) -> Self {
-        Self::around(name, Probed::Sink(inner), clock)
+    /// A closed circuit around a sink: nobody probes it, and it [lapses](Self::lapse).
+    pub fn of_sink(name: &AccountName, clock: Arc<dyn Clock>) -> Self {
+        Self::around(name, Probed::Sink, clock)
     }
 
     fn around(account: &AccountName, inner: Probed, clock: Arc<dyn Clock>) -> Self {
@@ -137,6 +133,18 @@ impl Circuit {
         }
     }
 
+    /// Closes circuits that nobody has asked of for long, so that none tells for good of a service that may be back.
+    pub fn lapse(&self) {
+        for service in self.inner.services() {
+            let mut state = self.state(*service);
+            if state.breaker.lapse(self.clock.monotonic()) {
+                self.show(*service, 0.0);
+                tracing::info!(account = %self.account, service = service.name(), since = %state.since,
+                    "nothing was asked of the store for long: whether it answers again is not known");
+            }
+        }
+    }
+
     async fn ask(&self, service: Service) {
         if !self.state(service).breaker.is_open() {
             return;
@@ -145,9 +153,7 @@ impl Circuit {
             (Service::Table, Probed::Account(account)) => account.tables.list_tables(None).map_ok(drop).boxed(),
             (Service::Queue, Probed::Account(account)) => account.queues.approximate_count(&self.names.queue).map_ok(drop).boxed(),
             (Service::Blob, Probed::Account(account)) => account.blobs.list(&self.names.container, "", None).map_ok(drop).boxed(),
-            (Service::Search, Probed::Sink(sink)) if sink.is_readable() => sink.fields(&self.names.collection).map_ok(drop).boxed(),
-            // One that cannot be read waits for the trial of a write.
-            (_, Probed::Sink(_)) | (Service::Search, Probed::Account(_)) => return,
+            (_, Probed::Sink) | (Service::Search, Probed::Account(_)) => return,
         };
         // Without an answer the circuit stays as it is: there is nothing to record.
         if let Ok(result) = tokio::time::timeout(PROBE_TIMEOUT, question).await {

@@ -16,6 +16,9 @@
 //! The worker asks [`StoreHealth`](crate::ports::StoreHealth) and receives nothing while a circuit is open,
 //! so an outage takes no deliveries from the messages' dequeue counts. Trials keep programs without a worker
 //! (an audit in the foreground) from waiting forever.
+//!
+//! **A sink is not probed**: a webhook has no harmless question, and a database that answers one may still take no write. Its circuit is tried
+//! by requests alone, and lapses where there are none for a quarter of an hour: it is closed, and its next failure opens it again.
 
 mod breaker;
 mod circuits;

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::{DecoratedAccount, Grouping, decorate_within};
+use super::{DecoratedAccount, Grouping, decorate_sink, decorate_within};
 use crate::adapters::azure::testing::{Answer, Arrival, Scripted};
 use crate::adapters::circuit::{CIRCUIT_OPEN, Circuits};
 use crate::adapters::layer::{Op, ThrottleScope};
 use crate::adapters::pace::LANE_HELD;
+use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
-use crate::model::{AccountName, ETag, Entity, EntityKey, Key, QueueName, TableName};
+use crate::model::{AccountName, CollectionName, ETag, Entity, EntityKey, Key, QueueName, TableName};
 use crate::ports::{Chance, Clock, ErrorClass, IfMatch, Missing, Query, Service, StoreHealth, TableOperation};
 use crate::settings::{Backoff, PaceCeilings, RetryPolicy};
 
@@ -167,6 +169,48 @@ async fn without_anybody_probing_a_trial_closes_the_circuit() {
     assert!(script.requests() < 30, "{} requests in a minute of outage", script.requests());
     assert!(start.elapsed() < Duration::from_secs(70), "{:?}", start.elapsed());
     assert!(decorated.circuit.open_circuits().is_empty());
+}
+
+/// A store that nothing connects to.
+struct Unreachable;
+
+#[async_trait]
+impl FaultPolicy for Unreachable {
+    async fn before(&self, _: &OperationInfo) -> FaultDecision {
+        FaultDecision::Fail(ErrorClass::Refused)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_circuit_of_a_sink_that_nobody_needs_lapses_and_its_gauge_with_it() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let (clock, chance): (Arc<dyn Clock>, Arc<dyn Chance>) = (Arc::new(SystemClock::new()), Arc::new(SeededChance::new(7)));
+    let name = AccountName::new("catalog").unwrap();
+    let bare = SimWorld::new(name.clone(), clock.clone(), Arc::new(Unreachable)).sink();
+    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+    let decorated = decorate_sink(&name, bare, once, &clock, &chance);
+    let people = CollectionName::new("people").unwrap();
+    let code = async || decorated.sink.fields(&people).await.unwrap_err().code;
+    let told = |open: usize| {
+        let line = format!("evenkeel_circuit_open{{account=\"catalog\",service=\"search\"}} {open}");
+        let text = recorder.handle().render();
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert_eq!(decorated.circuit.open_circuits().len(), open);
+    };
+    for _ in 0..8 {
+        assert_eq!(code().await, None);
+    }
+    told(1);
+    tokio::time::sleep(Duration::from_mins(14)).await;
+    decorated.circuit.lapse();
+    told(1);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    decorated.circuit.lapse();
+    told(0);
+    assert_eq!(code().await, None, "it is sent");
+    told(1);
+    assert_eq!(code().await.as_deref(), Some(CIRCUIT_OPEN));
 }
 
 #[tokio::test(start_paused = true)]
