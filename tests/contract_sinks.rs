@@ -467,7 +467,7 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     hold("IS NULL", "55P03");
     admin("CREATE TABLE waits (of_statement text, of_row text)");
     admin("CREATE TRIGGER held BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION held()");
-    for (version, code) in (1..).zip(["55P03", "40P01", "40001", "57014"]) {
+    for (version, code) in (1..).zip(["55P03", "40P01", "40001", "57014", "25P04"]) {
         hold("= ''b''", code);
         let batch = ["a", "b", "c"].map(|key| DocumentWrite { version, ..write(key, code) });
         let ended = sink.write(&people(), &batch).await.unwrap().into_iter();
@@ -490,6 +490,25 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     let batch = ["a", "b"].map(|key| DocumentWrite { version: 11, ..write(key, "Ada") });
     assert!(sink.write(&people(), &batch).await.unwrap().iter().all(Result::is_ok));
     assert_eq!(waits(), ["25s|10s", "25s|50ms"]);
+}
+
+#[tokio::test]
+async fn the_statements_of_a_write_share_its_time() {
+    let server = support::postgres::shared();
+    let sink = sql::open(&name(), server.database("shared"));
+    sink.define(&people(), &columns()).await.unwrap();
+    let admin = |statement: &str| server.ask("shared", statement);
+    let trigger = |on: &str, each: &str, does: &str| {
+        admin(&format!("CREATE FUNCTION on_{on}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does}; RETURN NEW; END'"));
+        admin(&format!("CREATE TRIGGER theirs BEFORE INSERT ON {on} FOR EACH {each} EXECUTE FUNCTION on_{on}()"));
+    };
+    admin("CREATE TABLE limits (ms integer)");
+    trigger("people", "STATEMENT", "PERFORM pg_sleep(4)");
+    let notes = "INSERT INTO limits SELECT setting::integer FROM pg_settings WHERE name = ''statement_timeout''";
+    trigger("evenkeel_tombstones", "ROW", notes);
+    assert_eq!(ends(sink.as_ref(), at_key("a", 1_800_000_000_000)).await, Ok(()));
+    let limits = admin("SELECT ms FROM limits");
+    assert!(limits.len() == 1 && limits[0].parse::<u32>().is_ok_and(|ms| ms <= 24_000), "{limits:?} after 4 s of 28");
 }
 
 #[tokio::test]

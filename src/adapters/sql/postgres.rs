@@ -17,6 +17,7 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row};
@@ -40,6 +41,10 @@ const CONNECTIONS: usize = 8;
 /// request is over.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '25s'; SET LOCAL lock_timeout = '10s'; \
                      SET LOCAL idle_in_transaction_session_timeout = '60s'";
+/// For one statement, as [`BEGIN`] has it.
+const STATEMENT: Duration = Duration::from_secs(25);
+/// For the statements of a write together: the server tells that they take too long, and undoes them, before the request is over.
+const STATEMENTS: Duration = Duration::from_secs(28);
 
 /// For a row of a batch that was waited for already: as long as an ordinary transaction takes.
 const SHORT_WAIT: &str = "SET LOCAL lock_timeout = '50ms'";
@@ -268,6 +273,7 @@ async fn write(client: &Client, table: TableSchema, rows: Vec<SqlRow>) -> Result
         Value::Object(row)
     });
     let batch = Value::Array(batch.collect()).to_string();
+    let began = Instant::now();
     let written = keys(&client.query_typed(&table.upsert(&columns, &source), &[(&batch, Type::TEXT)]).await?)?;
     let gone: Vec<&SqlRow> = rows.iter().filter(|row| row.document.is_none() && written.contains(&row.key)).collect();
     if let Some(now) = gone.iter().map(|row| row.version).max() {
@@ -275,12 +281,30 @@ async fn write(client: &Client, table: TableSchema, rows: Vec<SqlRow>) -> Result
         let (gone, versions): (Vec<&str>, Vec<i64>) = gone.iter().map(|row| (row.key.as_str(), row.version)).unzip();
         let parameters: [(&(dyn ToSql + Sync), Type); 3] =
             [(&table.name, Type::TEXT), (&gone, Type::TEXT_ARRAY), (&versions, Type::INT8_ARRAY)];
+        bound(client, began).await?;
         client.query_typed(&TableSchema::entomb(source), &parameters).await?;
+        bound(client, began).await?;
         client.batch_execute(&TableSchema::purge(now)).await?;
     }
+    bound(client, began).await?;
     let all: Vec<&String> = written.iter().collect();
     let buried = keys(&client.query_typed(&table.bury("= ANY ($1)"), &[(&all, Type::TEXT_ARRAY)]).await?)?;
     Ok(rows.iter().map(|row| written.contains(&row.key) && (row.document.is_none() || !buried.contains(&row.key))).collect())
+}
+
+/// Leaves the next statement of a write no more than the time of all that is left.
+async fn bound(client: &Client, began: Instant) -> Result<(), tokio_postgres::Error> {
+    match limit_after(began.elapsed()) {
+        Some(limit) => client.batch_execute(&limit).await,
+        None => Ok(()),
+    }
+}
+
+/// Sets the time of the next statement after those before it took so long; nothing while the limit of one is the shorter one.
+fn limit_after(taken: Duration) -> Option<String> {
+    let left = STATEMENTS.saturating_sub(taken);
+    // Zero is no limit.
+    (left < STATEMENT).then(|| format!("SET LOCAL statement_timeout = {}", left.as_millis().max(1)))
 }
 
 fn keys(rows: &[Row]) -> Result<BTreeSet<String>, tokio_postgres::Error> {
@@ -356,11 +380,11 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
 }
 
 /// Whether a transaction failed for its rows together, by its code: a serialization, a deadlock, a lock that others hold, a statement that took
-/// too long.
+/// too long, a transaction beyond a limit of the server's own (25P04).
 fn contention_of(code: &SqlState) -> Option<Contention> {
     match code.code().get(..2) {
         Some("40" | "55") => Some(Contention::Held),
-        _ if *code == SqlState::QUERY_CANCELED => Some(Contention::Slow),
+        _ if *code == SqlState::QUERY_CANCELED || code.code() == "25P04" => Some(Contention::Slow),
         _ => None,
     }
 }
@@ -410,6 +434,16 @@ mod tests {
         ] {
             assert_eq!(class_of(&SqlState::from_code(code)), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn the_statements_of_a_write_end_before_its_request() {
+        let set = |ms: &str| Some(format!("SET LOCAL statement_timeout = {ms}"));
+        assert_eq!([0, 2_999, 3_000].map(|ms| limit_after(Duration::from_millis(ms))), [None, None, None]);
+        assert_eq!(limit_after(Duration::from_millis(3_001)), set("24999"));
+        assert_eq!(limit_after(Duration::from_millis(27_500)), set("500"));
+        assert_eq!([28, 40].map(|seconds| limit_after(Duration::from_secs(seconds))), [set("1"), set("1")]);
+        assert!(BEGIN.contains(&format!("statement_timeout = '{}s'", STATEMENT.as_secs())) && STATEMENTS < REQUEST);
     }
 
     #[test]
