@@ -172,6 +172,8 @@ bugs! {
     UnknownViewTakenForWritten,
     /// The digest in a stamp is not compared with the content.
     DigestNotCompared,
+    /// Waits between lost rounds are cut at five seconds, however long rounds take.
+    WaitsCutShort,
 }
 
 /// Whether this bug is planted.
@@ -182,7 +184,7 @@ pub const fn planted(_: Bug) -> bool {
 }
 
 #[cfg(feature = "planted")]
-pub use ground::{MutationGuard, planted};
+pub use ground::{BugSet, MutationGuard, planted, take_consulted};
 
 #[cfg(feature = "planted")]
 mod ground {
@@ -192,11 +194,37 @@ mod ground {
 
     thread_local! {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+        static CONSULTED: Cell<u128> = const { Cell::new(0) };
     }
+
+    const _: () = assert!(Bug::ALL.len() <= u128::BITS as usize, "a set of bugs has a bit for each");
 
     /// Whether this bug is planted on this thread, on which a whole simulation runs.
     pub fn planted(bug: Bug) -> bool {
+        CONSULTED.set(CONSULTED.get() | bit(bug));
         PLANTED.get() == Some(bug)
+    }
+
+    const fn bit(bug: Bug) -> u128 {
+        1 << bug as u32
+    }
+
+    /// Some bugs.
+    #[derive(Debug, Clone, Copy)]
+    pub struct BugSet(u128);
+
+    impl BugSet {
+        /// Whether a bug is among them.
+        #[must_use]
+        pub const fn contains(self, bug: Bug) -> bool {
+            self.0 & bit(bug) != 0
+        }
+    }
+
+    /// The bugs that [`planted`] was asked for on this thread since the last call. A run that asked for none of its own accord is the same
+    /// with any other planted.
+    pub fn take_consulted() -> BugSet {
+        BugSet(CONSULTED.take())
     }
 
     /// A bug in the ground, until this is dropped.

@@ -73,7 +73,7 @@ trait WholeItem: Send + Sync {
             // A write that succeeded without an ETag: look again.
             (Ok(None), ItemOperation::Write(_)) => return Err(ItemFailure::Lost { may_still_create: false }),
             (Ok(_), ItemOperation::Drop(..)) => return Ok(None),
-            (Err(error), ItemOperation::Drop(..)) if error.is_missing_item() || (planted(Bug::LostDropIsDone) && error.is_lost_race()) => {
+            (Err(error), ItemOperation::Drop(..)) if error.is_missing_item() || (error.is_lost_race() && planted(Bug::LostDropIsDone)) => {
                 return Ok(None);
             }
             (Err(error), ItemOperation::Write(_)) => ("writing", error),
