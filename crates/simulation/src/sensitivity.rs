@@ -78,31 +78,31 @@ fn world_of(bug: Bug) -> World {
 }
 
 /// Seeds of one world, with and without bugs.
-struct Search {
+struct BugHunt {
     world: World,
     /// The bugs looked for.
     bugs: Vec<Bug>,
     next: AtomicU64,
-    found: Mutex<Found>,
+    found: Mutex<Catches>,
 }
 
 /// What seeds have found.
 #[derive(Default)]
-struct Found {
+struct Catches {
     /// By the index of a bug: the first seed that catches it, and what it finds.
-    catches: BTreeMap<usize, (u64, String)>,
+    first: BTreeMap<usize, (u64, String)>,
     /// What seeds found without any bug.
     unplanted: Vec<String>,
     /// How many runs there were with a bug.
     planted_runs: u64,
 }
 
-impl Search {
+impl BugHunt {
     /// Takes seeds in order until each bug is caught. The first seed that catches one is the same on any number of threads.
-    fn run(world: World, bugs: Vec<Bug>) -> (Vec<Bug>, Found) {
-        let search = Self { world, bugs, next: AtomicU64::new(0), found: Mutex::default() };
-        thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(|| search.take_seeds()))));
-        (search.bugs, search.found.into_inner().unwrap())
+    fn run(world: World, bugs: Vec<Bug>) -> (Vec<Bug>, Catches) {
+        let hunt = Self { world, bugs, next: AtomicU64::new(0), found: Mutex::default() };
+        thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(|| hunt.take_seeds()))));
+        (hunt.bugs, hunt.found.into_inner().unwrap())
     }
 
     fn take_seeds(&self) {
@@ -126,7 +126,7 @@ impl Search {
 
     /// Whether no earlier seed catches a bug.
     fn is_open(&self, index: usize, seed: u64) -> bool {
-        self.found.lock().unwrap().catches.get(&index).is_none_or(|(caught, _)| seed < *caught)
+        self.found.lock().unwrap().first.get(&index).is_none_or(|(caught, _)| seed < *caught)
     }
 
     fn plant(&self, seed: u64, index: usize, bug: Bug) {
@@ -136,9 +136,9 @@ impl Search {
         let mut found = self.found.lock().unwrap();
         found.planted_runs += 1;
         if let Some(violation) = violation
-            && found.catches.get(&index).is_none_or(|(caught, _)| seed < *caught)
+            && found.first.get(&index).is_none_or(|(caught, _)| seed < *caught)
         {
-            found.catches.insert(index, (seed, violation));
+            found.first.insert(index, (seed, violation));
         }
     }
 
@@ -156,11 +156,11 @@ fn every_planted_bug_is_caught_from_the_first_seed_on() {
             .iter()
             .map(|(bug, _)| *bug)
             .filter(|bug| world_of(*bug) == world && !LEFT_TO_THE_SEARCH.contains(bug) && !UNMET.iter().any(|(unmet, _)| unmet == bug));
-        let (bugs, found) = Search::run(world, bugs.collect());
+        let (bugs, found) = BugHunt::run(world, bugs.collect());
         println!("{world}: {} runs with a bug", found.planted_runs);
         for (index, bug) in bugs.iter().enumerate() {
             let words = Bug::ALL.iter().find(|(other, _)| other == bug).map_or("", |(_, words)| *words);
-            match found.catches.get(&index) {
+            match found.first.get(&index) {
                 Some((seed, violation)) => println!("| {bug:?} |{words} | {} ({world}) | {violation:.90} |", seed + 1),
                 None => {
                     println!("| {bug:?} |{words} | NOT CAUGHT | |");
