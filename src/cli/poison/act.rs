@@ -123,9 +123,24 @@ async fn each_queue(
 /// not yes.
 async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
     somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
-    let FoundMessages { entries, last, .. } = find(selection, context).await?;
-    let question = format!("{} will be deleted. This cannot be undone.", counted(entries.len() as u64, "poisoned message"));
-    Ok(consents(question, context, out).await?.then_some(last))
+    let FoundMessages { entries, hidden, last, .. } = find(selection, context).await?;
+    Ok(consents(question(entries.len() as u64, hidden), context, out).await?.then_some(last))
+}
+
+/// The question before messages are deleted: hidden ones may show again before the answer, and none of them was counted.
+fn question(seen: u64, hidden: u64) -> String {
+    let seen = counted(seen, "poisoned message");
+    let more = match hidden {
+        0 => String::new(),
+        1 => " 1 more is hidden at the moment and not counted (another command or operator holds it, for two minutes at most): \
+              where it fits, it may be deleted as well once it shows again."
+            .to_owned(),
+        _ => format!(
+            " {hidden} more are hidden at the moment and not counted (another command or operator holds them, for two minutes at most): \
+             those that fit may be deleted as well once they show again."
+        ),
+    };
+    format!("{seen} will be deleted.{more} This cannot be undone.")
 }
 
 /// Reports the messages that were handled; then the error that ended it.
@@ -165,8 +180,8 @@ fn report(
     if since > 0 {
         let came = counted(since, "message");
         out.complain(format_args!(
-            "{came} that fit, too, came after the question and {} not {verb}",
-            if since == 1 { "was" } else { "were" }
+            "{came} that fit, too, {was} no part of the question and {was} not {verb}",
+            was = if since == 1 { "was" } else { "were" }
         ))?;
         if out.format() == Format::Json {
             out.value(&serde_json::json!({"since": since}))?;
@@ -260,4 +275,21 @@ fn complain_of(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
         out.complain(format_args!("no poisoned message has the id {}", printable(id)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_tells_of_messages_that_it_did_not_count() {
+        assert_eq!(question(2, 0), "2 poisoned messages will be deleted. This cannot be undone.");
+        let one = question(1, 1);
+        assert!(one.starts_with("1 poisoned message will be deleted. 1 more is hidden at the moment and not counted ("), "{one}");
+        let many = question(0, 3);
+        assert!(
+            many.contains(" 3 more are hidden ") && many.contains("those that fit may be deleted as well once they show again. This "),
+            "{many}"
+        );
+    }
 }
