@@ -16,7 +16,7 @@ use crate::retention::{Keeper, RetentionPlan, RuleKeeper, There, TurnTime};
 #[command(after_help = help::after(&[
     ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities would leave by rules"),
     ("evenkeel retention --dry-run old_bookings", "of one rule"),
-    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all rules, due or not"),
+    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all drops and rules, due or not"),
 ]))]
 pub struct RetentionArgs {
     /// The retentions and rules; where absent, all

@@ -16,8 +16,8 @@ const DROP: &str = "drop_table";
 /// The partition of the rows that say when each drop was queued.
 const DROPS: &str = "drop";
 /// How long after the drop of a table was queued it is queued again, where the table is there still: what ends one that was given up
-/// half-way, and ever more seldom, since one that fails for good leaves a poison message each time. First with the next hourly look, which
-/// is 50 minutes later at least.
+/// half-way, and ever more seldom, since one that fails for good leaves a poison message each time. First with the next look of any worker
+/// after that.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 /// Maintains the tables of every retention.
@@ -106,11 +106,8 @@ impl<'c> Keeper<'c> {
     }
 
     async fn queue_drops(&self, retention: &Retention, plan: &RetentionPlan, time: TurnTime) -> Result<(), KeeperError> {
-        if plan.drop.is_empty() {
-            return Ok(());
-        }
         let mut rows = self.timetable.rows(DROPS).await?;
-        let mut left = 0;
+        let (mut first, mut left) = (Ok(()), 0);
         for table in &plan.drop {
             let found = rows.remove(table.as_str());
             let Some(carrier) = self.timetable.carrier(DROP, &[table]) else {
@@ -119,8 +116,12 @@ impl<'c> Keeper<'c> {
             };
             let job = timed(table);
             let Some(due) = self.timetable.due(&job, found, time) else { continue };
-            if let Some(QueuedTurn { queue, .. }) = self.timetable.send(&job, due, carrier).await? {
-                tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
+            match self.timetable.send(&job, due, carrier).await {
+                Ok(Some(QueuedTurn { queue, .. })) => {
+                    tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
+                }
+                Ok(None) => {}
+                Err(error) => first = first.and(Err(error)),
             }
         }
         let now = self.timetable.now();
@@ -130,7 +131,7 @@ impl<'c> Keeper<'c> {
                 self.timetable.forget(row).await?;
             }
         }
-        if left == 0 { Ok(()) } else { Err(KeeperError::NoQueue(left, retention.name.clone())) }
+        first.and(if left == 0 { Ok(()) } else { Err(KeeperError::NoQueue(left, retention.name.clone())) })
     }
 
     /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.

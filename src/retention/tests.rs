@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::turns::CLAIM;
-use super::{Keeper, RuleKeeper, TurnTime};
+use super::{Keeper, KeeperError, RuleKeeper, TurnTime};
 use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
 use crate::adapters::system::{SeededChance, SystemClock};
 use crate::catalog::{Catalog, Retention, Rule};
@@ -18,7 +18,7 @@ use crate::model::dated::DatedTables;
 use crate::model::names::MIGRATIONS;
 use crate::model::sweep::{Sweep, SweepAction};
 use crate::model::{AccountName, CatalogOwner, Filter, Key, QueueName, TableName, ViewName, body};
-use crate::ports::{Account, Chance as _, Clock, ErrorClass, MessageText, Query, Stores, all_rows};
+use crate::ports::{Account, Chance as _, Clock, ErrorClass, MessageText, Query, Stores, What, all_rows};
 use crate::settings::QueueSettings;
 
 /// Each request takes its time.
@@ -48,6 +48,19 @@ impl FaultPolicy for Struck {
         match self.ends {
             Some(ends) => ends,
             None => std::future::pending().await,
+        }
+    }
+}
+
+/// Entities with these row keys cannot be written.
+struct Unwritable(&'static [&'static str]);
+
+#[async_trait::async_trait]
+impl FaultPolicy for Unwritable {
+    async fn before(&self, operation: &OperationInfo) -> FaultDecision {
+        match &operation.what {
+            What::Entity(_, key) if operation.writes && self.0.contains(&key.rk.as_str()) => FaultDecision::Fail(ErrorClass::Permanent),
+            _ => FaultDecision::Execute,
         }
     }
 }
@@ -201,8 +214,12 @@ struct Hourly {
 
 impl Hourly {
     async fn with(tables: &[&str]) -> Self {
+        Self::under(Arc::new(NoFaults), tables).await
+    }
+
+    async fn under(policy: Arc<dyn FaultPolicy>, tables: &[&str]) -> Self {
         let hands = Arc::new(Hands::at("2026-11-20T12:00:00Z"));
-        let account = SimWorld::new(AccountName::main(), Arc::<Hands>::clone(&hands), Arc::new(NoFaults)).account();
+        let account = SimWorld::new(AccountName::main(), Arc::<Hands>::clone(&hands), policy).account();
         let (queue, name) = (QueueName::new("jobs").unwrap(), ViewName::new("logins").unwrap());
         account.queues.create_queue(&queue).await.unwrap();
         for table in tables {
@@ -222,23 +239,35 @@ impl Hourly {
 
     /// How many drops are queued after each hour.
     async fn pass(&self, hours: u64, time: TurnTime) -> Vec<u64> {
-        let stores = Stores::new([(AccountName::main(), self.account.clone())].into());
-        let queues = [QueueSettings::plain(self.queue.clone())];
-        let keepers: Vec<_> = (0..3)
-            .map(|_| {
-                let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&self.hands);
-                Keeper::new(&self.catalog, stores.clone(), clock, &queues, CatalogOwner::default())
-            })
-            .collect();
         let mut queued = Vec::new();
         for _ in 0..hours {
-            for keeper in &keepers {
-                keeper.tend(time).await.unwrap();
+            for _ in 0..3 {
+                self.look(CatalogOwner::default(), time).await.unwrap();
             }
-            queued.push(self.account.queues.approximate_count(&self.queue).await.unwrap());
+            queued.push(self.queued().await);
             self.hands.put_on(SignedDuration::from_hours(1));
         }
         queued
+    }
+
+    /// One worker of this application looks.
+    async fn look(&self, owner: CatalogOwner, time: TurnTime) -> Result<(), KeeperError> {
+        let stores = Stores::new([(AccountName::main(), self.account.clone())].into());
+        let queues = [QueueSettings::plain(self.queue.clone())];
+        let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&self.hands);
+        Keeper::new(&self.catalog, stores, clock, &queues, owner).tend(time).await
+    }
+
+    async fn queued(&self) -> u64 {
+        self.account.queues.approximate_count(&self.queue).await.unwrap()
+    }
+
+    async fn create(&self, table: &str) {
+        self.account.tables.create_table(&TableName::new(table).unwrap()).await.unwrap();
+    }
+
+    async fn delete(&self, table: &str) {
+        self.account.tables.delete_table(&TableName::new(table).unwrap()).await.unwrap();
     }
 }
 
@@ -265,22 +294,47 @@ async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
     let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
     assert_eq!(world.pass(5, TurnTime::Due).await, [2, 4, 4, 6, 6]);
     assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200101", "Logins20200102"]);
-    let dropped = TableName::new("Logins20200101").unwrap();
-    world.account.tables.delete_table(&dropped).await.unwrap();
+    world.delete("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [6]);
     assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200102"], "nothing is left of one that is gone");
-    world.account.tables.create_table(&dropped).await.unwrap();
+    world.create("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [8]);
 }
 
 #[tokio::test]
 async fn the_rows_of_another_applications_drops_are_left_alone() {
     let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
-    let clock: Arc<dyn Clock> = Arc::<Hands>::clone(&world.hands);
-    let stores = Stores::new([(AccountName::main(), world.account.clone())].into());
-    let queues = [QueueSettings::plain(world.queue.clone())];
-    Keeper::new(&world.catalog, stores, clock, &queues, CatalogOwner::new("payroll").unwrap()).tend(TurnTime::Due).await.unwrap();
-    world.account.tables.delete_table(&TableName::new("Logins20200101").unwrap()).await.unwrap();
+    let payroll = CatalogOwner::new("payroll").unwrap();
+    assert_eq!(world.pass(1, TurnTime::Due).await, [2]);
+    world.look(payroll.clone(), TurnTime::Due).await.unwrap();
+    assert_eq!(world.queued().await, 4, "one of each for either");
+    world.delete("Logins20200101").await;
+    world.look(payroll, TurnTime::Due).await.unwrap();
+    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200101", "Logins20200102", "payroll~Logins20200102"]);
+    assert_eq!(world.pass(1, TurnTime::Due).await, [5]);
+    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200102", "payroll~Logins20200102"]);
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_the_last_table_that_was_over() {
+    let world = Hourly::with(&["Logins20200101"]).await;
+    world.pass(5, TurnTime::Due).await;
+    world.delete("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [3]);
-    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200102", "payroll~Logins20200101", "payroll~Logins20200102"]);
+    assert_eq!(row_keys(&world.account, "drop").await, Vec::<String>::new());
+    world.create("Logins20200101").await;
+    assert_eq!(world.pass(1, TurnTime::Due).await, [4]);
+}
+
+#[tokio::test]
+async fn a_drop_that_cannot_be_queued_holds_up_no_other_and_no_row_of_a_table_that_is_gone() {
+    let unwritable = Unwritable(&["Logins20200101", "Logins20200102"]);
+    let tables = ["Logins20200101", "Logins20200102", "Logins20200103", "Logins20200104"];
+    let world = Hourly::under(Arc::new(unwritable), &tables).await;
+    let refused = world.look(CatalogOwner::default(), TurnTime::Due).await.unwrap_err();
+    assert!(refused.to_string().contains("the drop of Logins20200101"), "the first: {refused}");
+    assert_eq!(world.queued().await, 2);
+    world.delete("Logins20200103").await;
+    world.look(CatalogOwner::default(), TurnTime::Due).await.unwrap_err();
+    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200104"]);
 }

@@ -32,6 +32,8 @@ const COUNT: &str = "Count";
 const CLAIMED: &str = "ClaimedAt";
 /// Between an owner and a name: in neither of them.
 const OWNED: char = '~';
+/// Characters of the longest id that is sent once more: far more than any has.
+const ID_CHARS: usize = 256;
 /// How long sending may take: a request is refused 15 minutes after it was signed.
 pub(super) const CLAIM: SignedDuration = SignedDuration::from_mins(15);
 /// How far the clocks of two workers may be apart for one not to repeat the other's jobs.
@@ -67,6 +69,18 @@ pub(super) struct TimedJob<'j> {
     pub(super) message: Value,
     /// How long after the n-th the next is due.
     pub(super) waits: WaitPolicy,
+}
+
+impl TimedJob<'_> {
+    /// What the id of each of its turns begins with.
+    fn beginning(&self) -> String {
+        format!("{} {} ", self.kind, self.name)
+    }
+
+    /// Whether an id is that of one of its turns: a row may be forged, and a message with the id of another job could pass for its double.
+    fn has_id(&self, id: &str) -> bool {
+        id.starts_with(&self.beginning()) && id.chars().count() <= ID_CHARS
+    }
 }
 
 /// A job whose time has come.
@@ -208,7 +222,7 @@ struct JobTurn {
 
 impl JobTurn {
     fn next(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Self {
-        Self { sent: now, job: format!("{} {} {now}", job.kind, job.name), count: count(found).saturating_add(1) }
+        Self { sent: now, job: format!("{}{now}", job.beginning()), count: count(found).saturating_add(1) }
     }
 
     /// The row that says so, with the time since when it is being sent, where it is not known to be on its queue.
@@ -233,16 +247,20 @@ fn count(found: Option<&Row>) -> u32 {
 }
 
 /// The job that it is time for, by the row that says which one was sent last: the next one, or the same once more where the worker that was
-/// to send it may have stopped before.
+/// to send it may have stopped before. A foreign id is not continued.
 fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTurn> {
     let time = |name| match found.and_then(|row| row.entity.get(name)) {
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
         _ => None,
     };
     let wait = SignedDuration::try_from(job.waits.unjittered(count(found))).unwrap_or(SignedDuration::MAX);
-    let Some(sent) = time(SENT).filter(|sent| !has_passed(*sent, wait, now)) else { return Some(JobTurn::next(job, found, now)) };
-    let job = found.and_then(|row| row.entity.text(JOB))?;
-    has_passed(time(CLAIMED)?, CLAIM, now).then(|| JobTurn { sent, job: job.to_owned(), count: count(found) })
+    let next = JobTurn::next(job, found, now);
+    let Some(sent) = time(SENT).filter(|sent| !has_passed(*sent, wait, now)) else { return Some(next) };
+    if !has_passed(time(CLAIMED)?, CLAIM, now) {
+        return None;
+    }
+    let own = found.and_then(|row| row.entity.text(JOB)).filter(|id| job.has_id(id));
+    Some(own.map_or(next, |id| JobTurn { sent, job: id.to_owned(), count: count(found) }))
 }
 
 /// Whether so long has passed since then. A time from far in the future was written by a clock that was wrong.
@@ -304,7 +322,7 @@ mod tests {
     }
 
     fn row(sent: &str, claimed: Option<&str>, count: u32) -> Row {
-        let turn = JobTurn { sent: sent.parse().unwrap(), job: "a job".to_owned(), count };
+        let turn = JobTurn { sent: sent.parse().unwrap(), job: "rule old a".to_owned(), count };
         let entity = turn.row(&EntityKey::new("rule", "old").unwrap(), claimed.map(|claimed| claimed.parse().unwrap()));
         Row { entity, etag: ETag::new("1").unwrap(), timestamp: None }
     }
@@ -322,7 +340,7 @@ mod tests {
         for sent in ["2026-11-19T12:00:01Z", "2026-11-20T12:30:00Z"] {
             assert_eq!(turn(sent, None), None, "{sent}");
         }
-        let again = Some("a job".to_owned());
+        let again = Some("rule old a".to_owned());
         let claims = [("11:45:00Z", &again), ("11:45:01Z", &None), ("12:30:00Z", &None), ("14:00:00Z", &again)];
         for (claimed, expected) in claims {
             assert_eq!(turn("2026-11-20T11:00:00Z", Some(&format!("2026-11-20T{claimed}"))), *expected, "claimed at {claimed}");
@@ -350,6 +368,25 @@ mod tests {
             due(&growing, Some(&strange), now).map(|turn| turn.count)
         };
         assert_eq!([strange(EdmValue::Int64(-5)), strange("many".into()), strange(EdmValue::Int64(i64::MAX))], [Some(1); 3]);
+    }
+
+    #[test]
+    fn a_foreign_id_of_a_claim_is_not_sent() {
+        let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        let growing = job(WaitPolicy::doubling(24 * HOUR, 24 * HOUR));
+        let sent = |id: EdmValue| {
+            let mut claimed = row("2026-11-20T11:00:00Z", Some("2026-11-20T11:00:00Z"), 7);
+            claimed.entity = claimed.entity.with(JOB, id);
+            due(&growing, Some(&claimed), now).map(|turn| (turn.job, turn.count))
+        };
+        for id in [JobTurn::next(&growing, None, now).job, format!("rule old {}", "한".repeat(ID_CHARS - 9))] {
+            assert_eq!(sent(id.as_str().into()), Some((id, 7)));
+        }
+        let long = format!("rule old {}", "a".repeat(ID_CHARS - 8));
+        let texts = ["", "a job", "old", "rule old", "rule older a", "drop old a", " rule old a", long.as_str()];
+        for id in texts.into_iter().map(EdmValue::from).chain([EdmValue::Int64(7)]) {
+            assert_eq!(sent(id.clone()), Some((format!("rule old {now}"), 8)), "{id:?}");
+        }
     }
 
     #[test]

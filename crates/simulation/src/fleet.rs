@@ -284,8 +284,10 @@ impl WorkerFleet {
         let queues = [self.queue()];
         let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &queues, CatalogOwner::default());
         loop {
-            // What fails is tried again. Drops are queued whether they are due or not, as by operators: more jobs of one table meet so.
-            drop(keeper.tend(TurnTime::Now).await);
+            // What fails is tried again. Half of the looks are as by operators, who queue drops whether they are due or not: more jobs of
+            // one table meet so.
+            let time = if chance.unit() < 0.5 { TurnTime::Due } else { TurnTime::Now };
+            drop(keeper.tend(time).await);
             sleep(Duration::from_secs_f64(chance.between(TENDED_EVERY.start, TENDED_EVERY.end))).await;
         }
     }
