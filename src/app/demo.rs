@@ -19,6 +19,7 @@ use crate::config::{self, Request};
 use crate::ops::board::Board;
 use crate::ops::{self, Server, ServerError};
 use crate::ports::Clock as _;
+use crate::retention::TurnTime;
 use crate::rollout::{self, Watch};
 use crate::settings::HttpSettings;
 use crate::telemetry::LogControl;
@@ -95,7 +96,7 @@ async fn perform(
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
-    parts.keeper(current.engine().catalog()).tend().await.context("creating the tables by date")?;
+    parts.keeper(current.engine().catalog()).tend(TurnTime::Due).await.context("creating the tables by date")?;
     let catalog = Arc::clone(current.engine().catalog());
     let queue = parts.context.settings.queues.first().context("the demonstration has a queue")?.name.clone();
     let stage = DemoStage {

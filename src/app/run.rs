@@ -28,7 +28,7 @@ use crate::migrations::Migrator;
 use crate::ops::board::{Board, WorkerHandles};
 use crate::ops::{self, Server, ServerError, systemd};
 use crate::reconcile::Engine;
-use crate::retention::{Keeper, RuleKeeper};
+use crate::retention::{Keeper, RuleKeeper, TurnTime};
 use crate::rollout::{self, Current, Means, OnRecord, Watch, receive_by};
 use crate::telemetry::{LogControl, announce_start};
 use crate::worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
@@ -234,15 +234,16 @@ impl AppParts {
     /// The keeper of a catalog's tables by date.
     pub(super) fn keeper<'c>(&'c self, catalog: &'c Catalog) -> Keeper<'c> {
         let Context { settings, stores, clock, .. } = &self.context;
-        Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues)
+        Keeper::new(catalog, stores.clone(), Arc::clone(clock), &settings.queues, settings.migrate.owner.clone())
     }
 
     /// Maintains the tables by date and sends the jobs of rules, once, by the catalog in force; returns when to do so again.
     async fn tend(&self, current: &Current) -> Duration {
         let engine = current.engine();
         let Context { settings, stores, clock, .. } = &self.context;
-        let rules = RuleKeeper::new(engine.catalog(), stores.clone(), Arc::clone(clock), &settings.queues);
-        let tended = self.keeper(engine.catalog()).tend().await;
+        let owner = settings.migrate.owner.clone();
+        let rules = RuleKeeper::new(engine.catalog(), stores.clone(), Arc::clone(clock), &settings.queues, owner);
+        let tended = self.keeper(engine.catalog()).tend(TurnTime::Due).await;
         let Err(error) = tended.and(rules.tend().await) else { return TEND_EVERY };
         let wait = error.takes_its_time().unwrap_or(TEND_AGAIN);
         let error = anyhow::Error::new(error);

@@ -9,14 +9,14 @@ use crate::catalog::Retention;
 use crate::model::nearest::nearest;
 use crate::model::{TableName, ViewName};
 use crate::reconcile::Engine;
-use crate::retention::{Keeper, RetentionPlan, RuleKeeper, RuleTime, There};
+use crate::retention::{Keeper, RetentionPlan, RuleKeeper, There, TurnTime};
 
 /// Arguments of `retention`.
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
     ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities would leave by rules"),
     ("evenkeel retention --dry-run old_bookings", "of one rule"),
-    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all rules, due or not"),
+    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all drops and rules, due or not"),
 ]))]
 pub struct RetentionArgs {
     /// The retentions and rules; where absent, all
@@ -59,22 +59,22 @@ pub async fn retention(
     if !args.dry_run {
         ready().await?;
     }
-    let queues = &context.settings.queues;
-    let keeper = Keeper::new(catalog, context.stores.clone(), context.clock.clone(), queues);
+    let (queues, owner) = (&context.settings.queues, &context.settings.migrate.owner);
+    let keeper = Keeper::new(catalog, context.stores.clone(), context.clock.clone(), queues, owner.clone());
     let mut there = There::new();
     for retention in catalog.retentions.values().filter(|retention| is_meant(&retention.name)) {
         let plan = keeper.planned(retention, &mut there).await?;
         if !args.dry_run {
-            keeper.carry_out(retention, &plan).await?;
+            keeper.carry_out(retention, &plan, TurnTime::Now).await?;
         }
         tell_plan(retention, &plan, args.dry_run, out)?;
     }
-    let rules = RuleKeeper::new(catalog, context.stores.clone(), context.clock.clone(), queues);
+    let rules = RuleKeeper::new(catalog, context.stores.clone(), context.clock.clone(), queues, owner.clone());
     for rule in catalog.rules.values().filter(|rule| is_meant(&rule.name)) {
         if args.dry_run {
             let found = survey(&rule.sweep, context, engine, out).await?;
             tell(&rule.sweep, &found, out)?;
-        } else if let Some(sent) = rules.send(rule, RuleTime::Now).await? {
+        } else if let Some(sent) = rules.send(rule, TurnTime::Now).await? {
             submitted(&rule.sweep, &sent.queue, &sent.message_id, out)?;
         }
     }

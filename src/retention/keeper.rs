@@ -4,21 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::plan::{RetentionPlan, There, plan};
+use super::turns::{QueuedTurn, TimedJob, Timetable, TurnTime};
 use crate::catalog::{Catalog, Retention, TableRef};
-use crate::model::body;
+use crate::model::{CatalogOwner, TableName};
 use crate::ports::stores::UnknownAccount;
-use crate::ports::{Clock, StoreError, Stores, Ttl, all_tables};
-use crate::settings::QueueSettings;
+use crate::ports::{Clock, StoreError, Stores, all_tables};
+use crate::settings::{QueueSettings, WaitPolicy};
 
 /// The operation of the jobs that it queues.
 const DROP: &str = "drop_table";
+/// The partition of the rows that say when each drop was queued.
+const DROPS: &str = "drop";
+/// How long after the drop of a table was queued it is queued again, where the table is there still: what ends one that was given up
+/// half-way, and ever more seldom, since one that fails for good leaves a poison message each time. First with the next look of any worker
+/// after that.
+const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 /// Maintains the tables of every retention.
 pub struct Keeper<'c> {
     catalog: &'c Catalog,
-    stores: Stores,
-    clock: Arc<dyn Clock>,
-    queues: &'c [QueueSettings],
+    timetable: Timetable<'c>,
 }
 
 /// Why the tables of a retention could not be seen to.
@@ -56,18 +61,18 @@ impl KeeperError {
 
 impl<'c> Keeper<'c> {
     /// A keeper; drops go to the first queue that carries them. The catalog's generations tell which views are gone.
-    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &'c [QueueSettings]) -> Self {
-        Self { catalog, stores, clock, queues }
+    pub fn new(catalog: &'c Catalog, stores: Stores, clock: Arc<dyn Clock>, queues: &'c [QueueSettings], owner: CatalogOwner) -> Self {
+        Self { catalog, timetable: Timetable::new(stores, clock, queues, owner) }
     }
 
-    /// Maintains the tables of every retention once. One that fails does not hold up the others; the first failure is
-    /// returned.
-    pub async fn tend(&self) -> Result<(), KeeperError> {
+    /// Maintains the tables of every retention once, and queues the drops that are due, or all. One that fails does not hold up the others;
+    /// the first failure is returned.
+    pub async fn tend(&self, time: TurnTime) -> Result<(), KeeperError> {
         let mut there = There::new();
         let mut first = Ok(());
         for retention in self.catalog.retentions.values() {
             let ended = match self.planned(retention, &mut there).await {
-                Ok(plan) => self.carry_out(retention, &plan).await,
+                Ok(plan) => self.carry_out(retention, &plan, time).await,
                 Err(error) => Err(error),
             };
             first = first.and(ended);
@@ -78,43 +83,61 @@ impl<'c> Keeper<'c> {
     /// The changes to the tables of a retention. Tables are listed once for each account and kept in `there`.
     pub async fn planned(&self, retention: &Retention, there: &mut There) -> Result<RetentionPlan, KeeperError> {
         let followers = self.catalog.followers(retention);
-        let former = followers.former.iter().map(|former| &former.account).filter(|account| self.stores.account(account).is_ok());
+        let stores = self.timetable.stores();
+        let former = followers.former.iter().map(|former| &former.account).filter(|account| stores.account(account).is_ok());
         for account in followers.wanted().map(|follower| &follower.account).chain(former).chain([&retention.account]) {
             if !there.contains_key(account) {
-                let tables = all_tables(self.stores.account(account)?.tables.as_ref()).await;
+                let tables = all_tables(stores.account(account)?.tables.as_ref()).await;
                 let doing = || format!("listing tables for [retention.{}]", retention.name);
                 there.insert(account.clone(), tables.map_err(|source| KeeperError::Store { doing: doing(), source })?);
             }
         }
-        Ok(plan(retention, &followers, there, self.clock.now()))
+        Ok(plan(retention, &followers, there, self.timetable.now()))
     }
 
-    /// Creates the tables of a plan, and queues the drop of the others.
-    pub async fn carry_out(&self, retention: &Retention, plan: &RetentionPlan) -> Result<(), KeeperError> {
+    /// Creates the tables of a plan, and queues the drop of the others: of those whose turn it is, or of all.
+    pub async fn carry_out(&self, retention: &Retention, plan: &RetentionPlan, time: TurnTime) -> Result<(), KeeperError> {
         let mut created = Ok(());
         for tables in &plan.create {
             let ended = self.create(retention, tables).await;
             created = created.and(ended);
         }
-        let mut left = 0;
+        created.and(self.queue_drops(retention, plan, time).await)
+    }
+
+    async fn queue_drops(&self, retention: &Retention, plan: &RetentionPlan, time: TurnTime) -> Result<(), KeeperError> {
+        let mut rows = self.timetable.rows(DROPS).await?;
+        let (mut first, mut left) = (Ok(()), 0);
         for table in &plan.drop {
-            let carrier = self.queues.iter().find(|queue| queue.carries(DROP) && queue.reaches([table]));
-            let Some((account, queue)) = carrier.and_then(|queue| Some((&queue.account, queue.shard_names().into_iter().next()?))) else {
+            let found = rows.remove(table.as_str());
+            let Some(carrier) = self.timetable.carrier(DROP, &[table]) else {
                 left += 1;
                 continue;
             };
-            let job = serde_json::json!({"op": DROP, "table": table, "id": format!("retention {}", retention.name)});
-            let put = self.stores.account(account)?.queues.put(&queue, &body::encode(&job.to_string()), Duration::ZERO, Ttl::Never).await;
-            put.map_err(|source| KeeperError::Store { doing: format!("queueing the drop of {table} on {queue}"), source })?;
-            tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
+            let job = timed(table);
+            let Some(due) = self.timetable.due(&job, found, time) else { continue };
+            match self.timetable.send(&job, due, carrier).await {
+                Ok(Some(QueuedTurn { queue, .. })) => {
+                    tracing::info!(%table, retention = %retention.name, %queue, "table is over: its drop is queued");
+                }
+                Ok(None) => {}
+                Err(error) => first = first.and(Err(error)),
+            }
         }
-        created.and(if left == 0 { Ok(()) } else { Err(KeeperError::NoQueue(left, retention.name.clone())) })
+        let now = self.timetable.now();
+        for (name, row) in rows {
+            // It has nothing left to drop. One of another retention's is not told by this plan.
+            if TableName::new(name).is_ok_and(|table| retention.is_over(&table, now)) {
+                self.timetable.forget(row).await?;
+            }
+        }
+        first.and(if left == 0 { Ok(()) } else { Err(KeeperError::NoQueue(left, retention.name.clone())) })
     }
 
     /// Creates a table, and before it the tables that follow it: a job could do nothing where those are missing.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
-            if let Err(source) = self.stores.account(&table.account)?.tables.create_table(&table.table).await {
+            if let Err(source) = self.timetable.stores().account(&table.account)?.tables.create_table(&table.table).await {
                 if let Some(wait) = source.class.takes_its_time() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
@@ -126,5 +149,15 @@ impl<'c> Keeper<'c> {
             tracing::info!(%table, retention = %retention.name, "table created ahead");
         }
         Ok(())
+    }
+}
+
+fn timed(table: &TableName) -> TimedJob<'_> {
+    TimedJob {
+        kind: DROPS,
+        name: table.as_str(),
+        subject: format!("the drop of {table}"),
+        message: serde_json::json!({"op": DROP, "table": table}),
+        waits: AGAIN,
     }
 }

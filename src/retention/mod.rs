@@ -7,12 +7,18 @@
 //!
 //! Dropping a table is one request, however many rows it has, where deleting them would be a request for every hundred. The
 //! invariant: a table that no pattern has is never dropped, and a name is not used again, since names follow the date.
-//! Every worker does this; twice is harmless, since a table is created or dropped once. Rules (`[rules]`) are looked at with them.
+//! Every worker looks, and one of them queues a job (`turns`); twice is harmless, since a table is created or dropped once. Rules
+//! (`[rules]`) are looked at with them.
 
 mod keeper;
 mod plan;
 mod rules;
+mod turns;
+
+#[cfg(test)]
+mod tests;
 
 pub use keeper::{Keeper, KeeperError};
 pub use plan::{RetentionPlan, There};
-pub use rules::{RuleKeeper, RuleTime, SentRule};
+pub use rules::RuleKeeper;
+pub use turns::{QueuedTurn, TurnTime};

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::catalog::{Catalog, Retention};
-use evenkeel::model::ViewName;
 use evenkeel::model::dated::DatedTables;
+use evenkeel::model::{CatalogOwner, ViewName};
 use evenkeel::ports::{Clock as _, Stores};
-use evenkeel::retention::Keeper;
+use evenkeel::retention::{Keeper, TurnTime};
 
 use super::*;
 
@@ -138,12 +138,12 @@ async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is
     let retention = Retention { name: name.clone(), account, tables, keep, ahead: 1, archive_to: None };
     let catalog = Catalog { retentions: [(name, Arc::new(retention))].into(), ..Catalog::default() };
     let stores = Stores::new([(AccountName::main(), connect(&stub))].into());
-    let keeper = Keeper::new(&catalog, stores, clock, &[]);
+    let keeper = Keeper::new(&catalog, stores, clock, &[], CatalogOwner::default());
     for _ in 0..2 {
-        let waits = keeper.tend().await.unwrap_err();
+        let waits = keeper.tend(TurnTime::Due).await.unwrap_err();
         assert_eq!(waits.takes_its_time(), Some(Duration::from_secs(40)), "{waits}");
     }
-    keeper.tend().await.unwrap();
+    keeper.tend(TurnTime::Due).await.unwrap();
     let asked = |text: &str| stub.requests().iter().filter(|request| request.method == "POST" && request.text().contains(text)).count();
     assert_eq!((asked(&today), refused.load(SeqCst)), (3, 0));
     assert_eq!(asked("Logins"), 6, "the one ahead is created meanwhile");

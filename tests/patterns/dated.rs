@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, ContainerName, EdmValue, EntityKey, TableName, ViewName};
+use evenkeel::model::{AccountName, CatalogOwner, ContainerName, EdmValue, EntityKey, TableName, ViewName};
 use evenkeel::ports::{Clock as _, Query, Stores, all_tables};
 use evenkeel::reconcile::{Execute as _, Outcome, Recheck, Work};
-use evenkeel::retention::Keeper;
+use evenkeel::retention::{Keeper, TurnTime};
 use futures::StreamExt as _;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -85,7 +85,8 @@ fn logins(date: &str) -> String {
 /// Sees to the tables by date, as a daemon does every hour.
 async fn tend(site: &Site) {
     let stores = Stores::new([(AccountName::main(), site.account.clone())].into());
-    Keeper::new(site.engine.catalog(), stores, Arc::new(SystemClock::new()), &[]).tend().await.unwrap();
+    let keeper = Keeper::new(site.engine.catalog(), stores, Arc::new(SystemClock::new()), &[], CatalogOwner::default());
+    keeper.tend(TurnTime::Due).await.unwrap();
 }
 
 async fn tables(site: &Site) -> BTreeSet<String> {

@@ -28,10 +28,10 @@ use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
 use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
 use evenkeel::catalog::Catalog;
 use evenkeel::model::job::{ListedBatch, Primary};
-use evenkeel::model::{AccountName, ETag};
+use evenkeel::model::{AccountName, CatalogOwner, ETag};
 use evenkeel::ports::{Account, Chance, Clock, Sink, Stores};
 use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, ListWindow, Outcome, SealSecret, Work};
-use evenkeel::retention::Keeper;
+use evenkeel::retention::{Keeper, TurnTime};
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::{KeyOf, Mode, Worker, WorkerParts};
 
@@ -282,10 +282,12 @@ impl WorkerFleet {
             return std::future::pending().await;
         }
         let queues = [self.queue()];
-        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &queues);
+        let keeper = Keeper::new(&self.catalog, setup.stores.clone(), Arc::clone(&setup.clock), &queues, CatalogOwner::default());
         loop {
-            // What fails is tried again.
-            drop(keeper.tend().await);
+            // What fails is tried again. Half of the looks are as by operators, who queue drops whether they are due or not: more jobs of
+            // one table meet so.
+            let time = if chance.unit() < 0.5 { TurnTime::Due } else { TurnTime::Now };
+            drop(keeper.tend(time).await);
             sleep(Duration::from_secs_f64(chance.between(TENDED_EVERY.start, TENDED_EVERY.end))).await;
         }
     }
@@ -295,8 +297,8 @@ impl WorkerFleet {
         let seen = self.sim_accounts.seen_by(WORKERS, &FaultPolicies::same(policy));
         let stores = stores(&seen, seen.accounts(), seen.main.sink());
         let queues = [self.queue()];
-        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &queues);
-        if let Err(error) = keeper.tend().await {
+        let keeper = Keeper::new(&self.catalog, stores, self.clock(), &queues, CatalogOwner::default());
+        if let Err(error) = keeper.tend(TurnTime::Now).await {
             self.stage.violated(format!("the tables by date could not be seen to in fair weather: {error}"));
         }
     }

@@ -120,12 +120,28 @@ async fn each_queue(
 }
 
 /// Asks on the terminal; refuses where there is none. When the last message of the question was put, by queue; `None` where the answer is
-/// not yes.
+/// not yes. Where no message fits there is nothing to ask, and no queue.
 async fn confirmed(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
     somebody_to_ask("discarding cannot be undone: add --yes where nobody can be asked")?;
-    let FoundMessages { entries, last, .. } = find(selection, context).await?;
-    let question = format!("{} will be deleted. This cannot be undone.", counted(entries.len() as u64, "poisoned message"));
-    Ok(consents(question, context, out).await?.then_some(last))
+    let FoundMessages { entries, reach, .. } = find(selection, context).await?;
+    let asked = entries.is_empty() || consents(question(entries.len() as u64, reach.beside), context, out).await?;
+    Ok(asked.then_some(reach.last))
+}
+
+/// The question before messages are deleted: hidden ones beside them may show again before the answer, and none of them was counted.
+fn question(seen: u64, beside: u64) -> String {
+    let seen = counted(seen, "poisoned message");
+    let more = match beside {
+        0 => String::new(),
+        1 => " 1 more is hidden at the moment and not counted (another command or operator holds it, for two minutes at most): \
+              where it fits, it may be deleted as well once it shows again."
+            .to_owned(),
+        _ => format!(
+            " {beside} more are hidden at the moment and not counted (another command or operator holds them, for two minutes at most): \
+             those that fit may be deleted as well once they show again."
+        ),
+    };
+    format!("{seen} will be deleted.{more} This cannot be undone.")
 }
 
 /// Reports the messages that were handled; then the error that ended it.
@@ -165,8 +181,8 @@ fn report(
     if since > 0 {
         let came = counted(since, "message");
         out.complain(format_args!(
-            "{came} that fit, too, came after the question and {} not {verb}",
-            if since == 1 { "was" } else { "were" }
+            "{came} that fit, too, {was} no part of the question and {was} not {verb}",
+            was = if since == 1 { "was" } else { "were" }
         ))?;
         if out.format() == Format::Json {
             out.value(&serde_json::json!({"since": since}))?;
@@ -186,8 +202,9 @@ fn report(
         ))?;
         return Ok(Exit::Interrupted);
     }
-    if done + failed == 0 && hidden + since == 0 && selection.ids.is_empty() {
-        out.say(format_args!("Nothing to be {verb}: no poisoned message fits."))?;
+    if done + failed == 0 && since == 0 && selection.ids.is_empty() {
+        let seen = if hidden > 0 { " that can be seen" } else { "" };
+        out.say(format_args!("Nothing to be {verb}: no poisoned message{seen} fits."))?;
     }
     let entries: Vec<&PoisonEntry> =
         handled.iter().flat_map(|one| one.done.iter().chain(one.failed.iter().map(|(entry, _)| entry))).collect();
@@ -197,6 +214,7 @@ fn report(
 }
 
 /// The messages that are meant.
+#[derive(Default)]
 struct FoundMessages {
     /// Each with the queue object that reads its body.
     entries: Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>,
@@ -204,16 +222,35 @@ struct FoundMessages {
     hidden: u64,
     /// There are more, which were not looked at.
     interrupted: bool,
-    /// When the last of them was put, by queue and its clock.
+    /// What a discard may reach that is asked about them.
+    reach: DiscardReach,
+}
+
+/// The reach of a discard: on each queue, what was put there until the last message that fits.
+#[derive(Default)]
+struct DiscardReach {
+    /// When that one was put, by queue and its clock.
     last: BTreeMap<QueueName, Timestamp>,
+    /// About how many messages of these queues are hidden at the moment.
+    beside: u64,
+}
+
+impl DiscardReach {
+    /// Adds a queue, and when each message on it that fits was put. Where none does, the hidden ones are out of reach as well.
+    fn add(&mut self, queue: QueueName, found: impl Iterator<Item = Timestamp>, hidden: u64) {
+        if let Some(last) = found.max() {
+            self.last.insert(queue, last);
+            self.beside += hidden;
+        }
+    }
 }
 
 async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMessages> {
-    let mut found = FoundMessages { entries: Vec::new(), hidden: 0, interrupted: false, last: BTreeMap::new() };
+    let mut found = FoundMessages::default();
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
         let queue = std::sync::Arc::new(queue);
         let listed = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
-        found.last.extend(listed.entries.iter().map(|entry| entry.inserted).max().map(|last| (name, last)));
+        found.reach.add(name, listed.entries.iter().map(|entry| entry.inserted), listed.hidden);
         found.entries.extend(listed.entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
         found.hidden += listed.hidden;
         found.interrupted |= listed.interrupted;
@@ -260,4 +297,33 @@ fn complain_of(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
         out.complain(format_args!("no poisoned message has the id {}", printable(id)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_tells_of_messages_that_it_did_not_count() {
+        assert_eq!(question(2, 0), "2 poisoned messages will be deleted. This cannot be undone.");
+        let one = question(1, 1);
+        assert!(one.starts_with("1 poisoned message will be deleted. 1 more is hidden at the moment and not counted ("), "{one}");
+        let many = question(2, 3);
+        assert!(
+            many.contains(" 3 more are hidden ") && many.contains("those that fit may be deleted as well once they show again. This "),
+            "{many}"
+        );
+    }
+
+    #[test]
+    fn hidden_messages_are_in_reach_where_others_of_their_queue_are() {
+        let mut reach = DiscardReach::default();
+        let put = |second| Timestamp::from_second(second).unwrap();
+        let queue = |name: &str| QueueName::new(name).unwrap();
+        reach.add(queue("jobs"), [put(2), put(3), put(1)].into_iter(), 2);
+        reach.add(queue("far"), std::iter::empty(), 5);
+        reach.add(queue("late"), std::iter::once(put(9)), 1);
+        assert_eq!(reach.last, [(queue("jobs"), put(3)), (queue("late"), put(9))].into());
+        assert_eq!(reach.beside, 3);
+    }
 }

@@ -141,9 +141,10 @@ fn every(api: &Api, meant: &Meant) -> String {
     let of = if meant.queue.is_empty() { "of every queue".to_owned() } else { format!("of the queue {}", meant.queue) };
     let why = if meant.reason.is_empty() { String::new() } else { format!(", poisoned for the reason “{}”", meant.reason) };
     let queues = api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
-    let count: u64 = queues.filter_map(|queue| api.board.poisoned_of(&queue.name)).sum();
-    let count = if meant.reason.is_empty() { format!("all {} messages", count.grouped()) } else { "all messages".to_owned() };
-    format!("{count} {of}{why}")
+    // No number before each of them was counted.
+    let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
+    let count = count.filter(|_| meant.reason.is_empty()).map_or_else(String::new, |count| format!("{} ", count.grouped()));
+    format!("all {count}messages {of}{why}")
 }
 
 #[cfg(test)]
