@@ -86,7 +86,7 @@ impl<'e> Reconciler<'e> {
         let Engine { clock, chance, .. } = self.pass.scope.engine;
         if lost > 0 && !self.pass.met.lost_no_race {
             // A nested pass leaves the time to the outer one, whose announcement is open.
-            let left = time_left().filter(|_| self.pass.scope.outer.is_none() && !planted(Bug::WaitsCutShort));
+            let left = time_left().filter(|_| self.pass.scope.outer.is_none());
             let wait = pause(lost, clock.monotonic().saturating_sub(self.began), left, chance.unit());
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;

@@ -172,8 +172,6 @@ bugs! {
     UnknownViewTakenForWritten,
     /// The digest in a stamp is not compared with the content.
     DigestNotCompared,
-    /// Waits between lost rounds are cut at five seconds, however long rounds take.
-    WaitsCutShort,
 }
 
 /// Whether this bug is planted.

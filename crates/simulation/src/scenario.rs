@@ -9,15 +9,12 @@ use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, chance, seconds, tried};
 use evenkeel::model::{Entity, EntityKey};
 
-/// Parts of a seed's chance: the choice of its story, the story's script with its moments (61 and 62), the choice of a later story, and that
-/// of a rare one.
-const PARTS: [u64; 4] = [60, 61, 63, 65];
+/// Parts of a seed's chance: the choice of its story, the story's script with its moments (61 and 62), and the choice of a later story.
+const PARTS: [u64; 3] = [60, 61, 63];
 /// In this share of the seeds.
 const SHARE: f64 = 0.25;
 /// Share of the stories drawn from the later ones.
 const LATER_SHARE: f64 = 0.2;
-/// In this share of the seeds without any of these, a rare one, which takes long to run.
-const RARE_SHARE: f64 = 0.01;
 /// Versions of a story's entities come after this, and before those of recreated ones.
 const VERSIONS: i64 = 500_000;
 /// How soon an idle worker looks again, where several are to meet.
@@ -46,8 +43,6 @@ pub(super) enum Scenario {
     Discarded,
     /// A queue is busy for an instant again and again, Gets of messages hang, and runs need renewals.
     ProbesHang,
-    /// Many jobs of one employee come within minutes, another one keeps its address, and rounds on slow storage take several seconds.
-    Besieged,
 }
 
 impl Scenario {
@@ -73,19 +68,14 @@ impl Scenario {
         let chance = chance(seed, PARTS[0]);
         let draw = Draw(&chance);
         // A row that is refused is a story of its own.
-        let is_free = fault_plan.hazards.refused_row.is_none();
-        let scenario = if draw.happens(SHARE) && is_free {
-            let apart = self::chance(seed, PARTS[2]);
-            let apart = Draw(&apart);
-            if apart.happens(LATER_SHARE) { *apart.of(&Self::LATER) } else { *draw.of(&Self::ALL) }
-        } else if is_free && Draw(&self::chance(seed, PARTS[3])).happens(RARE_SHARE) {
-            Self::Besieged
-        } else {
+        if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
-        };
+        }
+        let apart = self::chance(seed, PARTS[2]);
+        let apart = Draw(&apart);
+        let scenario = if apart.happens(LATER_SHARE) { *apart.of(&Self::LATER) } else { *draw.of(&Self::ALL) };
         fault_plan.scenario = Some(scenario);
-        let mostly_fair = matches!(scenario, Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang);
-        if scenario == Self::Besieged || (mostly_fair && draw.happens(0.75)) {
+        if matches!(scenario, Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang) && draw.happens(0.75) {
             // Otherwise fair weather: what else goes wrong keeps workers from meeting.
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
             (fault_plan.bursts, fault_plan.outages, fault_plan.terms) = <(Vec<_>, Vec<_>, Vec<_>)>::default();
@@ -154,16 +144,6 @@ impl Scenario {
                 let starts = (0..BUSY_SECONDS).map(|nth| busy_again(fault_plan.storm, nth));
                 fault_plan.bursts =
                     starts.map(|at| Burst { during: at..at + busy, lane: FaultScope::Queue(JOBS), retry_after: None }).collect();
-            }
-            Self::Besieged => {
-                fault_plan.latency = 0.01..1.0;
-                (fault_plan.workers, fault_plan.concurrency) = (3, 1);
-                (fault_plan.shape.chain, fault_plan.shape.last_writer) = (true, false);
-                fault_plan.settings.lease = Duration::from_mins(1);
-                fault_plan.settings.job_timeout = Duration::from_mins(10);
-                fault_plan.settings.recheck_after = Duration::from_mins(26);
-                fault_plan.settings.poll.max = LOOKS_AGAIN;
-                fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
             }
             Self::AsLateAsMayBe => {
                 rate(FaultKind::LateArrival, 0.05, 0.3);
@@ -269,16 +249,6 @@ impl Scenario {
                     }
                 }
             }
-            Self::Besieged => {
-                let Some([key, _]) = newcomer(0) else { return Vec::new() };
-                let Ok(holder) = EntityKey::new(key.pk.as_str(), "2") else { return Vec::new() };
-                let (email, ..) = FACES[0];
-                script.writes(Duration::ZERO, &holder, FACES[0]);
-                for nth in 0..JOBS_OF_ONE {
-                    let at = Duration::from_secs(20) + fault_plan.storm / (2 * JOBS_OF_ONE) * nth;
-                    script.puts(at, &key, (email, FACES[draw.below(2)].1, true));
-                }
-            }
             Self::AsLateAsMayBe => {
                 script.flips(key, fault_plan.storm, 40, (0.5, 60.0));
                 for nth in 0..2 * EPISODES {
@@ -321,9 +291,6 @@ fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
 fn crowd_comes(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(20) + storm / EPISODES * nth
 }
-
-/// Jobs of one employee within minutes.
-const JOBS_OF_ONE: u32 = 200;
 
 /// How often the queue is busy.
 const BUSY_SECONDS: u32 = 40;

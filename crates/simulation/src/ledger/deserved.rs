@@ -11,8 +11,6 @@ use evenkeel::reconcile::Recheck;
 
 /// What no key is taken by in these worlds.
 const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "the list of view"];
-/// Last error of work overtaken in each of its rounds: tried again, it ends well long before it is given up.
-const OVERTAKEN: &str = "another writer changed the data in each of";
 
 /// What a poison message says.
 pub(crate) struct PoisonReport {
@@ -59,10 +57,7 @@ impl Ledger {
         let Some(entry) = self.messages.get(id) else { return Ok(()) };
         let first = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         let deserved = match (poison.reason.as_str(), &entry.expectation) {
-            ("exhausted", expectation) => {
-                let is_overtaken = poison.error.contains(OVERTAKEN);
-                *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late) && !is_overtaken
-            }
+            ("exhausted", expectation) => *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late),
             ("expired", _) => entry.is_mortal(),
             (reason, Expectation::Poison(expected)) => reason == *expected,
             // A store refused a request of it for good.
