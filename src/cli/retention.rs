@@ -61,11 +61,15 @@ pub async fn retention(
     }
     let (queues, owner) = (&context.settings.queues, &context.settings.migrate.owner);
     let keeper = Keeper::new(catalog, context.stores.clone(), context.clock.clone(), queues, owner.clone());
-    let mut there = There::new();
+    let (mut there, mut first) = (There::new(), Ok(()));
     for retention in catalog.retentions.values().filter(|retention| is_meant(&retention.name)) {
         let plan = keeper.planned(retention, &mut there).await?;
-        if !args.dry_run {
-            keeper.carry_out(retention, &plan, TurnTime::Now).await?;
+        if !args.dry_run
+            && let Err(error) = keeper.carry_out(retention, &plan, TurnTime::Now).await
+        {
+            // What it could do is done, and it holds up no other.
+            first = first.and(Err(error));
+            continue;
         }
         tell_plan(retention, &plan, args.dry_run, out)?;
     }
@@ -78,6 +82,7 @@ pub async fn retention(
             submitted(&rule.sweep, &sent.queue, &sent.message_id, out)?;
         }
     }
+    first?;
     Ok(Exit::Done)
 }
 

@@ -9,7 +9,7 @@
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Declared0, Declared1 …, RecordedAt |
 //! | `rule` | a rule, or `OWNER~NAME` | when its job was sent last: SentAt, Job, Count; ClaimedAt while it is being sent ([`crate::retention`]) |
-//! | `drop` | a table by date, or `OWNER~NAME` | the same of its `drop_table` job, until the table is gone |
+//! | `drop` | a table by date, or `OWNER~NAME` | the same of its `drop_table` job, until the table is gone, and for good where its retention is taken out |
 //! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!

@@ -11,16 +11,14 @@ use super::observation::{self, Observation};
 use super::pass::Pass;
 use super::queueing::queue_recheck;
 use super::scope::Scope;
-use super::waiting::{note_untold, time_left};
+use super::waiting::note_untold;
 use super::{commit, footprints, receive, record};
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::planted::{Bug, planted};
 
-/// A wait between two rounds may be as long as this, however little time the run has left.
-const SHORT_PAUSE: Duration = Duration::from_secs(5);
-/// The longest wait between two rounds. It holds a slot, and keeps other jobs of the primary from their turn.
-const LONGEST_PAUSE: Duration = Duration::from_mins(2);
+/// The longest wait between two rounds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The passes of one run over one primary.
 pub(super) struct Reconciler<'e> {
@@ -85,9 +83,7 @@ impl<'e> Reconciler<'e> {
         }
         let Engine { clock, chance, .. } = self.pass.scope.engine;
         if lost > 0 && !self.pass.met.lost_no_race {
-            // A nested pass leaves the time to the outer one, whose announcement is open.
-            let left = time_left().filter(|_| self.pass.scope.outer.is_none());
-            let wait = pause(lost, clock.monotonic().saturating_sub(self.began), left, chance.unit());
+            let wait = pause(lost, clock.monotonic().saturating_sub(self.began), chance.unit());
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
@@ -175,49 +171,20 @@ impl Drop for Reconciler<'_> {
     }
 }
 
-/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each. With waits shorter than
-/// rounds, workers on slow stores interrupt each other for ever. Of the time left beside the rounds to come each wait takes its share at
-/// most, so that the run does not time out.
-fn pause(lost: u32, took: Duration, left: Option<Duration>, unit: f64) -> Duration {
-    let to_come = ROUNDS.saturating_sub(lost).max(1);
-    let spare = left.unwrap_or_default().saturating_sub(took.saturating_mul(to_come));
-    let longest = (spare / (2 * to_come)).clamp(SHORT_PAUSE, LONGEST_PAUSE);
-    took.saturating_mul(2_u32.saturating_pow(lost)).min(longest).mul_f64(unit)
+/// How long a run waits after so many lost rounds: a random part of twice the last round's time, doubled with each.
+fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
+    took.saturating_mul(2_u32.saturating_pow(lost)).min(LONGEST_PAUSE).mul_f64(unit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MINUTE: Duration = Duration::from_mins(1);
-
     #[test]
     fn a_lost_round_is_followed_by_a_random_part_of_a_time_that_grows_with_each() {
         let took = Duration::from_millis(50);
-        assert_eq!((1..=4).map(|lost| pause(lost, took, None, 0.5).as_millis()).collect::<Vec<_>>(), [50, 100, 200, 400]);
-        assert_eq!(pause(4, Duration::from_secs(3), None, 1.0), SHORT_PAUSE);
-        assert_eq!(pause(1, Duration::ZERO, Some(MINUTE), 1.0), Duration::ZERO);
-    }
-
-    /// Three workers whose rounds take ten seconds and whose waits five at most never leave each other alone.
-    #[test]
-    fn the_longer_rounds_take_the_longer_are_the_waits_between_them() {
-        let took = Duration::from_secs(10);
-        let waits: Vec<u64> = (1..=4).map(|lost| pause(lost, took, Some(10 * MINUTE), 1.0).as_secs()).collect();
-        assert_eq!(waits, [20, 40, 80, 120], "the last is the longest of all");
-    }
-
-    /// A run that times out counts as an attempt, one that gives up does not.
-    #[test]
-    fn waits_leave_the_rounds_to_come_their_time() {
-        for (limit, took) in [(10 * MINUTE, 10), (10 * MINUTE, 60), (2 * MINUTE, 10), (10 * MINUTE, 100), (10 * MINUTE, 1)] {
-            let took = Duration::from_secs(took);
-            let mut left = limit.saturating_sub(took);
-            for lost in 1..ROUNDS {
-                left = left.saturating_sub(pause(lost, took, Some(left), 1.0) + took);
-            }
-            assert!(left >= limit.saturating_sub(took * ROUNDS) / 4, "{limit:?} in rounds of {took:?} leave {left:?}");
-        }
-        assert_eq!(pause(1, MINUTE, Some(4 * MINUTE), 1.0), SHORT_PAUSE, "there is no time to spare");
+        assert_eq!((1..=4).map(|lost| pause(lost, took, 0.5).as_millis()).collect::<Vec<_>>(), [50, 100, 200, 400]);
+        assert_eq!(pause(4, Duration::from_secs(3), 1.0), LONGEST_PAUSE);
+        assert_eq!(pause(1, Duration::ZERO, 1.0), Duration::ZERO);
     }
 }

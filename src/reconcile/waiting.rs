@@ -27,8 +27,6 @@ pub struct Waits {
     reads: Arc<AtomicBool>,
     /// Changes to items that no outcome tells of: passes made them, and then failed or were dropped.
     untold: Arc<Mutex<Vec<ItemChange>>>,
-    /// When the run's own time is up (monotonic), its waits apart; `None` for a run about many primaries.
-    ends: Option<Duration>,
 }
 
 /// Which shares a run has a part of, by their numbers: all that `memory` has, and room for more.
@@ -75,14 +73,7 @@ struct ActiveWait(Waits);
 impl Waits {
     /// None so far.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, spent: Arc::default(), shares: Arc::default(), reads: Arc::default(), untold: Arc::default(), ends: None }
-    }
-
-    /// The same, of a run over one primary that ends after so much time of its own from now on.
-    #[must_use]
-    pub fn within(self, limit: Duration) -> Self {
-        let ends = self.clock.monotonic().saturating_add(limit);
-        Self { ends: Some(ends), ..self }
+        Self { clock, spent: Arc::default(), shares: Arc::default(), reads: Arc::default(), untold: Arc::default() }
     }
 
     /// Runs a future and records its waits here.
@@ -95,11 +86,6 @@ impl Waits {
         let spent = self.spent();
         let now = if spent.under_way > 0 { self.clock.monotonic().saturating_sub(spent.since) } else { Duration::ZERO };
         spent.before + now
-    }
-
-    /// Its own time that is left.
-    fn left(&self) -> Option<Duration> {
-        Some(self.ends?.saturating_add(self.so_far()).saturating_sub(self.clock.monotonic()))
     }
 
     /// Takes the changes to items that its outcome does not tell of.
@@ -157,11 +143,6 @@ impl Drop for RunSummary {
     }
 }
 
-/// The own time left to this run over one primary; `None` for others, and outside of a run.
-pub(super) fn time_left() -> Option<Duration> {
-    WAITS.try_with(Waits::left).ok().flatten()
-}
-
 /// Waits for others of this process, at no cost to the run.
 pub(crate) async fn aside<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
@@ -217,26 +198,6 @@ mod tests {
         assert_eq!(waits.so_far(), 2 * second);
         aside(sleep(second)).await;
         assert_eq!(waits.so_far(), 2 * second);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_that_a_run_has_left_is_its_own() {
-        let second = Duration::from_secs(1);
-        let waits = || Waits::new(Arc::new(Paused(Instant::now())));
-        let run = async {
-            sleep(3 * second).await;
-            aside(sleep(5 * second)).await;
-            time_left()
-        };
-        assert_eq!((time_left(), waits().of(run).await), (None, None), "outside of a run, and in one about many primaries");
-        let run = async {
-            sleep(3 * second).await;
-            aside(sleep(5 * second)).await;
-            let left = time_left();
-            sleep(20 * second).await;
-            (left, time_left())
-        };
-        assert_eq!(waits().within(10 * second).of(run).await, (Some(7 * second), Some(Duration::ZERO)));
     }
 
     #[tokio::test]

@@ -151,8 +151,6 @@ pub(super) async fn execute(context: &RunContext, source: &Intake, assignment: &
     };
     let limit = context.settings.job_timeout;
     let waits = Waits::new(Arc::clone(&context.clock));
-    // The time of a run about many primaries is no single one's.
-    let waits = if context.key(assignment.work).is_some() { waits.within(limit) } else { waits };
     let ended = tokio::select! {
         biased;
         () = context.stop.runs.cancelled() => Err(End::Interrupted(Interruption::Drain)),

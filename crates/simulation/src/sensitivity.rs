@@ -17,6 +17,14 @@ use evenkeel::planted::{Bug, MutationGuard, take_consulted};
 
 /// Seeds after which a bug counts as not caught.
 const MOST: u64 = 2_000;
+/// So many of the first seeds run without a bug in any case: `.ci/run` begins behind them, or runs no others.
+const fn least(world: World) -> u64 {
+    match world {
+        World::Company => 1_000,
+        World::Releases => 1_500,
+        World::Patterns | World::Archives => 0,
+    }
+}
 /// Seeds are run on so many threads.
 const THREADS: usize = 2;
 
@@ -108,7 +116,8 @@ impl BugHunt {
     fn take_seeds(&self) {
         loop {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
-            if seed >= MOST || !(0..self.bugs.len()).any(|index| self.is_open(index, seed)) {
+            let is_needed = seed < least(self.world) || (0..self.bugs.len()).any(|index| self.is_open(index, seed));
+            if seed >= MOST || !is_needed {
                 return;
             }
             take_consulted();

@@ -2,8 +2,8 @@
 //! simulated account.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -306,29 +306,6 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     let report = report.unwrap();
     assert_eq!((report.done, report.poisoned, daemon.poisoned().await), (20, 0, 0));
     assert!(daemon.in_step(20).await);
-}
-
-/// Where rounds take seconds, waits of moments between them would leave nobody alone.
-#[tokio::test(start_paused = true)]
-async fn a_lost_round_on_a_slow_store_is_followed_by_a_wait_as_long_as_rounds_there() {
-    let daemon = Daemon::with_jobs(1).await;
-    let (lost, sent) = (AtomicU64::new(0), Arc::new(Mutex::new(Vec::new())));
-    let noted = Arc::clone(&sent);
-    let worker = daemon.worker(move |now, operation| {
-        let (What::Entity(table, _) | What::Partition(table, _)) = &operation.what else { return FaultDecision::Execute };
-        noted.lock().unwrap().push(now);
-        // Another worker is faster in the first four rounds.
-        if operation.writes && table.as_str() == "EvenkeelFootprints" && lost.fetch_add(1, Ordering::Relaxed) < 4 {
-            return FaultDecision::Fail(ErrorClass::Precondition);
-        }
-        FaultDecision::AnswerLate { answers: 6 * SECOND, patience: 30 * SECOND }
-    });
-    let report = until_idle(&worker).await;
-    assert_eq!((report.done, report.released, report.poisoned), (1, 0, 0));
-    assert!(daemon.in_step(1).await);
-    let sent = sent.lock().unwrap();
-    let longest = sent.windows(2).map(|two| two[1].saturating_sub(two[0])).max();
-    assert!(longest > Some(12 * SECOND), "rounds of 12 s are followed by waits of {longest:?} at most");
 }
 
 /// Employees are found by their e-mail address, in one partition.
