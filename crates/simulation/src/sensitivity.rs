@@ -169,12 +169,11 @@ fn every_planted_bug_is_caught_from_the_first_seed_on() {
         println!("{world}: {} runs with a bug", found.planted_runs);
         for (index, bug) in bugs.iter().enumerate() {
             let words = Bug::ALL.iter().find(|(other, _)| other == bug).map_or("", |(_, words)| *words);
-            match found.first.get(&index) {
-                Some((seed, violation)) => println!("| {bug:?} |{words} | {} ({world}) | {violation:.90} |", seed + 1),
-                None => {
-                    println!("| {bug:?} |{words} | NOT CAUGHT | |");
-                    missed.push(*bug);
-                }
+            if let Some((seed, violation)) = found.first.get(&index) {
+                println!("| {bug:?} |{words} | {} ({world}) | {violation:.90} |", seed + 1);
+            } else {
+                println!("| {bug:?} |{words} | NOT CAUGHT | |");
+                missed.push(*bug);
             }
         }
         unplanted.extend(found.unplanted);
