@@ -17,6 +17,7 @@ use evenkeel::planted::{Bug, MutationGuard, take_consulted};
 
 /// Seeds after which a bug counts as not caught.
 const MOST: u64 = 2_000;
+
 /// So many of the first seeds run without a bug in any case: `.ci/run` begins behind them, or runs no others.
 const fn least(world: World) -> u64 {
     match world {
@@ -25,6 +26,7 @@ const fn least(world: World) -> u64 {
         World::Patterns | World::Archives => 0,
     }
 }
+
 /// Seeds are run on so many threads.
 const THREADS: usize = 2;
 
@@ -88,8 +90,8 @@ fn world_of(bug: Bug) -> World {
 /// Seeds of one world, with and without bugs.
 struct BugHunt {
     world: World,
-    /// The bugs looked for.
-    bugs: Vec<Bug>,
+    /// The bugs looked for, and what each does wrong.
+    bugs: Vec<(Bug, &'static str)>,
     next: AtomicU64,
     found: Mutex<Catches>,
 }
@@ -107,7 +109,7 @@ struct Catches {
 
 impl BugHunt {
     /// Takes seeds in order until each bug is caught. The first seed that catches one is the same on any number of threads.
-    fn run(world: World, bugs: Vec<Bug>) -> (Vec<Bug>, Catches) {
+    fn run(world: World, bugs: Vec<(Bug, &'static str)>) -> (Vec<(Bug, &'static str)>, Catches) {
         let hunt = Self { world, bugs, next: AtomicU64::new(0), found: Mutex::default() };
         thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(|| hunt.take_seeds()))));
         (hunt.bugs, hunt.found.into_inner().unwrap())
@@ -125,7 +127,7 @@ impl BugHunt {
                 self.found.lock().unwrap().unplanted.push(format!("seed {seed} of the {}: {violation}", self.world));
             }
             let consulted = take_consulted();
-            for (index, bug) in self.bugs.iter().enumerate() {
+            for (index, (bug, _)) in self.bugs.iter().enumerate() {
                 if consulted.contains(*bug) && self.is_open(index, seed) {
                     self.plant(seed, index, *bug);
                 }
@@ -161,14 +163,12 @@ fn every_planted_bug_is_caught_from_the_first_seed_on() {
     let mut missed = Vec::new();
     let mut unplanted = Vec::new();
     for world in [World::Company, World::Patterns, World::Releases] {
-        let bugs = Bug::ALL
-            .iter()
-            .map(|(bug, _)| *bug)
-            .filter(|bug| world_of(*bug) == world && !LEFT_TO_THE_SEARCH.contains(bug) && !UNMET.iter().any(|(unmet, _)| unmet == bug));
+        let bugs = Bug::ALL.iter().copied().filter(|(bug, _)| {
+            world_of(*bug) == world && !LEFT_TO_THE_SEARCH.contains(bug) && !UNMET.iter().any(|(unmet, _)| unmet == bug)
+        });
         let (bugs, found) = BugHunt::run(world, bugs.collect());
         println!("{world}: {} runs with a bug", found.planted_runs);
-        for (index, bug) in bugs.iter().enumerate() {
-            let words = Bug::ALL.iter().find(|(other, _)| other == bug).map_or("", |(_, words)| *words);
+        for (index, (bug, words)) in bugs.iter().enumerate() {
             if let Some((seed, violation)) = found.first.get(&index) {
                 println!("| {bug:?} |{words} | {} ({world}) | {violation:.90} |", seed + 1);
             } else {
