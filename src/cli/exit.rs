@@ -62,6 +62,7 @@ impl Exit {
                 Some(MigrationError::SourceChanged(_) | MigrationError::SourceRespelled(_)) => return Self::Usage,
                 Some(
                     MigrationError::NeedsConsent(_)
+                    | MigrationError::Losses(_)
                     | MigrationError::Outdated { .. }
                     | MigrationError::Unrecorded
                     | MigrationError::OtherDeclarations(_)
@@ -148,6 +149,7 @@ mod tests {
         let migration = MigrationError::Store { doing: "listing".to_owned(), source: Box::new(store(ErrorClass::Unauthorised)) };
         assert_eq!(Exit::of(&migration.into()), Exit::Unreachable);
         assert_eq!(Exit::of(&MigrationError::NeedsConsent(Vec::new()).into()), Exit::Outdated);
+        assert_eq!(Exit::of(&MigrationError::Losses(Vec::new()).into()), Exit::Outdated);
         assert_eq!(Exit::of(&WorkerError::OutdatedCatalog.into()), Exit::Outdated);
         let outdated = Failure::new(FailureClass::OutdatedCatalog, "closing a footprint", "another catalog is recorded");
         assert_eq!(Exit::of(&anyhow::Error::new(outdated).context("backfill")), Exit::Outdated);

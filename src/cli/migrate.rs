@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{Context, Exit, Format, Output, Tone, help};
-use crate::migrations::{Consent, Lack, MigrationError, Migrator, Planned, ViewAction};
-use crate::model::cause;
+use super::{Context, Exit, Format, Output, Tone, UsageError, help};
+use crate::migrations::{AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey};
+use crate::model::nearest::nearest;
 use crate::model::units::parse_duration;
+use crate::model::{ViewName, cause};
 
 /// How soon a store that did not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ pub struct MigrateArgs {
 pub enum MigrateAction {
     /// Show applied and pending migrations; changes nothing
     #[command(after_help = help::after(&[
-        ("evenkeel migrate status", "what was applied, and what `migrate up` would do"),
+        ("evenkeel migrate status", "what was applied, and what `migrate up` would do, with each changed key and what a sample of the data says"),
         ("evenkeel migrate status --json | jq '.pending | length'", "how much is pending, for a script"),
     ]))]
     Status,
@@ -33,6 +34,7 @@ pub enum MigrateAction {
     #[command(after_help = help::after(&[
         ("evenkeel migrate up", "brings every account up to date; two at once are safe"),
         ("evenkeel migrate up --retire", "the same where views were changed, or taken out of the catalog"),
+        ("evenkeel migrate up --retire --accept-loss orders_by_status", "the same where a changed view loses items that exist, and that is meant"),
         ("evenkeel migrate up --wait 5m", "the same, for a store that is only being started"),
         ("evenkeel migrate up --json", "the same, one JSON value per change"),
     ]))]
@@ -40,12 +42,15 @@ pub enum MigrateAction {
 }
 
 /// Arguments of `migrate up`.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct UpArgs {
     /// Also retire views that the catalog no longer has, and replace changed ones: without it, nothing is done where
     /// that is pending
     #[arg(long)]
     pub retire: bool,
+    /// A changed view that may lose items that exist: without it, nothing is done where a sample of the data says that it would. Repeatable
+    #[arg(long, value_name = "VIEW")]
+    pub accept_loss: Vec<ViewName>,
     /// How long a store that does not answer is waited for: "0s" for not at all
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub wait: Duration,
@@ -55,15 +60,25 @@ pub struct UpArgs {
 pub async fn migrate(args: &MigrateArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let migrator =
         Migrator::new(context.stores.clone(), &context.settings, std::sync::Arc::clone(&context.catalog), context.clock.clone())?;
-    match args.action {
+    match &args.action {
         MigrateAction::Status => status(&migrator, out).await,
-        MigrateAction::Up(args) => up(args, &migrator, context, out).await,
+        MigrateAction::Up(args) => {
+            for view in args.accept_loss.iter().filter(|view| !context.catalog.declares(view)) {
+                let known = context.catalog.declared();
+                let hint = nearest(view.as_str(), known.keys().map(|known| known.as_str()));
+                let hint = hint.map(|known| format!("; did you mean {known}?")).unwrap_or_default();
+                return Err(UsageError::new(format!("--accept-loss {view}: the catalog does not know this view{hint}")).into());
+            }
+            let migrator = migrator.accepting(AcceptedLosses::Of(args.accept_loss.iter().cloned().collect()));
+            up(args, &migrator, context, out).await
+        }
     }
 }
 
 async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     let mut status = migrator.status().await?;
     status.indexes = migrator.indexes().await;
+    status.surveys = migrator.survey(&status.pending).await?;
     if out.format() == Format::Json {
         out.value(&status)?;
         return Ok(Exit::Done);
@@ -91,9 +106,29 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
         out.line(text)?;
         for change in &status.pending {
             out.line(format_args!("  {change}"))?;
+            let Planned::RecordView(view) = change else { continue };
+            for key in &view.keys {
+                out.line(format_args!("    {key}"))?;
+            }
+            for survey in status.surveys.iter().filter(|survey| survey.sample.view == view.view) {
+                // A loss is told with its numbers.
+                if let Some(numbers) = survey.sample.numbers().filter(|_| !survey.sample.loss) {
+                    out.line(format_args!("    {numbers}"))?;
+                }
+                for warning in survey.warnings() {
+                    let text = out.tone(Tone::Warning, format_args!("    {warning}"));
+                    out.line(text)?;
+                }
+            }
         }
         let replaces = status.pending.iter().any(|change| change.needs() == Consent::Replacement);
-        out.say(if replaces { "`evenkeel migrate up --retire` does this." } else { "`evenkeel migrate up` does this." })?;
+        let lost = status.surveys.iter().filter(|survey| survey.sample.loss);
+        let losses: String = lost.map(|survey| format!(" --accept-loss {}", survey.sample.view)).collect();
+        out.say(match (replaces, losses.as_str()) {
+            (true, "") => "`evenkeel migrate up --retire` does this.".to_owned(),
+            (true, _) => format!("Items that exist would be lost. Where that is meant, `evenkeel migrate up --retire{losses}` does this."),
+            (false, _) => "`evenkeel migrate up` does this.".to_owned(),
+        })?;
     }
     for lack in &status.indexes {
         let text = out.tone(Tone::Warning, lack.to_string());
@@ -103,7 +138,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
 }
 
 /// Migrates as soon as the store answers; the changes made.
-async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Planned>, Result<(), MigrationError>) {
+async fn patiently(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> (Vec<Planned>, Result<(), MigrationError>) {
     let consent = if args.retire { Consent::Replacement } else { Consent::Recovery };
     let started = context.clock.monotonic();
     let mut done = Vec::new();
@@ -129,7 +164,7 @@ async fn patiently(args: UpArgs, migrator: &Migrator, context: &Context, out: &m
     }
 }
 
-async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn up(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let (done, ended) = patiently(args, migrator, context, out).await;
     for change in &done {
         match out.format() {
@@ -146,6 +181,14 @@ async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Outp
     if done.is_empty() && lacking.is_empty() {
         out.say(if unknown.is_empty() { "Nothing to do: everything is up to date." } else { "Nothing to do, as far as is known." })?;
     }
+    // What is recorded is recorded: that the data cannot be looked at fails nothing.
+    let surveys = migrator.survey(&done).await.map_err(|error| cause::chain(&error));
+    if let Err(error) = &surveys {
+        out.complain(format_args!("What the views make of the data could not be looked at: {error}"))?;
+    }
+    for survey in surveys.iter().flatten() {
+        tell_survey(survey, out)?;
+    }
     for change in &done {
         let Planned::RecordView(view) = change else { continue };
         match view.action {
@@ -161,6 +204,20 @@ async fn up(args: UpArgs, migrator: &Migrator, context: &Context, out: &mut Outp
         }
     }
     Ok(Exit::Done)
+}
+
+/// Tells what the data says about a view, where a person should look at that.
+fn tell_survey(survey: &ViewSurvey, out: &mut Output) -> anyhow::Result<()> {
+    if out.format() == Format::Json {
+        return if survey.warnings().is_empty() { Ok(()) } else { Ok(out.value(survey)?) };
+    }
+    for warning in survey.warnings() {
+        out.say(format_args!("warning: {warning}"))?;
+    }
+    match survey.sample.numbers() {
+        Some(numbers) => Ok(out.say(format_args!("View {}: {numbers}.", survey.sample.view))?),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -205,7 +262,8 @@ mod tests {
         };
         let paper = Paper::default();
         let mut out = Output::to(Box::new(std::io::sink()), Box::new(paper.clone()), Format::Text);
-        let (done, ended) = patiently(UpArgs { retire: false, wait }, &migrator(&world, &catalog), &context, &mut out).await;
+        let (done, ended) =
+            patiently(&UpArgs { retire: false, accept_loss: Vec::new(), wait }, &migrator(&world, &catalog), &context, &mut out).await;
         assert_eq!(ended.is_ok(), !done.is_empty());
         (ended.is_ok(), paper.text())
     }

@@ -1,12 +1,18 @@
 //! `evenkeel plan`
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use clap::Args;
+use serde::Serialize;
 
-use super::{Context, Exit, Format, Output, args, help};
+use super::{Context, Exit, Format, Output, Tone, args, help};
+use crate::catalog::View;
+use crate::migrations::Migrator;
 use crate::model::job::Primary;
 use crate::model::{EntityKey, Key};
-use crate::reconcile::Engine;
+use crate::patterns::sample::{Former, Sampled, ViewSample};
+use crate::reconcile::{Engine, PlanReport};
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -31,9 +37,46 @@ pub async fn plan(args: &PlanArgs, context: &Context, engine: &Engine, out: &mut
     let table = context.known_table(&args.table)?;
     let primary = Primary { table: table.table, key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
     let report = engine.plan(&primary).await.with_context(|| format!("planning {primary}"))?;
+    let warnings = if report.present { warnings(&primary, context).await? } else { Vec::new() };
     match out.format() {
-        Format::Json => out.value(&report)?,
-        Format::Text => out.line(report.to_string().trim_end())?,
+        Format::Json => out.value(&WarnedPlan { report, warnings })?,
+        Format::Text => {
+            out.line(report.to_string().trim_end())?;
+            for warning in warnings {
+                let text = out.tone(Tone::Warning, format_args!("warning: {warning}"));
+                out.line(text)?;
+            }
+        }
     }
     Ok(Exit::Done)
+}
+
+/// A plan, and what a sample of the table says about its views.
+#[derive(Serialize)]
+struct WarnedPlan {
+    #[serde(flatten)]
+    report: PlanReport,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// Views that name properties which this primary lacks are looked at: the others may lack them, too.
+async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<String>> {
+    let Some(source) = context.catalog.table(&primary.table) else { return Ok(Vec::new()) };
+    let views: Vec<_> = context.catalog.views_of(source).cloned().collect();
+    let tables = &context.stores.account(&source.account)?.tables;
+    let Some(row) = tables.get(&source.table, &primary.key, None).await.with_context(|| format!("reading {primary}"))? else {
+        return Ok(Vec::new());
+    };
+    let row = [row.entity];
+    let lacks = |view: &Arc<View>| {
+        let alone = Sampled { former: Former::Nothing, view: Some(view), primaries: &row };
+        ViewSample::of(&view.name, String::new(), false, &[alone]).is_suspect()
+    };
+    if !views.iter().any(lacks) {
+        return Ok(Vec::new());
+    }
+    let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::clone(&context.catalog), Arc::clone(&context.clock))?;
+    let surveys = migrator.survey_views(|of| of.has(source)).await?;
+    Ok(surveys.into_iter().filter(|survey| survey.sample.is_suspect()).map(|survey| survey.sample.to_string()).collect())
 }

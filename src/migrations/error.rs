@@ -7,6 +7,7 @@ use super::{DeclarationChange, ViewChange};
 use crate::catalog::Source;
 use crate::model::ViewName;
 use crate::model::job::FORMS;
+use crate::patterns::sample::ViewSample;
 use crate::ports::stores::{UnknownAccount, UnknownSink};
 use crate::ports::{ErrorClass, StoreError};
 
@@ -60,6 +61,14 @@ pub enum MigrationError {
         listed(.0)
     )]
     NeedsConsent(Vec<ViewChange>),
+    /// Items of changed views would be lost, which was not accepted.
+    #[error(
+        "to record the catalog as it is configured would lose items of views:{}\n\
+         Nothing was recorded. Where a name is misspelt, or the configuration is an old one, mend that; where the loss is meant, `evenkeel migrate up --retire{}` does it",
+        listed(.0),
+        .0.iter().map(|sample| format!(" --accept-loss {}", sample.view)).collect::<String>()
+    )]
+    Losses(Vec<ViewSample>),
     /// Items of views would be left in accounts that are not configured.
     #[error(
         "items of views lie in accounts that are not configured any more, and jobs that meet one there fail for good:{}\n\
@@ -151,6 +160,7 @@ impl MigrationError {
             | Self::Record { .. }
             | Self::SourceChanged(_)
             | Self::NeedsConsent(_)
+            | Self::Losses(_)
             | Self::LeftBehind(_)
             | Self::Outdated { .. }
             | Self::Unrecorded
@@ -181,6 +191,7 @@ impl MigrationError {
             | Self::OtherDeclarations(_)
             | Self::NewerMessages { .. }
             | Self::NeedsConsent(_)
+            | Self::Losses(_)
             | Self::LeftBehind(_) => false,
         }
     }

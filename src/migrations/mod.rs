@@ -19,6 +19,9 @@
 //! catalog's number. So two migrations at once are one after the other, and a worker that sees a number
 //! above its own knows that the data may hold items unknown to it.
 //!
+//! Before a changed view is recorded, a sample of its primaries is derived by both definitions: where items that exist would be lost, the change
+//! waits until that is accepted by the view's name ([`AcceptedLosses`]).
+//!
 //! Only additions need no consent: a change that retires a view, or replaces its definition, waits for [`Consent`],
 //! since it may be a stale configuration that asks for it. Each view has an owner, and a catalog speaks of its owner's alone.
 
@@ -33,7 +36,10 @@ mod plan;
 mod planned;
 mod record;
 mod rows;
+mod sample;
+mod spread;
 mod state;
+mod survey;
 mod up;
 
 #[cfg(test)]
@@ -51,4 +57,5 @@ pub use numbered::Migration;
 pub use planned::{Consent, Planned, ViewAction, ViewChange};
 pub use record::{CatalogRecord, RecordedView};
 pub use state::{AppliedMigration, State};
-pub use up::{MigrationStatus, Migrator};
+pub use survey::{ForeignRows, ViewSurvey};
+pub use up::{AcceptedLosses, MigrationStatus, Migrator};

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::{SourceChanged, SourceRespelled};
 use super::planned::{Planned, ViewAction, ViewChange};
 use super::{CatalogRecord, DeclarationAction, Migration, MigrationError, Needs, RecordedView, State, declarations};
-use crate::catalog::{AccountSet, Catalog, DatedRef, Source, TableRef, View};
+use crate::catalog::{AccountSet, Catalog, DatedRef, Definition, Source, TableRef, View};
 use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName};
 
@@ -117,6 +117,7 @@ struct Declared {
     follower: Option<DatedRef>,
     accounts: BTreeSet<AccountName>,
     definition: String,
+    keys: Definition,
 }
 
 /// Changes of views missing in the record of the catalog.
@@ -124,7 +125,7 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
     respelled(record, catalog)?;
     let met = |view: &ViewName| record.met.get(view).copied().unwrap_or(0);
     let mut changes = Vec::new();
-    for (name, Declared { source, follower, accounts, definition }) in declared(catalog) {
+    for (name, Declared { source, follower, accounts, definition, keys: declared }) in declared(catalog) {
         let recorded = record.views.get(name);
         let (generation, action) = match recorded {
             None => (0, ViewAction::New),
@@ -145,16 +146,19 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
         let followers = recorded.into_iter().flat_map(|recorded| recorded.followers.iter().cloned()).chain(follower).collect();
         let former = recorded.map(|recorded| recorded.accounts.clone()).unwrap_or_default();
         let left = if former.is_empty() { former } else { leaving(&former, catalog.views.get(name)) };
-        let (view, definition, owner) = (name.clone(), Some(definition), owner.clone());
-        changes.push(ViewChange { view, generation, action, source, followers, accounts, left, definition, owner });
+        let former = recorded.and_then(|recorded| recorded.definition.clone());
+        let keys = former.as_ref().map(|former| former.changes(&declared)).unwrap_or_default();
+        let (view, definition, owner) = (name.clone(), Some((hash(&definition), declared)), owner.clone());
+        changes.push(ViewChange { view, generation, action, source, followers, accounts, left, keys, former, definition, owner });
     }
     for (name, recorded) in &record.views {
         if !recorded.retired && recorded.owner == *owner && !catalog.declares(name) {
-            let RecordedView { generation, source, followers, accounts, owner, .. } = recorded.clone();
+            let RecordedView { generation, source, followers, accounts, owner, definition: former, .. } = recorded.clone();
             // Items of a later generation go with it.
             let (view, generation, action) = (name.clone(), generation.max(met(name)), ViewAction::Retired);
             let left = accounts.clone();
-            changes.push(ViewChange { view, generation, action, source, followers, accounts, left, definition: None, owner });
+            let (keys, definition) = (Vec::new(), None);
+            changes.push(ViewChange { view, generation, action, source, followers, accounts, left, keys, former, definition, owner });
         }
     }
     Ok(changes)
@@ -170,12 +174,30 @@ fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet
 fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
     let one = catalog.views.values().map(|view| {
         let accounts = view.form().spread().into_iter().flat_map(AccountSet::iter).cloned().collect();
-        (&view.name, Declared { source: Source::Table(view.source.clone()), follower: None, accounts, definition: view.definition() })
+        (
+            &view.name,
+            Declared {
+                source: Source::Table(view.source.clone()),
+                follower: None,
+                accounts,
+                definition: view.definition(),
+                keys: view.recorded_keys(),
+            },
+        )
     });
     let dated = catalog.dated_views.values().map(|view| {
         let follower = view.rows().map(|rows| rows.target.clone()).filter(|target| *target != view.source);
         let accounts = BTreeSet::new();
-        (&view.name, Declared { source: Source::Dated(view.source.clone()), follower, accounts, definition: view.definition() })
+        (
+            &view.name,
+            Declared {
+                source: Source::Dated(view.source.clone()),
+                follower,
+                accounts,
+                definition: view.definition(),
+                keys: view.recorded_keys(),
+            },
+        )
     });
     one.chain(dated).collect()
 }
@@ -253,6 +275,7 @@ mod tests {
                 RecordedView {
                     generation: 3,
                     definition_hash: hash,
+                    definition: Some(view.recorded_keys()),
                     source,
                     followers: BTreeSet::new(),
                     accounts: BTreeSet::new(),

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::DeclarationChange;
-use crate::catalog::{DatedRef, Source};
+use crate::catalog::{DatedRef, Definition, KeyChange, Source};
 use crate::model::{AccountName, CatalogOwner, CollectionName, ContainerName, QueueName, TableName, ViewName};
 
 /// One thing to do.
@@ -103,9 +103,15 @@ pub struct ViewChange {
     /// The accounts that had items of it and have none from now on: its items leave them as their primaries are reconciled.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<AccountName>,
-    /// Its definition; nothing for a view that is gone.
+    /// The keys of its section with other values than the recorded ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyChange>,
+    /// Its recorded definition; nothing where there is none that can be read.
     #[serde(skip)]
-    pub definition: Option<String>,
+    pub former: Option<Definition>,
+    /// The hash of its definition, and its keys; nothing for a view that is gone.
+    #[serde(skip)]
+    pub definition: Option<(String, Definition)>,
     /// Its owner from now on.
     #[serde(skip)]
     pub owner: CatalogOwner,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::{Declarations, MigrationError, ViewAction, ViewChange, plan};
-use crate::catalog::{Catalog, DatedRef, Generations, Source};
+use crate::catalog::{Catalog, DatedRef, Definition, Generations, Source};
 use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, ETag, ViewName};
 
@@ -37,6 +37,9 @@ pub struct RecordedView {
     pub generation: u32,
     /// SHA-256 of the definition, in hex.
     pub definition_hash: String,
+    /// The keys of its section; nothing where another version wrote what this one cannot read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Definition>,
     /// The source it has or had.
     #[serde(serialize_with = "display")]
     pub source: Source,
@@ -75,10 +78,7 @@ impl CatalogRecord {
     /// Whether a change of a view is recorded.
     pub(super) fn has_change(&self, change: &ViewChange) -> bool {
         let is_gone = change.action == ViewAction::Retired;
-        let is_same = |view: &RecordedView| {
-            let definition = change.definition.as_deref().map(plan::hash);
-            definition.is_none_or(|definition| definition == view.definition_hash)
-        };
+        let is_same = |view: &RecordedView| change.definition.as_ref().is_none_or(|(hash, _)| *hash == view.definition_hash);
         let recorded = self.views.get(&change.view);
         recorded.is_some_and(|view| (view.generation, view.retired) == (change.generation, is_gone) && is_same(view))
     }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
 //! | `catalog` | `generation` | the number of the whole catalog: Generation, First, Forms, RecordedAt (account `main`) |
-//! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
+//! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Declared0, Declared1 …, RecordedAt |
@@ -14,7 +14,8 @@
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
-//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Declared0 and those after it
+//! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Definition0 and those after it
+//! are the keys of a view's section as a JSON object, behind which the end of a longer one may be left; Hash is that of its canonical encoding. Declared0 and those after it
 //! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty for a definition that is gone.
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ use jiff::Timestamp;
 use super::plan;
 use super::planned::{ViewAction, ViewChange};
 use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedView};
-use crate::catalog::{DatedRef, Source, TableRef};
+use crate::catalog::{DatedRef, Definition, Source, TableRef, View};
 use crate::model::dated::DatedTables;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
@@ -110,12 +111,33 @@ pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError>
 /// The row of an owner's archives, retentions and rules.
 pub(super) fn declarations(owner: &CatalogOwner, declared: &Declarations, now: Timestamp) -> Result<Entity, MigrationError> {
     let mut entity = Entity::new(key(CATALOG, format!("{DECLARED}{owner}"))?).with("RecordedAt", EdmValue::moment(now));
-    let text: Vec<char> = serde_json::json!(declared).to_string().chars().collect();
-    // A quarter of the limit is always short enough in UTF-16 units.
-    for (part, text) in text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate() {
-        entity = entity.with(format!("Declared{part}"), text.iter().collect::<String>());
-    }
+    entity = in_parts(entity, "Declared", &serde_json::json!(declared).to_string());
     Ok(entity)
+}
+
+/// A long text as properties, numbered from 0.
+fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
+    let text: Vec<char> = text.chars().collect();
+    // A quarter of the limit is always short enough in UTF-16 units.
+    let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
+    parts.fold(entity, |entity, (part, text)| entity.with(format!("{name}{part}"), text.iter().collect::<String>()))
+}
+
+/// The parts of a long text, in order.
+fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e str> {
+    (0..).map_while(move |part| entity.text(&format!("{name}{part}")))
+}
+
+/// The keys of a view's section, where they are those of the definition with this hash.
+fn definition(entity: &Entity, name: &ViewName, source: &Source, hash: &str) -> Option<Definition> {
+    let text: String = parts(entity, "Definition").collect();
+    // Behind it may lie the end of a longer one that was there before.
+    let definition = serde_json::Deserializer::from_str(&text).into_iter::<Definition>().next()?.ok()?;
+    let again = match source {
+        Source::Table(table) => View::recorded(name, table, &definition)?.definition(),
+        Source::Dated(dated) => View::recorded(name, dated, &definition)?.definition(),
+    };
+    (plan::hash(&again) == hash).then_some(definition)
 }
 
 /// The properties merged into a view's row.
@@ -136,10 +158,8 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
     if !change.accounts.is_empty() || !change.left.is_empty() {
         entity = entity.with("Accounts", serde_json::json!(change.accounts).to_string());
     }
-    if let Some(definition) = &change.definition {
-        // For people; only the hash is compared. A quarter of the limit is always short enough in UTF-16 units.
-        let shown: String = definition.chars().take(limits::STRING_UTF16_UNITS / 4).collect();
-        entity = entity.with("Hash", plan::hash(definition)).with("Definition", shown);
+    if let Some((hash, keys)) = &change.definition {
+        entity = in_parts(entity.with("Hash", hash.as_str()), "Definition", &keys.to_string());
     }
     Ok(entity)
 }
@@ -224,7 +244,7 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             }
             if let Some(owner) = rk.strip_prefix(DECLARED) {
                 let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
-                let text: String = (0..).map_while(|part| entity.text(&format!("Declared{part}"))).collect();
+                let text: String = parts(entity, "Declared").collect();
                 // Edited by hand: nothing is known of them, as where there is no such row.
                 if text.is_empty() {
                     return Ok(Recorded::Other);
@@ -249,7 +269,9 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
             let (generation, definition_hash) = (count()?, text("Hash")?);
-            Ok(Recorded::View(name, RecordedView { generation, definition_hash, source, followers, accounts, retired, owner }))
+            let definition = definition(entity, &name, &source, &definition_hash);
+            let view = RecordedView { generation, definition_hash, definition, source, followers, accounts, retired, owner };
+            Ok(Recorded::View(name, view))
         }
         _ => Ok(Recorded::Other),
     }

@@ -34,7 +34,7 @@ impl Clock for Noon {
     }
 }
 
-fn table(name: &str) -> TableRef {
+pub(crate) fn table(name: &str) -> TableRef {
     TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() }
 }
 

@@ -10,7 +10,7 @@ use super::plan;
 use super::planned::{Consent, Planned, ViewChange};
 use super::{
     AppliedMigration, CatalogRecord, DeclarationAction, Declarations, IndexLack, Migration, MigrationError, Needs, RecordedView, State,
-    declarations, rows, state,
+    ViewSurvey, declarations, rows, state,
 };
 use crate::catalog::Catalog;
 use crate::model::job::FORMS;
@@ -31,6 +31,16 @@ pub struct Migrator {
     needs: Needs,
     pub(super) catalog: Arc<Catalog>,
     owner: CatalogOwner,
+    accepted: AcceptedLosses,
+}
+
+/// The views whose items may be lost by a change of their definitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AcceptedLosses {
+    /// These.
+    Of(BTreeSet<ViewName>),
+    /// Any: no sample is read.
+    Any,
 }
 
 /// Applied migrations and pending changes.
@@ -48,6 +58,9 @@ pub struct MigrationStatus {
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexLack>,
+    /// What the data says about the views among the pending changes; empty where it was not read ([`survey`](Migrator::survey)).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub surveys: Vec<ViewSurvey>,
 }
 
 impl Migrator {
@@ -55,7 +68,14 @@ impl Migrator {
     pub fn new(stores: Stores, settings: &Settings, catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Result<Self, MigrationError> {
         let migrations = Migration::all()?;
         let needs = Needs::of(settings, &catalog, &migrations);
-        Ok(Self { stores, clock, migrations, needs, catalog, owner: settings.migrate.owner.clone() })
+        let (owner, accepted) = (settings.migrate.owner.clone(), AcceptedLosses::Of(BTreeSet::new()));
+        Ok(Self { stores, clock, migrations, needs, catalog, owner, accepted })
+    }
+
+    /// With losses of items that are accepted.
+    #[must_use]
+    pub fn accepting(self, accepted: AcceptedLosses) -> Self {
+        Self { accepted, ..self }
     }
 
     /// Requirements of settings and catalog.
@@ -73,6 +93,7 @@ impl Migrator {
             views: state.record.views,
             pending,
             indexes: Vec::new(),
+            surveys: Vec::new(),
         })
     }
 
@@ -87,9 +108,11 @@ impl Migrator {
     }
 
     /// The pending changes that may be made with this consent; an error where views would be retired or replaced
-    /// without it. Reads only.
+    /// without it, or where items that exist would be lost. Reads only.
     pub async fn pending(&self, consent: Consent) -> Result<Vec<Planned>, MigrationError> {
-        self.reached(consented(self.status().await?.pending, consent)?)
+        let pending = self.status().await?.pending;
+        self.refuse_losses(&pending, &mut None).await?;
+        self.reached(consented(pending, consent)?)
     }
 
     /// Refuses where the record is not that of the catalog, with the reason.
@@ -133,16 +156,18 @@ impl Migrator {
     }
 
     /// Makes the pending changes, as far as there is consent, and tells each change when it is done. Where a view would be retired
-    /// or replaced without consent nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
+    /// or replaced without consent, or a changed one would lose items that exist, nothing is done at all. Safe to repeat, and safe beside other processes that do the same.
     pub async fn up(&self, consent: Consent, mut done: impl FnMut(&Planned)) -> Result<(), MigrationError> {
         let mut unheard: Vec<ViewChange> = Vec::new();
+        let mut weighed = None;
         for _ in 0..ROUNDS {
             let state = state::look(&self.stores, &self.needs).await?;
             // Recorded all the same: the answer was lost, or another process did it.
             let recorded = unheard.drain(..).filter(|change| state.record.has_change(change));
             recorded.map(Planned::RecordView).for_each(|change| done(&change));
-            let pending = consented(plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?, consent)?;
-            let pending = self.reached(pending)?;
+            let pending = plan::plan(&self.migrations, &self.needs, &state, &self.catalog, &self.owner)?;
+            self.refuse_losses(&pending, &mut weighed).await?;
+            let pending = self.reached(consented(pending, consent)?)?;
             if pending.is_empty() {
                 return Ok(());
             }
@@ -167,6 +192,18 @@ impl Migrator {
             unheard = views;
         }
         Err(MigrationError::Contended(ROUNDS))
+    }
+
+    /// Refuses where changed views would lose items that exist, and that is not accepted. `weighed` has the changes that were looked at before.
+    async fn refuse_losses(&self, pending: &[Planned], weighed: &mut Option<Vec<Planned>>) -> Result<(), MigrationError> {
+        let AcceptedLosses::Of(accepted) = &self.accepted else { return Ok(()) };
+        if weighed.as_deref() == Some(pending) {
+            return Ok(());
+        }
+        let mut losses = self.losses(pending).await?;
+        losses.retain(|sample| !accepted.contains(&sample.view));
+        *weighed = Some(pending.to_vec());
+        if losses.is_empty() { Ok(()) } else { Err(MigrationError::Losses(losses)) }
     }
 
     /// The changes, after which every account with items of their views is still configured.

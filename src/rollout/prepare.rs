@@ -91,6 +91,7 @@ fn may_pass(error: &MigrationError) -> bool {
         | MigrationError::Record { .. }
         | MigrationError::SourceChanged(_)
         | MigrationError::NeedsConsent(_)
+        | MigrationError::Losses(_)
         | MigrationError::LeftBehind(_)
         | MigrationError::Outdated { .. }
         | MigrationError::Unrecorded

@@ -40,7 +40,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("combine", &[]),
     ("telemetry", &["model", "config"]),
     ("reconcile", &["planted", "combine", "model", "catalog", "ports", "patterns", "shared", "wide", "sealing"]),
-    ("migrations", &["model", "catalog", "settings", "ports", "shared"]),
+    ("migrations", &["model", "catalog", "settings", "ports", "patterns", "shared", "wide"]),
     ("retention", &["model", "catalog", "settings", "ports"]),
     ("worker", &["planted", "model", "settings", "ports", "reconcile", "telemetry"]),
     ("adapters", &["planted", "combine", "model", "settings", "ports", "telemetry"]),

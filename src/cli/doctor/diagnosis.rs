@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use crate::migrations::{Consent, Lack, MigrationStatus};
+use crate::migrations::{Consent, Lack, MigrationStatus, ViewSurvey};
 use crate::model::{AccountName, QueueName, TableName};
 use crate::ops::board::{SilentWorker, lasting};
 use crate::ops::pages::{Counted as _, Measure as _};
@@ -42,7 +42,7 @@ pub(super) enum Severity {
 pub(super) struct Diagnosis {
     pub(super) severity: Severity,
     /// The check: `tables`, `queues`, `blobs`, `search`, `account`, `clock`, `latency`, `throttling`, `limits`, `backlog`, `poison`, `catalog`,
-    /// `workers`, `scratch` or `writes`.
+    /// `views`, `workers`, `scratch` or `writes`.
     pub(super) check: &'static str,
     /// The account, queue or sink.
     pub(super) subject: String,
@@ -250,6 +250,30 @@ pub(super) fn catalog(status: &MigrationStatus, settings: &MigrateSettings) -> V
         };
         Diagnosis::error("search", &lack.sink, lack.to_string(), remedy)
     }));
+    findings
+}
+
+/// What the data says about views.
+pub(super) fn views(surveys: &[ViewSurvey]) -> Vec<Diagnosis> {
+    let mut findings = Vec::new();
+    for ViewSurvey { sample, foreign } in surveys {
+        if sample.loss {
+            let remedy = format!("mend the view, or record it with `evenkeel migrate up --retire --accept-loss {}`", sample.view);
+            findings.push(Diagnosis::error("views", &sample.view, sample.to_string(), remedy));
+        } else if sample.is_suspect() {
+            let remedy = "mend the name where it is misspelt; all is well where only few have the property, or nobody has written it yet";
+            findings.push(Diagnosis::warning("views", &sample.view, sample.to_string(), remedy));
+        }
+        if let Some(foreign) = foreign {
+            let remedy = "evenkeel overwrites no such row: give the view a table of its own, or delete them";
+            findings.push(Diagnosis::warning("views", &sample.view, foreign.to_string(), remedy));
+        }
+    }
+    if findings.is_empty() && !surveys.is_empty() {
+        let primaries = surveys.iter().map(|survey| survey.sample.primaries).max().unwrap_or_default();
+        let finding = format!("{} of {primaries} primaries at most name properties that are there", (surveys.len() as u64).of("view"));
+        findings.push(Diagnosis::ok("views", &AccountName::main(), finding));
+    }
     findings
 }
 

@@ -146,7 +146,20 @@ pub(super) async fn catalog(migrator: &Migrator, context: &Context) -> Vec<Diagn
     match migrator.status().await {
         Ok(mut status) => {
             status.indexes = migrator.indexes().await;
-            diagnosis::catalog(&status, &context.settings.migrate)
+            let mut findings = diagnosis::catalog(&status, &context.settings.migrate);
+            match migrator.survey_beside(&status.pending, |_| true).await {
+                Ok(surveys) => findings.extend(diagnosis::views(&surveys)),
+                Err(error) => {
+                    let finding = format!("what they make of the data could not be looked at: {}", cause::chain(&error));
+                    findings.push(Diagnosis::warning(
+                        "views",
+                        &AccountName::main(),
+                        finding,
+                        "check that the tables of primaries may be read",
+                    ));
+                }
+            }
+            findings
         }
         Err(error) => {
             let words = cause::chain(&error);

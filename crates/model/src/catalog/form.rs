@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::canonical::quoted;
+use super::definition::Definition;
 use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
 use super::place::{AccountSet, Place, TargetRef};
@@ -185,6 +186,23 @@ impl<P: Place> Form<'_, P> {
             Self::Claims(range) => format!("range {} {} {}", range.target.canonical(), quoted(&range.partition_key), range.rows),
             Self::Values(large) => format!("blob {}/{}", large.account, large.container),
             Self::Documents(documents) => format!("index {}/{}", documents.sink, documents.collection),
+        }
+    }
+
+    /// Adds the place and the keys to a definition.
+    pub(super) fn define(&self, keys: Definition) -> Definition {
+        match self {
+            Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => {
+                let keys = keys.with("table", rows.target.canonical());
+                keys.with("partition_key", rows.partition_key).with("row_key", rows.row_key)
+            }
+            Self::BlobLists(lists) => {
+                let keys = keys.with("accounts", &lists.accounts).with("container", &lists.container);
+                keys.with("name", lists.name.as_str())
+            }
+            Self::Claims(range) => keys.with("table", range.target.canonical()).with("partition_key", &range.partition_key),
+            Self::Values(large) => keys.with("account", &large.account).with("container", &large.container),
+            Self::Documents(documents) => keys.with("sink", &documents.sink),
         }
     }
 }

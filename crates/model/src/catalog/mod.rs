@@ -6,6 +6,7 @@
 mod archive;
 mod canonical;
 mod declaration;
+mod definition;
 mod figure;
 mod filing;
 mod follow;
@@ -21,6 +22,7 @@ mod sealed;
 mod view;
 
 pub use archive::{Archive, ArchiveTarget, BlobTarget, FileTarget, LogTarget};
+pub use definition::{Definition, KeyChange, RecordedSource};
 pub use figure::{Figure, FigureError, contributed, properties as figure_properties};
 pub use filing::{FILING_PREFIX, Filing, Shelf};
 pub use follow::Followers;

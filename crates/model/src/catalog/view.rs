@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::definition::Definition;
 use super::form::{Form, RowForm};
 use super::kinds::{DenormalizeRange, LargeEntity, ViewKind};
 use super::place::{DatedRef, SourcePlace, TableRef};
@@ -52,6 +53,13 @@ impl<P: SourcePlace> View<P> {
         let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
         let (place, own) = (self.form().canonical(), self.kind.kind().canonical(self.on_conflict));
         format!("{} {} {} when {when} to {place} {own}", self.name, self.kind_name(), self.source.canonical())
+    }
+
+    /// The keys of its section with their values, as migrations record them beside a hash of the canonical encoding.
+    pub fn recorded_keys(&self) -> Definition {
+        let keys = Definition::default().with("kind", self.kind_name()).with("source", self.source.canonical());
+        let keys = self.form().define(keys.with_some("when", self.when.as_ref()));
+        self.kind.kind().define(keys, self.on_conflict)
     }
 }
 
@@ -126,9 +134,10 @@ mod tests {
     use super::*;
     use crate::catalog::place::{AccountSet, TargetRef};
     use crate::catalog::{
-        Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable,
+        Aggregate, BlobLists, Denormalize, Documents, Figure, IndexEntity, RangeRows, SearchIndex, SecondaryIndex, SqlTable, WebhookEvents,
     };
     use crate::model::blob_path::BlobPath;
+    use crate::model::dated::DatedTables;
     use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, TableName};
 
     fn table(name: &str) -> TableRef {
@@ -234,6 +243,129 @@ mod tests {
         assert_eq!(
             definition(ViewKind::Aggregate(Aggregate { target, partition_key, row_key, set })),
             r#"v aggregate main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" set {"Headcount": "count()"} Reject"#
+        );
+    }
+
+    fn view(kind: ViewKind) -> View {
+        let when = Some(Condition::parse("exists(Email)").unwrap());
+        View { name: ViewName::new("v").unwrap(), source: table("Employees"), when, kind, on_conflict: OnConflict::Reject }
+    }
+
+    /// Every kind, with most of what it can say.
+    fn kinds() -> Vec<ViewKind> {
+        let (target, partition_key, row_key) = (TargetRef::from(table("Target")), template("p_{PartitionKey}"), template("{Email|lower}"));
+        let keys = || vec![template("{PartitionKey}"), template("{RowKey}")];
+        let set = || BTreeMap::from([("Name".to_owned(), template("{LastName}"))]);
+        let spread = || AccountSet::of(["south", "main", "north"].map(|name| AccountName::new(name).unwrap())).unwrap();
+        let index = SecondaryIndex {
+            target: target.clone(),
+            partition_key: partition_key.clone(),
+            row_key: row_key.clone(),
+            select: Some(vec!["Email".to_owned()]),
+        };
+        let list = IndexEntity {
+            target: target.clone(),
+            partition_key: partition_key.clone(),
+            row_key: row_key.clone(),
+            member: keys(),
+            property: "Employees".to_owned(),
+        };
+        let beside = IndexEntity {
+            target: table("Employees").into(),
+            partition_key: template("{PartitionKey}"),
+            member: vec![template("{RowKey}")],
+            ..list.clone()
+        };
+        let container = ContainerName::new("lists").unwrap();
+        let lists = BlobLists { accounts: spread(), container, name: BlobPath::parse("by/{Email|lower}.jsonl").unwrap(), member: keys() };
+        let one = Denormalize { target: target.clone(), partition_key: partition_key.clone(), row_key: row_key.clone(), set: set() };
+        let range = |rows| DenormalizeRange { target: target.clone(), partition_key: partition_key.clone(), rows, set: set() };
+        let documents = Documents {
+            sink: AccountName::new("catalog").unwrap(),
+            collection: CollectionName::new("people").unwrap(),
+            fields: BTreeMap::from([("name".to_owned(), template("{LastName}"))]),
+            types: BTreeMap::new(),
+        };
+        let typed = Documents { types: BTreeMap::from([("name".to_owned(), ColumnType::Text(Some(80)))]), ..documents.clone() };
+        let figures = Aggregate {
+            target: target.clone(),
+            partition_key: partition_key.clone(),
+            row_key: row_key.clone(),
+            set: BTreeMap::from([("Headcount".to_owned(), Figure::Count), ("Most".to_owned(), Figure::Max("Salary".to_owned()))]),
+        };
+        let values = LargeEntity {
+            account: AccountName::main(),
+            container: ContainerName::new("large").unwrap(),
+            properties: ["Photo".to_owned()].into(),
+            threshold: 8192,
+            spill: true,
+        };
+        vec![
+            ViewKind::SecondaryIndex(SecondaryIndex {
+                target: TargetRef { accounts: spread(), ..target.clone() },
+                select: None,
+                ..index.clone()
+            }),
+            ViewKind::SecondaryIndex(index),
+            ViewKind::IndexEntity(list),
+            ViewKind::IndexEntity(beside),
+            ViewKind::BlobLists(lists),
+            ViewKind::Denormalize(one),
+            ViewKind::DenormalizeRange(range(RangeRows::All)),
+            ViewKind::DenormalizeRange(range(RangeRows::Prefix(template("{RowKey}_")))),
+            ViewKind::DenormalizeRange(range(RangeRows::Between { from: Some(template("{RowKey}")), before: None })),
+            ViewKind::SearchIndex(SearchIndex(documents.clone())),
+            ViewKind::WebhookEvents(WebhookEvents(documents)),
+            ViewKind::SqlTable(SqlTable(typed)),
+            ViewKind::Aggregate(figures),
+            ViewKind::LargeEntity(values),
+        ]
+    }
+
+    #[test]
+    fn every_kind_is_read_from_its_definition_as_it_was() {
+        for kind in kinds() {
+            for on_conflict in [OnConflict::Reject, OnConflict::LastWriter] {
+                let view = View { on_conflict, ..view(kind.clone()) };
+                let definition = view.recorded_keys();
+                let text: Definition = serde_json::from_str(&definition.to_string()).unwrap();
+                let again = View::recorded(&view.name, &view.source, &text).unwrap_or_else(|| panic!("{definition}"));
+                assert_eq!(
+                    (again.recorded_keys(), again.definition()),
+                    (definition.clone(), View { on_conflict: again.on_conflict, ..view.clone() }.definition())
+                );
+                assert_eq!((again.properties(), again.kind_name()), (view.properties(), view.kind_name()));
+                // An answer to conflicts is told where there can be any.
+                let told = definition.to_string().contains("last_writer");
+                assert_eq!(again.on_conflict, if told { on_conflict } else { OnConflict::Reject });
+            }
+        }
+    }
+
+    #[test]
+    fn a_view_of_tables_by_date_is_read_from_its_definition() {
+        let dated = |text: &str| DatedRef { account: AccountName::main(), tables: DatedTables::parse(text).unwrap() };
+        let (partition_key, row_key) = (template("p"), template("{RowKey}"));
+        let kind = SecondaryIndex { target: dated("Copies%Y%m"), partition_key, row_key, select: None };
+        let (name, kind) = (ViewName::new("v").unwrap(), ViewKind::SecondaryIndex(kind));
+        let view = View { name, source: dated("Orders%Y%m"), when: None, kind, on_conflict: OnConflict::Reject };
+        let again = View::recorded(&view.name, &view.source, &view.recorded_keys()).unwrap();
+        assert_eq!(again.definition(), view.definition());
+    }
+
+    #[test]
+    fn a_definition_is_the_keys_of_the_section_and_tells_which_of_them_changed() {
+        let kinds = kinds();
+        let (index, set) = (view(kinds[1].clone()).recorded_keys(), view(kinds[5].clone()).recorded_keys());
+        assert_eq!(
+            index.to_string(),
+            r#"{"kind":"secondary_index","partition_key":"p_{PartitionKey}","row_key":"{Email|lower}","select":["Email"],"source":"main/employees","table":"main/target","when":"exists(Email)"}"#
+        );
+        let told = |from: &Definition, to: &Definition| from.changes(to).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(told(&index, &index), Vec::<String>::new());
+        assert_eq!(
+            told(&index, &set),
+            [r#"kind: "secondary_index" -> "denormalize""#, r#"select: ["Email"] -> nothing"#, r#"set.Name: nothing -> "{LastName}""#]
         );
     }
 }

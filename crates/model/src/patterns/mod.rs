@@ -13,6 +13,7 @@ mod index_entity;
 pub mod large_entity;
 pub mod lookup;
 mod ownership;
+pub mod sample;
 mod secondary_index;
 pub mod spill;
 

@@ -16,7 +16,7 @@ use crate::sim_accounts::FaultPolicies;
 use crate::stage::OPERATOR;
 use evenkeel::adapters::sim::FaultPolicy;
 use evenkeel::catalog::Catalog;
-use evenkeel::migrations::{Consent, MigrationError, Migrator};
+use evenkeel::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
 use evenkeel::ports::Stores;
 
 /// After so many tries the operator waits for the end of the faults.
@@ -122,6 +122,8 @@ impl WorkerFleet {
 
     pub(super) fn migrator(&self, stores: &Stores, to: usize) -> Result<Migrator, MigrationError> {
         let catalog = self.releases.as_ref().map_or(&self.catalog, |releases| &releases.catalogs[to]);
-        Migrator::new(stores.clone(), &self.settings(), Arc::clone(catalog), self.clock())
+        // Its changes of views are random: they may well lose items.
+        let migrator = Migrator::new(stores.clone(), &self.settings(), Arc::clone(catalog), self.clock())?;
+        Ok(migrator.accepting(AcceptedLosses::Any))
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::figure::Figure;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
@@ -32,6 +33,10 @@ impl<P> Kind<P> for Aggregate<P> {
 
     fn canonical(&self, on_conflict: OnConflict) -> String {
         format!("set {} {}", canonical::map(&self.set), on_conflict.canonical())
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        keys.with_map("set", &self.set)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::AccountSet;
 use crate::catalog::view::OnConflict;
@@ -30,6 +31,10 @@ impl<P> Kind<P> for BlobLists {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("member {}", canonical::list(&self.member))
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        keys.with("store", "blob").with_list("member", &self.member)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use super::{Kind, denormalize_range};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -31,6 +32,10 @@ impl<P> Kind<P> for Denormalize<P> {
 
     fn canonical(&self, on_conflict: OnConflict) -> String {
         format!("set {} {}", canonical::map(&self.set), on_conflict.canonical())
+    }
+
+    fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {
+        keys.with_map("set", &self.set).with_conflicts(on_conflict)
     }
 }
 

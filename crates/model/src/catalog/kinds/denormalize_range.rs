@@ -6,6 +6,7 @@ use std::fmt;
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -70,6 +71,15 @@ impl<P> Kind<P> for DenormalizeRange<P> {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("set {}", canonical::map(&self.set))
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        let keys = keys.with("targets", "range").with_map("set", &self.set);
+        match &self.rows {
+            RangeRows::All => keys,
+            RangeRows::Prefix(prefix) => keys.with("row_key_prefix", prefix),
+            RangeRows::Between { from, before } => keys.with_some("row_key_from", from.as_ref()).with_some("row_key_before", before.as_ref()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::section::{DeclaredKind, KeyedRows, ViewSection, own_property};
 use super::{Kind, blob_lists};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -32,6 +33,13 @@ impl<P> Kind<P> for IndexEntity<P> {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("member {} in {}", canonical::list(&self.member), self.property)
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        // A list in the primary's own partition need not tell it.
+        let tells = self.member.iter().any(|template| template.bare_property() == Some("PartitionKey"));
+        let store = if tells { "table" } else { "partition" };
+        keys.with("store", store).with_list("member", &self.member).with("property", &self.property)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::section::{DeclaredKind, Settle, ViewSection, own_property};
 use super::{Kind, ViewKind};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::TableRef;
 use crate::catalog::view::OnConflict;
@@ -37,6 +38,11 @@ impl<P> Kind<P> for LargeEntity {
     fn canonical(&self, _: OnConflict) -> String {
         let spilling = if self.spill { " spilling" } else { "" };
         format!("properties {} above {}{spilling}", canonical::set(&self.properties), self.threshold)
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        let keys = keys.with_list("properties", &self.properties).with("threshold", format_args!("{}B", self.threshold));
+        keys.with_truth("spill", self.spill)
     }
 }
 

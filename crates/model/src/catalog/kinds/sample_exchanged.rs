@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -26,6 +27,10 @@ impl<P> Kind<P> for Exchanged<P> {
 
     fn canonical(&self, on_conflict: OnConflict) -> String {
         on_conflict.canonical().to_owned()
+    }
+
+    fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {
+        keys.with_conflicts(on_conflict)
     }
 }
 

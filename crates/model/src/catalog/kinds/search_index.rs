@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
@@ -23,6 +24,10 @@ impl<P> Kind<P> for SearchIndex {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("fields {}", canonical::map(&self.0.fields))
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        keys.with("index", &self.0.collection).with_map("fields", &self.0.fields)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
@@ -29,6 +30,14 @@ impl<P> Kind<P> for SecondaryIndex<P> {
 
     fn canonical(&self, on_conflict: OnConflict) -> String {
         format!("select {} {}", canonical::option(self.select.as_deref().map(canonical::list)), on_conflict.canonical())
+    }
+
+    fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {
+        let keys = keys.with_conflicts(on_conflict);
+        match &self.select {
+            Some(select) => keys.with_list("select", select),
+            None => keys,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
 use crate::model::template::Template;
@@ -22,6 +23,12 @@ impl<P> Kind<P> for SqlTable {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("columns {} types {}", canonical::map(&self.0.fields), canonical::map(&self.0.types))
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        let Documents { collection, fields, types, .. } = &self.0;
+        let column = |(name, template): (&String, &Template)| Some((name.clone(), format!("{} {template}", types.get(name)?)));
+        keys.with("table", collection).with_map("columns", &fields.iter().filter_map(column).collect())
     }
 }
 

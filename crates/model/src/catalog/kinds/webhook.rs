@@ -6,6 +6,7 @@ use super::Kind;
 use super::search_index::fields;
 use super::section::{DeclaredKind, ViewSection};
 use crate::catalog::canonical;
+use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
 use crate::model::CollectionName;
@@ -22,6 +23,10 @@ impl<P> Kind<P> for WebhookEvents {
 
     fn canonical(&self, _: OnConflict) -> String {
         format!("fields {}", canonical::map(&self.0.fields))
+    }
+
+    fn define(&self, keys: Definition, _: OnConflict) -> Definition {
+        keys.with("topic", &self.0.collection).with_map("fields", &self.0.fields)
     }
 }
 

@@ -1,0 +1,295 @@
+//! A view over a sample of its table's primaries: which properties that it names are in none of them, and how many items it derives, beside those
+//! that its recorded definition does.
+//!
+//! A misspelt property is no mistake that the configuration shows: the view is valid, and empty. What a sample shows is put before people when a
+//! view is added, and is a condition for recording one that is changed, since items that exist go with it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::derive;
+use crate::catalog::{Catalog, View};
+use crate::model::large::SPILLED;
+use crate::model::nearest::nearest;
+use crate::model::{Entity, ItemAddress, ViewName};
+
+/// What a view was before.
+#[derive(Debug, Clone, Copy)]
+pub enum Former<'v> {
+    /// It has no items yet, or is as it was: nothing can be lost.
+    Nothing,
+    /// It had this definition.
+    View(&'v View),
+    /// It had another definition, which cannot be read.
+    Unreadable,
+}
+
+/// Primaries of one table, with the view as it was and as it is for that table.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampled<'v> {
+    /// As it was.
+    pub former: Former<'v>,
+    /// As it is from now on; nothing where it is retired.
+    pub view: Option<&'v View>,
+    /// The primaries.
+    pub primaries: &'v [Entity],
+}
+
+/// What a sample shows of a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ViewSample {
+    /// The view.
+    pub view: ViewName,
+    /// Its source, as the configuration spells it.
+    pub source: String,
+    /// How many primaries were looked at.
+    pub primaries: u64,
+    /// Whether they are all that there are.
+    pub whole: bool,
+    /// The properties that it names and that none of them has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<LackingProperty>,
+    /// How many items it has of them by its recorded definition, where it has another one from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items_before: Option<u64>,
+    /// How many from now on.
+    pub items: u64,
+    /// How many primaries it can derive no items of from now on.
+    #[serde(skip_serializing_if = "is_none")]
+    pub failed: u64,
+    /// Whether items that exist would be lost.
+    pub loss: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A property that no primary of a sample has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LackingProperty {
+    /// The property.
+    pub property: String,
+    /// One that they have and that is spelled much the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meant: Option<String>,
+}
+
+impl ViewSample {
+    /// What these primaries show of a view. `whole` where there are no others.
+    pub fn of(name: &ViewName, source: String, whole: bool, tables: &[Sampled<'_>]) -> Self {
+        let (mut now, mut before) = (Derived::default(), Derived::default());
+        let (mut names, mut newly, mut primaries) = (BTreeSet::new(), BTreeSet::new(), 0);
+        let (mut is_compared, mut is_unreadable) = (false, false);
+        for table in tables {
+            primaries += table.primaries.len() as u64;
+            if let Some(view) = table.view {
+                now.add(view, table.primaries);
+                names.extend(view.properties());
+            }
+            match table.former {
+                Former::Nothing => {}
+                Former::View(former) => {
+                    is_compared = true;
+                    before.add(former, table.primaries);
+                    newly.extend(table.view.into_iter().flat_map(View::properties).filter(|name| !former.properties().contains(name)));
+                }
+                Former::Unreadable => is_unreadable = true,
+            }
+        }
+        let lacking = lacking(names, tables);
+        let (items, items_before) = (now.items.len() as u64, before.items.len() as u64);
+        let is_new = |lacking: &LackingProperty| newly.contains(lacking.property.as_str());
+        let fell = is_compared && items_before > 0 && (items * 2 < items_before || lacking.iter().any(is_new));
+        let is_retired = tables.iter().all(|table| table.view.is_none());
+        Self {
+            view: name.clone(),
+            source,
+            primaries,
+            whole,
+            loss: !is_retired && (fell || is_unreadable && !lacking.is_empty()),
+            lacking,
+            items_before: is_compared.then_some(items_before),
+            items,
+            failed: now.failed,
+        }
+    }
+
+    /// Whether there is anything in it that a person should look at.
+    pub const fn is_suspect(&self) -> bool {
+        self.loss || !self.lacking.is_empty()
+    }
+
+    fn sample(&self) -> String {
+        let all = if self.whole { "the " } else { "" };
+        format!("{all}{} {}", grouped(self.primaries), self.source)
+    }
+
+    /// The numbers of items, in words; nothing where there is only one of them, or no primary.
+    pub fn numbers(&self) -> Option<String> {
+        let before = self.items_before.filter(|_| self.primaries > 0)?;
+        let failed = if self.failed > 0 { format!("; it cannot be derived from {}", grouped(self.failed)) } else { String::new() };
+        Some(format!("items of {}: {} -> {}{failed}", self.sample(), grouped(before), grouped(self.items)))
+    }
+}
+
+/// The properties that are missing, and the numbers of items where they tell something.
+impl fmt::Display for ViewSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "view {}: ", self.view)?;
+        for (at, LackingProperty { property, meant }) in self.lacking.iter().enumerate() {
+            let comma = if at > 0 { "; " } else { "" };
+            write!(f, "{comma}none of {} has `{property}`", self.sample())?;
+            if let Some(meant) = meant {
+                write!(f, "; did you mean `{meant}`?")?;
+            }
+        }
+        match self.numbers() {
+            Some(numbers) if self.lacking.is_empty() => f.write_str(&numbers),
+            Some(numbers) if self.loss => write!(f, " ({numbers})"),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The items of a view.
+#[derive(Default)]
+struct Derived {
+    items: BTreeSet<ItemAddress>,
+    failed: u64,
+}
+
+impl Derived {
+    /// Those of some primaries: two that want one key have one item together, or one each in a list.
+    fn add(&mut self, view: &View, primaries: &[Entity]) {
+        let alone = only(view);
+        for primary in primaries {
+            match derive(&alone, &view.source, Some(primary)) {
+                Ok(derived) => {
+                    self.failed += u64::from(!derived.failed.is_empty());
+                    self.items.extend(derived.items.into_keys());
+                }
+                Err(_) => self.failed += 1,
+            }
+        }
+    }
+}
+
+/// A catalog of one view.
+pub fn only(view: &View) -> Catalog {
+    Catalog { views: [(view.name.clone(), view.clone().into())].into(), ..Catalog::default() }
+}
+
+/// Those of these properties that no primary has. None where some have properties in a blob: they may be there.
+fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProperty> {
+    let primaries = || tables.iter().flat_map(|table| table.primaries);
+    if primaries().next().is_none() || primaries().any(|primary| primary.get(SPILLED).is_some()) {
+        return Vec::new();
+    }
+    let there: BTreeSet<&str> = primaries().flat_map(|primary| primary.properties.keys()).map(String::as_str).collect();
+    names.retain(|name| !there.contains(name) && !["PartitionKey", "RowKey", "Timestamp"].contains(name));
+    let meant = |name: &str| nearest(name, there.iter().copied()).map(str::to_owned);
+    names.into_iter().map(|name| LackingProperty { property: name.to_owned(), meant: meant(name) }).collect()
+}
+
+/// A number with commas between its thousands.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Definition, TableRef};
+    use crate::model::{AccountName, EntityKey, TableName};
+
+    fn orders() -> TableRef {
+        TableRef { account: AccountName::main(), table: TableName::new("Orders").unwrap() }
+    }
+
+    fn view(keys: &str) -> View {
+        let definition: Definition = serde_json::from_str(keys).unwrap();
+        View::recorded(&ViewName::new("by_status").unwrap(), &orders(), &definition).unwrap()
+    }
+
+    fn index(partition_key: &str, more: &str) -> View {
+        view(&format!(
+            r#"{{"kind":"secondary_index","table":"main/index","partition_key":"{partition_key}","row_key":"{{PartitionKey}}_{{RowKey}}"{more}}}"#
+        ))
+    }
+
+    fn primaries(count: usize) -> Vec<Entity> {
+        let order = |n: usize| Entity::new(EntityKey::new("c", format!("{n:04}")).unwrap()).with("Total", 5);
+        (0..count).map(|n| order(n).with("Status", if n % 3 == 0 { "open" } else { "done" })).collect()
+    }
+
+    fn sample(former: Former<'_>, view: Option<&View>, primaries: &[Entity]) -> ViewSample {
+        let name = ViewName::new("by_status").unwrap();
+        ViewSample::of(&name, "Orders".to_owned(), false, &[Sampled { former, view, primaries }])
+    }
+
+    #[test]
+    fn a_misspelt_property_is_told_wherever_it_is_named() {
+        let (primaries, good) = (primaries(1000), index("{Status|slug}", ""));
+        let set = r#"{"kind":"denormalize","table":"main/targets","partition_key":"{Status}","row_key":"x","set":{"Of":"{Totla} EUR"}}"#;
+        let cases = [
+            (index("{Satus|slug}", ""), "none of 1,000 Orders has `Satus`; did you mean `Status`?"),
+            (index("{Status|slug}", r#","select":["Totl"]"#), "none of 1,000 Orders has `Totl`; did you mean `Total`?"),
+            (index("{Status|slug}", r#","when":"exists(Colour)""#), "none of 1,000 Orders has `Colour`"),
+            (view(set), "none of 1,000 Orders has `Totla`; did you mean `Total`?"),
+        ];
+        for (wrong, said) in cases {
+            let changed = sample(Former::View(&good), Some(&wrong), &primaries);
+            assert!(changed.loss && changed.to_string().contains(said), "{changed}");
+            let added = sample(Former::Nothing, Some(&wrong), &primaries);
+            assert!(!added.loss && added.is_suspect() && added.to_string().contains(said), "{added}");
+            assert!(sample(Former::Unreadable, Some(&wrong), &primaries).loss);
+        }
+        assert!(!sample(Former::Unreadable, Some(&good), &primaries).is_suspect());
+    }
+
+    #[test]
+    fn the_items_may_fall_by_half_and_no_more() {
+        let (primaries, all) = (primaries(999), index("{Status}", ""));
+        let open = index("{Status}", r#","when":"Status == \"open\"""#);
+        let done = index("{Status}", r#","when":"Status == \"done\"""#);
+        let fell = sample(Former::View(&all), Some(&open), &primaries);
+        assert_eq!((fell.items_before, fell.items, fell.loss), (Some(999), 333, true));
+        assert_eq!(fell.to_string(), "view by_status: items of 999 Orders: 999 -> 333");
+        assert!(!sample(Former::View(&all), Some(&done), &primaries).loss);
+        assert!(!sample(Former::View(&done), Some(&all), &primaries).loss);
+        // All under one key: the last one keeps it.
+        let one = view(r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#);
+        assert_eq!(sample(Former::View(&all), Some(&one), &primaries).items, 2);
+        assert!(sample(Former::View(&all), Some(&one), &primaries).loss);
+    }
+
+    #[test]
+    fn a_change_is_not_asked_for_what_was_so_before_or_for_what_nobody_has() {
+        let (primaries, sparse) = (primaries(10), index("{Status}", r#","select":["Remark"]"#));
+        let changed = sample(Former::View(&sparse), Some(&index("{Status|upper}", r#","select":["Remark"]"#)), &primaries);
+        assert!(!changed.loss && changed.is_suspect(), "it was as sparse before: {changed}");
+        let empty = index("{Remark}", "");
+        assert!(!sample(Former::View(&empty), Some(&index("{Satus}", "")), &primaries).loss, "there are no items to lose");
+        assert!(!sample(Former::View(&sparse), Some(&index("{Satus}", "")), &[]).is_suspect(), "nor primaries");
+        let spilled = [primaries[0].clone().with(SPILLED, "{}")];
+        assert!(!sample(Former::Nothing, Some(&index("{Satus}", "")), &spilled).is_suspect(), "it may lie in the blob");
+    }
+
+    #[test]
+    fn a_retired_view_is_told_with_its_number() {
+        let retired = sample(Former::View(&index("{Status}", "")), None, &primaries(1200));
+        assert_eq!((retired.loss, retired.numbers().unwrap()), (false, "items of 1,200 Orders: 1,200 -> 0".to_owned()));
+    }
+}
