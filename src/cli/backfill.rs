@@ -1,14 +1,20 @@
 //! `evenkeel backfill`
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use clap::Args;
+use indicatif::HumanCount;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::counted;
 use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
-use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope};
+use crate::catalog::Source;
+use crate::migrations::Migrator;
+use crate::model::backfill::{Backfill, BackfillCursor, BackfillScope, TakenKeys};
 use crate::model::{QueueName, TableName, ViewName};
 use crate::reconcile::Engine;
 
@@ -41,10 +47,17 @@ struct TableResult<'a> {
     table: &'a TableName,
     /// Primaries brought in step.
     primaries: u64,
-    /// Items written or deleted.
-    items: usize,
+    /// Items inserted.
+    created: u64,
+    /// Items replaced.
+    updated: u64,
+    /// Items deleted.
+    deleted: u64,
     /// Primaries that could not be brought in step.
     failed: u64,
+    /// Items that were not written since others have their keys, by view.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    taken: BTreeMap<String, TakenKeys>,
     /// Whether that is not all of it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
@@ -58,6 +71,7 @@ pub async fn backfill(
     ready: impl AsyncFnOnce(&mut Output) -> anyhow::Result<()>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
+    warn(args, context, out).await?;
     let whole = WholeTables { table: args.table.as_ref(), view: args.view.as_ref(), submit: args.submit, queue: args.queue.as_ref() };
     let (tables, mut exit) = match whole_tables::begin(&whole, job, context, ready, out).await? {
         WalkStart::Here(tables, exit) => (tables, exit),
@@ -67,6 +81,8 @@ pub async fn backfill(
         let done = one(table, args.queue.as_ref(), context, engine, out).await?;
         if done.failed > 0 {
             exit = Exit::Failed;
+        } else if !done.taken.is_empty() && exit == Exit::Done {
+            exit = Exit::Drift;
         }
         tell(&done, out)?;
         if done.interrupted {
@@ -75,6 +91,31 @@ pub async fn backfill(
         }
     }
     Ok(exit)
+}
+
+/// Tells what the data says about the views, before anything is written.
+async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyhow::Result<()> {
+    let of_table = match &args.table {
+        Some(typed) => match context.known_table(typed) {
+            Ok(table) => Some(table),
+            // The command itself says so.
+            Err(_) => return Ok(()),
+        },
+        None => None,
+    };
+    let of_view = args.view.as_ref().and_then(|view| context.catalog.declared().get(view).map(|(_, source)| source.clone()));
+    let meant = |source: &Source| match (&of_table, &of_view) {
+        (Some(table), _) => source.has(table),
+        (None, Some(view)) => source == view,
+        (None, None) => args.view.is_none(),
+    };
+    let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::clone(&context.catalog), Arc::clone(&context.clock))?;
+    for survey in migrator.survey_views(meant).await? {
+        for warning in survey.warnings() {
+            out.complain(format_args!("warning: {warning}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// The job of one table.
@@ -92,7 +133,7 @@ async fn one<'a>(
     let delivery = whole_tables::delivery(&job(table), queue, context)?;
     let mut progress = whole_tables::progress(table, context, out).await;
     let mut cursor = BackfillCursor::default();
-    let (mut items, mut interrupted) = (0, false);
+    let mut interrupted = false;
     loop {
         if context.stop.is_cancelled() {
             interrupted = true;
@@ -107,7 +148,6 @@ async fn one<'a>(
         let part = part
             .with_context(|| format!("bringing the primaries of {table} in step: {done} were, and may be again: nothing is done twice"))?;
         let Some(part) = part else { break };
-        items += part.summary.changes.len();
         cursor = part.cursor;
         progress.set(cursor.done, out)?;
         if part.ended {
@@ -115,20 +155,38 @@ async fn one<'a>(
         }
     }
     progress.end();
-    Ok(TableResult { table, primaries: cursor.done, items, failed: cursor.failed, interrupted })
+    let BackfillCursor { done: primaries, created, updated, deleted, failed, taken, .. } = cursor;
+    Ok(TableResult { table, primaries, created, updated, deleted, failed, taken, interrupted })
 }
 
 fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return Ok(out.value(done)?);
     }
-    let TableResult { table, primaries, items, failed, interrupted } = done;
+    let TableResult { table, primaries, created, updated, deleted, failed, taken, interrupted } = done;
     let so_far = if *interrupted { out.tone(Tone::Warning, ", then it was interrupted") } else { String::new() };
     out.line(format_args!(
-        "{table}: {} in step, {} written or deleted{so_far}",
+        "{table}: {} in step, {} created, {} updated, {} deleted{so_far}",
         counted(*primaries, "primary"),
-        counted(*items as u64, "item")
+        counted(*created, "item"),
+        HumanCount(*updated),
+        HumanCount(*deleted)
     ))?;
+    for (view, TakenKeys { items, foreign, example }) in taken {
+        let strange = match foreign {
+            0 => String::new(),
+            _ => format!(" ({} by rows or blobs that evenkeel did not write)", HumanCount(*foreign)),
+        };
+        let text = format!(
+            "{table}: {} of view {view} not written, since others have their keys{strange}, such as: {example}",
+            counted(*items, "item")
+        );
+        let text = out.tone(Tone::Bad, text);
+        out.line(text)?;
+    }
+    if !taken.is_empty() {
+        out.say("`evenkeel audit` lists each of them as taken. Once the keys are free, or the view has others, run the backfill again.")?;
+    }
     if *failed > 0 {
         let text = out.tone(Tone::Bad, format_args!("{table}: {} could not be brought in step", counted(*failed, "primary")));
         out.line(text)?;

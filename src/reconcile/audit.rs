@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde_json::{Map, json};
 
 use super::audit_records;
+use super::conflicts::KeysTaken;
 use super::dated;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
@@ -370,7 +371,8 @@ impl AuditRun<'_> {
             }
             Err(failure) if failure.class == FailureClass::Permanent && !failure.views.is_empty() => {
                 let views = failure.views.clone();
-                if seen.underived.is_none() {
+                // A taken key is a finding already, and a job of the primary would say no more.
+                if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
                     self.fails(&subject.primary, failure)?;
                 }
                 Ok(Mended::AllBut(views))

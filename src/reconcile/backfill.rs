@@ -8,7 +8,8 @@
 //! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
 //! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about ten seconds, then the
 //! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
-//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why.
+//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why. Where others have its keys, and keep them,
+//! nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
 //!
 //! Not found: items of deleted primaries with a hash for a key in the footprint and, written by an earlier version, no owner; rows listed
 //! by no footprint, which only a manual write can have created.
@@ -19,9 +20,10 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
 
+use super::conflicts::KeysTaken;
 use super::dated;
 use super::engine::{Engine, Unknown};
-use super::execute::{Delivery, Failure, FailureClass, Outcome, Summary};
+use super::execute::{Action, Delivery, Failure, FailureClass, Outcome, Summary};
 use super::failure::{is_lost_race, permanent};
 use super::jobs::RunJob;
 use super::reconciler::Reconciler;
@@ -29,7 +31,7 @@ use super::waiting::RunSummary;
 use super::walk::{AT_ONCE, Primaries, Walk};
 use crate::catalog::TableRef;
 use crate::model::EntityKey;
-use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope};
+use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillScope, TakenKeys};
 use crate::model::job::{Looks, Primary};
 use crate::planted::{Bug, planted};
 
@@ -62,7 +64,18 @@ impl RunJob for Backfill {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         Ok(match engine.backfill(self, delivery).await? {
             None => Outcome::Skipped { reason: format!("nothing is derived from {}", self.scope), summary: Summary::default() },
-            Some(BackfillPass { ended: true, summary, .. }) => Outcome::Done(summary),
+            Some(BackfillPass { ended: true, summary, cursor }) => {
+                for (view, TakenKeys { items, foreign, example }) in &cursor.taken {
+                    tracing::warn!(
+                        view,
+                        items,
+                        foreign,
+                        example,
+                        "backfill: items were not written, since others have their keys; `evenkeel audit` lists them"
+                    );
+                }
+                Outcome::Done(summary)
+            }
             Some(BackfillPass { cursor, summary, .. }) => {
                 Outcome::Advanced { fields: Map::from_iter([("cursor".to_owned(), json!(cursor))]), summary }
             }
@@ -137,7 +150,19 @@ fn count(
     match ended {
         Ok(done) => {
             cursor.done += 1;
+            for change in &done.changes {
+                match change.action {
+                    Action::Create => cursor.created += 1,
+                    Action::Update => cursor.updated += 1,
+                    Action::Delete => cursor.deleted += 1,
+                }
+            }
             summary.add(done);
+        }
+        Err(failure) if failure.class == FailureClass::Permanent && failure.cause.is::<KeysTaken>() => {
+            // A job of its own would say of each what is said of all in one.
+            let taken = failure.cause.downcast_ref().into_iter().flat_map(KeysTaken::each);
+            taken.for_each(|(view, foreign, what)| cursor.met_taken(view, foreign, &what));
         }
         Err(failure) if failure.class == FailureClass::Permanent => {
             cursor.failed += 1;

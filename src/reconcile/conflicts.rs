@@ -54,7 +54,39 @@ enum TakenKey {
     OnCopy { address: ItemAddress },
 }
 
+/// Keys that others have, and keep, and nothing else: to try again changes nothing until one of the two changes.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub(super) struct KeysTaken(Vec<TakenKey>);
+
+impl KeysTaken {
+    /// Of each key its view, whether evenkeel did not write what has it, and the whole in words.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&ViewName, bool, String)> {
+        self.0.iter().map(|taken| {
+            let foreign = matches!(taken, TakenKey::Foreign { .. });
+            (&taken.address().view, foreign, taken.to_string())
+        })
+    }
+}
+
 impl TakenKey {
+    const fn address(&self) -> &ItemAddress {
+        match self {
+            Self::ByPrimary { address, .. }
+            | Self::ByList { address, .. }
+            | Self::ByMovedList { address, .. }
+            | Self::ByUnknownList { address, .. }
+            | Self::ByFormerList { address, .. }
+            | Self::Foreign { address }
+            | Self::OnCopy { address } => address,
+        }
+    }
+
+    /// Whether it stays taken whatever is done to others: a list may go with its last member, also by the walk that has met it.
+    const fn is_kept(&self) -> bool {
+        matches!(self, Self::ByPrimary { .. } | Self::Foreign { .. } | Self::OnCopy { .. })
+    }
+
     /// A key taken by the list of a view.
     fn by_list(catalog: &Catalog, address: ItemAddress, list: ViewName) -> Self {
         match catalog.generations.status(&list, 0, catalog.declares(&list)) {
@@ -263,7 +295,14 @@ pub(super) fn failure(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted) -> Failur
         (None, None) if address.part == Some(Part::Properties) => TakenKey::OnCopy { address: address.clone() },
         (None, None) => TakenKey::Foreign { address: address.clone() },
     });
-    let taken: Vec<String> = taken.map(|taken| taken.to_string()).collect();
-    let failure = if taken.is_empty() { lost_race(step, ROUNDS) } else { permanent(step, Reasons([taken, wanted.reasons()].concat())) };
+    let taken: Vec<TakenKey> = taken.collect();
+    let failure = if taken.is_empty() {
+        lost_race(step, ROUNDS)
+    } else if wanted.underived.is_empty() && taken.iter().all(TakenKey::is_kept) {
+        permanent(step, KeysTaken(taken))
+    } else {
+        let taken = taken.iter().map(ToString::to_string).collect();
+        permanent(step, Reasons([taken, wanted.reasons()].concat()))
+    };
     failure.of_views(views)
 }

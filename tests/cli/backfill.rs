@@ -1,5 +1,7 @@
 //! backfill: data that is older than its views.
 
+use evenkeel::model::{Entity, EntityKey, TableName};
+use evenkeel::ports::{Account, TableOperation};
 use serde_json::json;
 
 use crate::place::{Place, json_lines, says, stderr, stdout};
@@ -33,10 +35,10 @@ fn copies(place: &Place) -> usize {
 fn a_new_view_gets_the_items_of_the_data_that_was_there() {
     let place = filled(250);
     let done = json_lines(&place.run(&["--json", "backfill", "--view", "by_email"]).success());
-    assert_eq!(done, [json!({"table": "Employees", "primaries": 250, "items": 250, "failed": 0})]);
+    assert_eq!(done, [json!({"table": "Employees", "primaries": 250, "created": 250, "updated": 0, "deleted": 0, "failed": 0})]);
     assert_eq!(copies(&place), 250);
     let again = stdout(&place.run(&["backfill", "--table", "employees"]).success());
-    says(&again, &["Employees: 250 primaries in step, 0 items written or deleted"]);
+    says(&again, &["Employees: 250 primaries in step, 0 items created, 0 updated, 0 deleted"]);
 }
 
 #[test]
@@ -51,17 +53,62 @@ fn the_workers_do_it_as_a_job() {
 #[test]
 fn a_primary_that_cannot_be_brought_in_step_holds_up_no_other_and_ends_in_poison_with_its_reason() {
     let place = filled(10);
+    let long = Entity::new(EntityKey::new("Sales", "long").unwrap()).with("Email", "x".repeat(1100));
+    place.by_hand(async |store| insert(&store, "Employees", [long]).await);
+    let ended = place.run(&["backfill"]).code(1);
+    says(&stdout(&ended), &["Employees: 10 primaries in step", "1 primary could not be brought in step"]);
+    says(&stderr(&ended), &["evenkeel poison list"]);
+    assert_eq!(place.work()["poisoned"], 1);
+    let poison = json_lines(&place.run(&["--json", "poison", "list"]).success());
+    says(poison[0]["error"].as_str().unwrap_or_default(), &["row_key"]);
+    assert_eq!(copies(&place), 10);
+}
+
+/// Inserts entities, as another program would.
+async fn insert(store: &Account, table: &str, entities: impl IntoIterator<Item = Entity>) {
+    let table = TableName::new(table).unwrap();
+    for entity in entities {
+        store.tables.apply(&table, &TableOperation::Insert(entity)).await.unwrap();
+    }
+}
+
+#[test]
+fn two_who_want_one_key_are_one_finding_and_no_message() {
+    let place = filled(10);
     place.run(&["submit", &put(7, "3@contoso.com")]).success();
     // The copies lie in one partition, and two employees want one address: whoever comes second.
     let work = place.work();
     assert_eq!(work["poisoned"], 0, "nobody has the address yet: {work}");
-    let ended = place.run(&["backfill"]).code(1);
-    says(&stdout(&ended), &["Employees: 9 primaries in step", "1 primary could not be brought in step"]);
-    says(&stderr(&ended), &["evenkeel poison list"]);
-    assert_eq!(place.work()["poisoned"], 1);
-    let poison = json_lines(&place.run(&["--json", "poison", "list"]).success());
-    says(poison[0]["error"].as_str().unwrap_or_default(), &["3@contoso.com"]);
+    let ended = place.run(&["backfill"]).code(3);
+    says(
+        &stdout(&ended),
+        &["Employees: 9 primaries in step, 8 items created", "1 item of view by_email not written", "taken by Employees", "3@contoso.com"],
+    );
+    let work = place.work();
+    assert_eq!((&work["done"], &work["poisoned"]), (&json!(0), &json!(0)), "{work}");
     assert_eq!(copies(&place), 9);
+    says(&stdout(&place.run(&["audit"]).code(3)), &["taken", "1 item is wrong"]);
+}
+
+#[test]
+fn rows_of_others_are_told_beforehand_and_are_one_finding_of_each_view() {
+    let place = filled(30);
+    let theirs = (0..20).map(|n| Entity::new(EntityKey::new("email", format!("{n}@contoso.com")).unwrap()).with("Of", "somebody"));
+    place.by_hand(async |store| insert(&store, "EmployeesByEmail", theirs).await);
+    let warning = "the table EmployeesByEmail holds rows that evenkeel did not write";
+    says(&stdout(&place.run(&["doctor"])), &["warning  views of by_email", warning, "are taken"]);
+    let ended = place.run(&["--json", "backfill"]).code(3);
+    says(&stderr(&ended), &[warning]);
+    let result = &json_lines(&ended)[0];
+    assert_eq!((&result["primaries"], &result["created"], &result["failed"]), (&json!(10), &json!(10), &json!(0)), "{result}");
+    assert_eq!((&result["taken"]["by_email"]["items"], &result["taken"]["by_email"]["foreign"]), (&json!(20), &json!(20)));
+    says(result["taken"]["by_email"]["example"].as_str().unwrap(), &["taken by a row that evenkeel did not write", "@contoso.com"]);
+    // As a job, and by a repair: no message of its own for any of them.
+    place.run(&["backfill", "--submit"]).success();
+    place.run(&["audit", "--repair"]).code(3);
+    let work = place.work();
+    assert_eq!((&work["done"], &work["poisoned"]), (&json!(1), &json!(0)), "{work}");
+    says(&stdout(&place.run(&["audit"]).code(3)), &["20 items are wrong"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! migrate, and what run does about it.
 
+use evenkeel::model::{Entity, EntityKey, TableName};
+use evenkeel::ports::TableOperation;
 use serde_json::json;
 
 use crate::place::{Place, json_lines, says, stderr, stdout};
@@ -56,4 +58,80 @@ fn several_processes_may_migrate_at_once() {
     }
     let status = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0];
     assert_eq!((&status["generation"], &status["pending"]), (&json!(1), &json!([])));
+}
+
+/// So many employees, each at a desk, with all that a catalog makes of them.
+fn filled(employees: usize) -> Place {
+    let place = Place::new();
+    place.add(
+        "[views.at_desk]\nkind = \"denormalize\"\nsource = \"Employees\"\ntable = \"Desks\"\npartition_key = \"desk\"\nrow_key = \"{RowKey}\"\nset = { Name = \"{LastName}\" }",
+    );
+    place.run(&["migrate", "up"]).success();
+    place.by_hand(async |store| {
+        let key = |pk: &str, n: usize| EntityKey::new(pk, format!("{n:04}")).unwrap();
+        for n in 0..employees {
+            let employee = Entity::new(key("Sales", n)).with("Email", format!("{n}@contoso.com")).with("LastName", format!("N{n}"));
+            for (table, entity) in [("Employees", employee), ("Desks", Entity::new(key("desk", n)))] {
+                store.tables.apply(&TableName::new(table).unwrap(), &TableOperation::Insert(entity)).await.unwrap();
+            }
+        }
+    });
+    place
+}
+
+#[test]
+fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
+    let place = filled(40);
+    place.run(&["backfill"]).success();
+    let good = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
+    let change = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        place.configure(&good.replacen(from, to, 1));
+    };
+    let (key, emial) = ("row_key = \"{Email|lower}\"", "none of the 40 Employees has `Emial`; did you mean `Email`?");
+    let select = "select = [\"Email\", \"LastName\"]";
+    let wrong = [
+        (select, "select = [\"Emial\"]", emial, "by_email"),
+        (select, "when = \"exists(LastNme)\"", "none of the 40 Employees has `LastNme`; did you mean `LastName`?", "by_email"),
+        (select, "when = 'Email < \"2\"'", "items of the 40 Employees: 40 -> 12", "by_email"),
+        ("Name = \"{LastName}\"", "Name = \"{LastNme}\"", "none of the 40 Employees has `LastNme`", "at_desk"),
+        (key, "row_key = \"{Emial|lower}\"", &format!("{emial} (items of the 40 Employees: 40 -> 0)"), "by_email"),
+    ];
+    for (from, to, said, view) in wrong {
+        change(from, to);
+        let accept = format!("--accept-loss {view}");
+        let said = [said, "Nothing was recorded", accept.as_str()];
+        says(&stderr(&place.run(&["migrate", "up", "--retire"]).code(5)), &said);
+    }
+    // Workers do not record it, and say the same.
+    let run = place.run(&["run", "--until-idle=0.1", "--no-http"]).code(5);
+    says(&stderr(&run), &["`Emial`", "migrate up --retire --accept-loss by_email"]);
+    let status = stdout(&place.run(&["migrate", "status"]).success());
+    says(&status, &["row_key: \"{Email|lower}\" -> \"{Emial|lower}\"", "items of the 40 Employees: 40 -> 0", "did you mean `Email`?"]);
+    let json = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0];
+    assert_eq!(
+        (&json["surveys"][0]["items_before"], &json["surveys"][0]["items"], &json["surveys"][0]["loss"]),
+        (&json!(40), &json!(0), &json!(true))
+    );
+    assert_eq!(json["pending"][0]["keys"], json!([{"key": "row_key", "from": "{Email|lower}", "to": "{Emial|lower}"}]));
+    says(&stderr(&place.run(&["migrate", "up", "--accept-loss", "by_emial"]).code(2)), &["did you mean by_email?"]);
+    place.run(&["migrate", "up", "--retire", "--accept-loss", "by_email"]).success();
+    // There is nothing to lose any more.
+    place.configure(&good);
+    let back = place.run(&["migrate", "up", "--retire"]).success();
+    says(&stdout(&back), &["record view by_email of Employees as changed, generation 3"]);
+}
+
+#[test]
+fn what_a_new_view_names_and_nobody_has_is_a_warning() {
+    let place = filled(12);
+    place.add("[views.by_name]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"EmployeesByName\"\npartition_key = \"{LastNme}\"\nrow_key = \"{PartitionKey}_{RowKey}\"");
+    let said = ["view by_name: none of the 12 Employees has `LastNme`; did you mean `LastName`?"];
+    says(&stdout(&place.run(&["migrate", "status"]).success()), &said);
+    says(&stderr(&place.run(&["migrate", "up"]).success()), &said);
+    says(&stderr(&place.run(&["backfill", "--submit"]).success()), &said);
+    says(&stdout(&place.run(&["plan", "Employees", "Sales", "0003"]).success()), &said);
+    says(&stdout(&place.run(&["doctor"])), &["warning  views of by_name", said[0]]);
+    let retired = place.run(&["--set", "views.by_name.partition_key={LastName}", "migrate", "status"]).success();
+    says(&stdout(&retired), &["items of the 12 Employees: 0 -> 12"]);
 }

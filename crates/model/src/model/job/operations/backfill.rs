@@ -52,7 +52,7 @@ impl Operation for Backfill {
     }
 
     fn walked(&self, cursor: &Value) -> Option<Walked> {
-        let BackfillCursor { done, failed, .. } = BackfillCursor::deserialize(cursor).ok()?;
-        Some(Walked { of: self.scope.to_string(), primaries: done, failed, wrong: None })
+        let cursor = BackfillCursor::deserialize(cursor).ok()?;
+        Some(Walked { of: self.scope.to_string(), primaries: cursor.done, failed: cursor.failed + cursor.all_taken(), wrong: None })
     }
 }
