@@ -81,6 +81,20 @@ impl Change {
         }
     }
 
+    /// Removes a property from what is written.
+    #[must_use]
+    pub(super) fn without(mut self, property: &str) -> Self {
+        match &mut self {
+            Self::Insert(entity) | Self::Replace(entity, _) => drop(entity.properties.remove(property)),
+            Self::Merge { changes, merged, .. } => {
+                changes.properties.remove(property);
+                merged.properties.remove(property);
+            }
+            Self::Delete(..) => {}
+        }
+        self
+    }
+
     pub(super) fn operation(&self) -> TableOperation {
         match self.clone() {
             Self::Insert(entity) => TableOperation::Insert(entity),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::change::Change;
 use crate::model::job::Stamp;
-use crate::model::{Entity, odata};
+use crate::model::{Entity, large, odata};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
@@ -33,6 +33,13 @@ pub(super) fn vouched(change: Change) -> Change {
 /// Whether an entity is as its stamp's job left it, as far as the stamp tells.
 pub(super) fn is_as_left(entity: &Entity) -> bool {
     planted(Bug::DigestNotCompared) || Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
+}
+
+/// Whether two entities have the same content of their own. Properties that were moved to a blob are compared by their pointer, which has
+/// a hash of them.
+pub(super) fn is_same(one: &Entity, other: &Entity) -> bool {
+    let own = |entity: &Entity| large::travelling(&shared::disowned(entity.clone()).0);
+    odata::same_properties(&own(one), &own(other))
 }
 
 /// Whether the stamp on an entity proves that it is as its job left it.

@@ -69,8 +69,8 @@ impl<'e> EntityPlace<'e> {
         }
     }
 
-    /// Whether the kept entity has its archive time. (A line that is written twice has to be the same twice.)
-    pub(super) const fn is_dated(&self) -> bool {
+    /// Whether `restore` can read the entity from here. Only then it has an archive time: a log line that is written twice must be the same twice.
+    pub(super) const fn gives_back(&self) -> bool {
         match self {
             Self::Row(_) | Self::Document(_) => true,
             Self::Moved(_) | Self::Log(_) => false,

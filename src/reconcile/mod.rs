@@ -50,6 +50,7 @@ mod log;
 mod log_lane;
 mod log_record;
 mod look;
+mod marks;
 mod memory;
 mod moving;
 mod nesting;

@@ -16,12 +16,23 @@ use crate::wide::{self, ReadError, Rows};
 /// An entity is more than a row takes, and its table is not wide.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it is more than one row takes, and {table} is not wide: say `wide = true` in [tables.{table}] to lay its entities over several rows"
+    "the entity{} does not fit into one row. Set `wide = true` in [tables.{table}] to store its entities in several rows",
+    with_own(*.own)
 )]
 struct TooWide {
     table: TableName,
+    /// How many of its properties are evenkeel's.
+    own: usize,
     #[source]
     source: EntityError,
+}
+
+fn with_own(own: usize) -> String {
+    match own {
+        0 => String::new(),
+        1 => " with one property of evenkeel's own (ek_…)".to_owned(),
+        own => format!(" with {own} properties of evenkeel's own (ek_…)"),
+    }
 }
 
 /// A wide entity lies in a table that the catalog does not call wide.
@@ -69,6 +80,15 @@ impl Engine {
 /// The operations that write the primary as `change` says over the rows that were read, that of its first row before
 /// the others. Checked against every limit.
 pub(super) fn operations(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Result<Vec<TableOperation>, Failure> {
+    planned(scope, rows, change, || ETag::token(scope.engine.chance.next_u64()))
+}
+
+/// Checks a change against every limit, without making its operations.
+pub(super) fn check(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Result<(), Failure> {
+    planned(scope, rows, change, || ETag::token(0)).map(drop)
+}
+
+fn planned(scope: &Scope<'_>, rows: &Rows, change: &Change, token: impl Fn() -> ETag) -> Result<Vec<TableOperation>, Failure> {
     let step = || format!("writing the primary {}", scope.primary);
     if scope.document.is_some() {
         // A document can hold any entity that a row can, and is no part of a transaction.
@@ -78,15 +98,13 @@ pub(super) fn operations(scope: &Scope<'_>, rows: &Rows, change: &Change) -> Res
     let wide = scope.engine.catalog.wide.contains(scope.source);
     match change.result() {
         None if wide => Ok(rows.deletions(&plain)),
-        Some(entity) if wide => {
-            let token = || ETag::token(scope.engine.chance.next_u64());
-            rows.operations(&plain, entity, token).map_err(|error| permanent(step(), error))
-        }
+        Some(entity) if wide => rows.operations(&plain, entity, token).map_err(|error| permanent(step(), error)),
         None => Ok(vec![plain]),
         Some(entity) => match entity.check() {
             Ok(_) => Ok(vec![plain]),
             Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge { .. })) => {
-                Err(permanent(step(), TooWide { table: scope.source.table.clone(), source }))
+                let own = entity.properties.len() - entity.user_properties().count();
+                Err(permanent(step(), TooWide { table: scope.source.table.clone(), own, source }))
             }
             Err(error) => Err(permanent(step(), error)),
         },

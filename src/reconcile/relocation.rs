@@ -10,6 +10,8 @@
 //! An update that races is therefore in the copy, never lost. There is no isolation between the steps: a reader may
 //! find the entity in both places, and looks in the source, then where it goes, then in the source once more.
 
+use std::collections::BTreeMap;
+
 use super::change::{Change, Commit};
 use super::content::{is_as_left, vouched};
 use super::copy_decision::{ARCHIVED_AT, Copy, decide, is_shared, may_have_archived};
@@ -22,16 +24,19 @@ use super::log::EntityLine;
 use super::observation::Observation;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
+use super::since::is_written_since;
 use super::spill::judged;
 use super::value::origin;
+use super::{marks, primary};
 use crate::model::condition::Condition;
 use crate::model::item::{OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
 use crate::model::job::{Primary, Stamp};
 use crate::model::large;
-use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row};
+use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName};
 use crate::planted::{Bug, planted};
 use crate::sealing::FirstKey;
 use crate::shared;
+use crate::wide::Rows;
 
 /// Another entity lies where this one is to go.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +44,17 @@ use crate::shared;
     "{0} exists and was not brought there by this job, or was changed there since: delete it or move it away first, or discard this job"
 )]
 struct Occupied(Primary);
+
+/// `restore` could not write the archived entity.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the entity stays in {table}, because `restore` could not write it back. Change the entity, or archive it to a log (\"append_blob\")"
+)]
+struct NoWayBack {
+    table: TableName,
+    #[source]
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
 
 /// One run of a job that relocates an entity.
 pub(super) struct Relocation<'e> {
@@ -127,17 +143,27 @@ impl<'e> Relocation<'e> {
             let compared: Vec<&str> = self.when.iter().flat_map(Condition::selected).collect();
             let judged = judged(&self.source.pass.scope, row, &compared).await?;
             let copy = self.decide(row, found.row.as_ref(), (if_match, unsatisfied(&judged, self.when.as_ref())))?;
+            if !matches!(copy, Copy::Skip(_))
+                && let Err(failure) = self.check_way_back(row)
+            {
+                // An earlier delivery may have left the source half-way.
+                self.settle(&seen).await?;
+                return Err(failure);
+            }
             // Also where it is there already: its large values may not be.
             let entity = self.copy_of(row).await?;
             let copied = copy == Copy::Copied;
             let change = match copy {
-                Copy::Insert => Some(self.vouched(Change::Insert(entity))),
+                Copy::Insert => Some(self.fitted(self.vouched(Change::Insert(entity)), &found)?),
                 Copy::Replace(_) | Copy::Skip(_) if self.is_barred(&copy, found.row.as_ref()) => {
                     // An earlier delivery may have left the source half-way.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
-                Copy::Replace(etag) => Some(self.vouched(Change::Replace(self.for_both(entity, found.row.as_ref()), etag))),
+                Copy::Replace(etag) => {
+                    let change = self.vouched(Change::Replace(self.for_both(entity, found.row.as_ref()), etag));
+                    Some(self.fitted(change, &found)?)
+                }
                 Copy::Copied => self.sealed_again(&entity, &found, &row.etag).or_else(|| self.shared(found.row.as_ref(), &row.etag)),
                 Copy::Skip(reason) => {
                     if !self.take_back(&found).await? {
@@ -191,6 +217,17 @@ impl<'e> Relocation<'e> {
             EntityPlace::Row(_) | EntityPlace::Moved(_) => vouched(change),
             EntityPlace::Document(_) | EntityPlace::Log(_) => change,
         }
+    }
+
+    /// Leaves out marks that do not fit into the target's row. Fails if the entity does not fit even so, or would not with the mark that a
+    /// redelivery may have to add.
+    fn fitted(&self, change: Change, found: &Observation) -> Result<Change, Failure> {
+        let (EntityPlace::Row(target) | EntityPlace::Moved(target)) = &self.target else { return Ok(change) };
+        let shared = BTreeMap::from([(SOURCE_SHARED.to_owned(), true.to_string())]);
+        let check = |change: &Change| primary::check(&target.pass.scope, &found.rows, &change.clone().with_texts(&shared));
+        let fitted = marks::fitted(change, &marks::OF_COPIES, |change| check(change).is_ok());
+        check(&fitted)?;
+        Ok(fitted)
     }
 
     /// A copy to be written over that of another job, which may be about to delete by it where it is of this version: it stands for both.
@@ -254,6 +291,32 @@ impl<'e> Relocation<'e> {
         let others = |copy: &&Row| self.sent.as_ref() != Some(version) && !is_shared(&copy.entity);
         let copy = found.filter(others).filter(|_| !matches!(self.target, EntityPlace::Log(_)))?;
         Some(Change::Replace(copy.entity.clone().with(SOURCE_SHARED, true), copy.etag.clone()))
+    }
+
+    /// Refuses an entity that `restore` could not write. Other programs may write what evenkeel refuses to write, and the source must not be
+    /// deleted then.
+    fn check_way_back(&self, row: &Row) -> Result<(), Failure> {
+        if !self.target.gives_back() {
+            return Ok(());
+        }
+        let scope = &self.source.pass.scope;
+        let entity = Entity { key: scope.primary.key.clone(), properties: large::travelling(&row.entity) };
+        primary::check(scope, &Rows::default(), &Change::Insert(entity)).map_err(|failure| {
+            permanent(format!("archiving {}", scope.primary), NoWayBack { table: scope.source.table.clone(), source: failure.cause })
+        })
+    }
+
+    /// Whether an earlier delivery or a double of this job may have acted already, and a `restore` or `move` have undone it without room for
+    /// the mark that would show this.
+    fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
+        let scope = &self.source.pass.scope;
+        let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
+        let may_have_acted = self.delivery.dequeue_count > 1 || self.delivery.stamp.job.is_some();
+        let is_log = matches!(self.target, EntityPlace::Log(_));
+        Ok(!is_log
+            && may_have_acted
+            && marks::may_lack(SOURCE_JOB, &row.entity, fits)
+            && is_written_since(row, self.delivery, self.engine.clocks_apart(self.delivery, scope.source))?)
     }
 
     /// Rows that views have made are neither moved nor archived, and not written over.
@@ -325,6 +388,12 @@ impl<'e> Relocation<'e> {
                 ));
             }
         }
+        if found.is_none() && self.may_be_back(row)? {
+            return Ok(Copy::Skip(
+                "the entity was written after this job was enqueued, and is too full for the mark (ek_source_job) that would show whether an earlier delivery had taken it away; send a new job"
+                    .to_owned(),
+            ));
+        }
         let apart = self.engine.clocks_apart(self.delivery, self.source.pass.scope.source);
         // It may lie in another account, with another clock.
         let kept_apart = self.target.table().map_or(apart, |table| self.engine.clocks_apart(self.delivery, table));
@@ -387,7 +456,7 @@ impl<'e> Relocation<'e> {
         if let Some(job) = row.entity.text(Stamp::PROPERTY) {
             entity = entity.with(SOURCE_JOB, job);
         }
-        if self.target.is_dated() {
+        if self.target.gives_back() {
             // By these `restore` knows the properties of others.
             let owners = row.entity.properties.iter().filter(|(name, _)| name.starts_with(OWNER_PREFIX));
             entity.properties.extend(owners.map(|(name, value)| (name.clone(), value.clone())));

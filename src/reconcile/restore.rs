@@ -13,20 +13,25 @@
 //! Properties of others stay behind with the archived row: they were not taken away from there since. Claims are read once
 //! the entity is back; the owners of other properties are synced thoroughly, as far as they still set any.
 //!
+//! If the entity has no room for the job's stamp, its content shows that it was restored ([`marks`](super::marks)).
+//!
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job names the missing key.
 
 use super::change::{Change, Commit};
-use super::content::{is_as_left, is_proved, vouched};
+use super::content::{is_as_left, is_proved, is_same, vouched};
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
 use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::jobs::RunJob;
+use super::marks;
 use super::observation::Observation;
+use super::primary;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::relocation::joined;
+use super::scope::Scope;
 use super::value::origin;
 use crate::catalog::ArchiveTarget;
 use crate::model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
@@ -35,6 +40,7 @@ use crate::model::large;
 use crate::model::{ETag, Entity, Row, ViewName};
 use crate::planted::{Bug, planted};
 use crate::shared;
+use crate::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -101,8 +107,11 @@ impl RunJob for RestoreJob {
                 EntityPlace::Document(document) => document.refuse_values(&entity)?,
                 EntityPlace::Moved(_) | EntityPlace::Log(_) => {}
             }
-            let change = match source_change(&seen, entity, row, restored.as_ref(), &delivery.stamp) {
-                SourceChange::Due(change) => Some(change),
+            let change = match source_change(&source.pass.scope, &seen, &entity, row, restored.as_ref()) {
+                SourceChange::Due(change) => {
+                    let fits = |change: &Change| primary::check(&source.pass.scope, &seen.rows, change).is_ok();
+                    Some(marks::fitted(change, &marks::OF_RESTORED, fits))
+                }
                 SourceChange::Made => None,
                 SourceChange::Barred => {
                     // An earlier delivery may have left either half-way.
@@ -121,7 +130,7 @@ impl RunJob for RestoreJob {
                 // A key that it wants is taken. Where it was written nevertheless it is back, and leaves the archive.
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
-                    if !seen.row.as_ref().is_some_and(|row| delivery.stamp.is_on(&row.entity)) {
+                    if !seen.row.as_ref().is_some_and(|row| is_back(&source.pass.scope, &row.entity, &entity)) {
                         kept.settle_from(&found).await?;
                         return Err(failure);
                     }
@@ -163,12 +172,19 @@ enum SourceChange {
     Barred,
 }
 
-/// Decides the write of the source, given its state, the restored `entity` and the archived row that it is made of.
-fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: Option<&ETag>, stamp: &Stamp) -> SourceChange {
-    let Some(stored) = &seen.row else { return SourceChange::Due(vouched(Change::Insert(entity))) };
-    if !stamp.is_on(&stored.entity) {
+/// Whether this job has restored what is `stored`: it has the job's stamp, or no room for a stamp and the content of the restored `entity`.
+fn is_back(scope: &Scope<'_>, stored: &Entity, entity: &Entity) -> bool {
+    let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
+    let is_stamped = Stamp::of(entity).is_some_and(|stamp| stamp.is_on(stored));
+    is_stamped || (is_same(stored, entity) && marks::may_lack(Stamp::PROPERTY, stored, fits))
+}
+
+/// Decides the write of the source, given its state, the restored `entity` with the job's stamp and the archived row that it is made of.
+fn source_change(scope: &Scope<'_>, seen: &Observation, entity: &Entity, archived: &Row, restored: Option<&ETag>) -> SourceChange {
+    let Some(stored) = &seen.row else { return SourceChange::Due(vouched(Change::Insert(entity.clone()))) };
+    if !is_back(scope, &stored.entity, entity) {
         return if planted(Bug::RestoreOverwrites) {
-            SourceChange::Due(Change::Replace(entity, stored.etag.clone()))
+            SourceChange::Due(Change::Replace(entity.clone(), stored.etag.clone()))
         } else {
             SourceChange::Barred
         };
@@ -179,7 +195,7 @@ fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: O
     // Back since an earlier try, it is written once more as it is: the archived row may be the copy of an archive job that is
     // about to delete the row that it copied; that job then fails to, and reads again. A row restored from an earlier
     // version than the one in the archive now is replaced.
-    let adds_nothing = descends(stored, archived, stamp) || is_same_version(stored, archived) && is_proved(&archived.entity);
+    let adds_nothing = descends(stored, archived, entity) || is_same_version(stored, archived) && is_proved(&archived.entity);
     if adds_nothing || planted(Bug::RestoreKeepsTheEarlier) {
         return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
     }
@@ -187,13 +203,14 @@ fn source_change(seen: &Observation, entity: Entity, archived: &Row, restored: O
         // A client has changed it since.
         return SourceChange::Barred;
     }
-    SourceChange::Due(vouched(Change::Replace(entity, stored.etag.clone())))
+    SourceChange::Due(vouched(Change::Replace(entity.clone(), stored.etag.clone())))
 }
 
 /// Whether a source that this job has brought back holds all that the archived row holds: it was restored from this
 /// very row, or the row is a copy of it.
-fn descends(source: &Row, archived: &Row, stamp: &Stamp) -> bool {
-    let copied_from_it = || Stamp::under(SOURCE_JOB, &archived.entity).is_some_and(|by| by.is_same_job(stamp));
+fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
+    let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
+    let copied_from_it = || Stamp::under(SOURCE_JOB, &archived.entity).is_some_and(|by| by_this_job(&by));
     source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
 }
 
