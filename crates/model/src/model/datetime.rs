@@ -5,6 +5,8 @@ use std::fmt;
 use jiff::civil::{self, date};
 use jiff::{SignedDuration, Timestamp};
 
+use super::quoted;
+
 /// A moment in UTC, in ticks of 100 ns, from 1601-01-01 to 9999-12-31 (the range of Azure Table storage).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdmDateTime {
@@ -47,8 +49,8 @@ impl EdmDateTime {
     ///
     /// By the time library's civil times: its moments end a day before `DateTime.MaxValue` of .NET, a value that real tables are full of.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
-        let ticks = parse_ticks(text).ok_or_else(|| DateTimeError::Syntax(text.to_owned()))?;
-        Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(text.to_owned()))
+        let ticks = parse_ticks(text).ok_or_else(|| DateTimeError::Syntax(quoted::kept(text.to_owned())))?;
+        Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(quoted::kept(text.to_owned())))
     }
 
     /// From a clock's time; digits below 100 ns are cut off.

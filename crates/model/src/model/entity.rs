@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata};
+use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata, quoted};
 
 /// Property names starting with this are evenkeel's own: never copied into a view, stripped by `restore`.
 pub const RESERVED_PREFIX: &str = "ek_";
@@ -139,7 +139,7 @@ impl Entity {
     pub fn check_properties(&self) -> Result<(), EntityError> {
         for (name, value) in &self.properties {
             if !valid_property_name(name) {
-                return Err(EntityError::PropertyName(name.clone()));
+                return Err(EntityError::PropertyName(quoted::kept(name.clone())));
             }
             match value {
                 EdmValue::String(text) => {

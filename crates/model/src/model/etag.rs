@@ -6,6 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use serde::{Deserialize, Serialize};
 
+use super::quoted::{self, Quoted};
+
 /// The version of an entity or blob, opaque and compared as a whole string.
 ///
 /// Without control characters: an entity group transaction writes ETags into its text, where a line
@@ -18,11 +20,12 @@ pub struct ETag(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ETagError {
     /// It is empty, `*`, or contains a control character.
-    #[error("{0:?} is not an ETag: it must be the service's own text, without control characters, and not \"*\"")]
+    #[error("{} is not an ETag: it must be the service's own text, without control characters, and not \"*\"", Quoted(.0))]
     Text(String),
     /// It lacks quotes that every ETag of an entity has.
     #[error(
-        "{0:?} is not the ETag of an entity, which is W/\"datetime'...'\" with all its quotes; in a shell: \"W/\\\"datetime'...'\\\"\""
+        "{} is not the ETag of an entity, which is W/\"datetime'...'\" with all its quotes; in a shell: \"W/\\\"datetime'...'\\\"\"",
+        Quoted(.0)
     )]
     Unquoted(String),
 }
@@ -31,7 +34,11 @@ impl ETag {
     /// Checks a text that the service sent.
     pub fn new(text: impl Into<String>) -> Result<Self, ETagError> {
         let text = text.into();
-        if text.is_empty() || text == "*" || text.chars().any(char::is_control) { Err(ETagError::Text(text)) } else { Ok(Self(text)) }
+        if text.is_empty() || text == "*" || text.chars().any(char::is_control) {
+            Err(ETagError::Text(quoted::kept(text)))
+        } else {
+            Ok(Self(text))
+        }
     }
 
     /// Checks the text of an entity's ETag that a person has copied: a shell takes quotes away.
@@ -40,7 +47,7 @@ impl ETag {
         let is_moment = |moment: &str| moment.len() > 2 && moment.starts_with('\'') && moment.ends_with('\'');
         match opaque {
             Some(opaque) if opaque.strip_prefix("datetime").is_none_or(is_moment) => Self::new(text),
-            Some(_) | None => Err(ETagError::Unquoted(text.to_owned())),
+            Some(_) | None => Err(ETagError::Unquoted(quoted::kept(text.to_owned()))),
         }
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::limits;
+use super::quoted::Quoted;
 
 /// A partition key or a row key: any text that both Azure and Azurite accept, the empty string included.
 ///
@@ -21,7 +22,7 @@ pub struct Key(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// A character that Azure forbids in keys.
-    #[error("the key {key:?} contains {found:?}, which Azure Table storage forbids in keys")]
+    #[error("the key {} contains {found:?}, which Azure Table storage forbids in keys", Quoted(key))]
     Forbidden {
         /// The whole text.
         key: String,
@@ -136,9 +137,10 @@ impl fmt::Debug for EntityKey {
     }
 }
 
+/// For people: what is long is cut in its middle, since an error names keys at each of its steps. [`Debug`](fmt::Debug) is whole.
 impl fmt::Display for EntityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({:?}, {:?})", self.pk, self.rk)
+        write!(f, "({}, {})", Quoted(self.pk.as_str()), Quoted(self.rk.as_str()))
     }
 }
 

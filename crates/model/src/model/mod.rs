@@ -37,6 +37,7 @@ pub mod names;
 pub mod nearest;
 pub mod odata;
 pub mod prices;
+pub mod quoted;
 mod rendezvous;
 pub mod settled;
 mod shard;

@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::limits;
+use super::quoted::{self, Quoted};
 
 /// Whether a table, by its name, is one of the program's own.
 pub fn is_own_table(name: &str) -> bool {
@@ -19,11 +20,11 @@ pub const MIGRATIONS: &str = "EvenkeelMigrations";
 
 /// Why a text is not the name of something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a {what} name: {rule}")]
+#[error("{} is not a {what} name: {rule}", Quoted(name))]
 pub struct NameError {
     /// Kind of the named thing.
     pub what: &'static str,
-    /// The text.
+    /// The text; of a long one the beginning and the end.
     pub name: String,
     /// The rule it breaks.
     pub rule: &'static str,
@@ -72,7 +73,7 @@ macro_rules! name_type {
             pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
                 let name = name.into();
                 let valid: fn(&str) -> bool = $valid;
-                if valid(&name) { Ok(Self(name)) } else { Err(NameError { what: $what, name, rule: $rule }) }
+                if valid(&name) { Ok(Self(name)) } else { Err(NameError { what: $what, name: quoted::kept(name), rule: $rule }) }
             }
 
             /// The text of the name.

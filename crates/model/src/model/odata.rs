@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::key::KeyError;
+use super::quoted::{self, Quoted};
 use super::{ETag, EdmDateTime, EdmValue, Entity, EntityKey, Row};
 
 /// Why a JSON value is not an entity.
@@ -282,7 +283,7 @@ pub fn decode_properties(map: Map<String, Value>) -> Result<BTreeMap<String, Edm
     for name in annotations.keys() {
         let property = name.strip_suffix(TYPE_SUFFIX).unwrap_or(name);
         if !values.contains_key(property) {
-            return Err(ODataError::Annotation { name: name.clone(), problem: format!("without the property {property:?}") });
+            return Err(annotation(name, format_args!("without the property {}", Quoted(property))));
         }
     }
     let mut properties = BTreeMap::new();
@@ -290,15 +291,15 @@ pub fn decode_properties(map: Map<String, Value>) -> Result<BTreeMap<String, Edm
         if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") || name.starts_with("odata.") || json.is_null() {
             continue;
         }
-        let annotation = if annotations.is_empty() { None } else { annotations.get(&format!("{name}{TYPE_SUFFIX}")) };
-        let annotation = match annotation {
+        let type_name = if annotations.is_empty() { None } else { annotations.get(&format!("{name}{TYPE_SUFFIX}")) };
+        let type_name = match type_name {
             None => None,
-            Some(Value::String(annotation)) => Some(annotation.as_str()),
-            Some(_) => return Err(ODataError::Annotation { name: format!("{name}{TYPE_SUFFIX}"), problem: "no string".to_owned() }),
+            Some(Value::String(type_name)) => Some(type_name.as_str()),
+            Some(_) => return Err(annotation(&format!("{name}{TYPE_SUFFIX}"), "no string")),
         };
-        let value = match (annotation, json) {
+        let value = match (type_name, json) {
             (None | Some("Edm.String"), Value::String(text)) => EdmValue::String(text),
-            (annotation, json) => decode_value(&name, annotation, &json)?,
+            (type_name, json) => decode_value(&name, type_name, &json)?,
         };
         properties.insert(name, value);
     }
@@ -313,13 +314,17 @@ fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
         Value::Number(number) => format!("an integer of {} characters", number.to_string().len()),
         other => kind(other).to_owned(),
     };
-    ODataError::Value { name: name.to_owned(), expected: expected.to_owned(), found }
+    ODataError::Value { name: quoted::kept(name.to_owned()), expected: expected.to_owned(), found }
 }
 
-fn decode_value(name: &str, annotation: Option<&str>, json: &Value) -> Result<EdmValue, ODataError> {
+fn annotation(name: &str, problem: impl std::fmt::Display) -> ODataError {
+    ODataError::Annotation { name: quoted::kept(name.to_owned()), problem: problem.to_string() }
+}
+
+fn decode_value(name: &str, type_name: Option<&str>, json: &Value) -> Result<EdmValue, ODataError> {
     let wrong = |expected: &str| value_error(name, expected, json);
     let text = |expected: &str| json.as_str().ok_or_else(|| wrong(expected));
-    Ok(match annotation {
+    Ok(match type_name {
         None => match json {
             Value::String(text) => EdmValue::String(text.clone()),
             Value::Bool(truth) => EdmValue::Bool(*truth),
@@ -349,12 +354,8 @@ fn decode_value(name: &str, annotation: Option<&str>, json: &Value) -> Result<Ed
         Some("Edm.Guid") => EdmValue::Guid(Uuid::parse_str(text("a GUID")?).map_err(|_| wrong("a GUID"))?),
         Some("Edm.Binary") => EdmValue::Binary(BASE64.decode(text("Base64")?).map_err(|_| wrong("Base64"))?),
         Some(other) => {
-            return Err(ODataError::Annotation {
-                name: format!("{name}{TYPE_SUFFIX}"),
-                problem: format!(
-                    "{other:?}; known are Edm.String, Edm.Boolean, Edm.Int32, Edm.Int64, Edm.Double, Edm.DateTime, Edm.Guid and Edm.Binary"
-                ),
-            });
+            let known = "Edm.String, Edm.Boolean, Edm.Int32, Edm.Int64, Edm.Double, Edm.DateTime, Edm.Guid and Edm.Binary";
+            return Err(annotation(&format!("{name}{TYPE_SUFFIX}"), format_args!("{}; known are {known}", Quoted(other))));
         }
     })
 }

@@ -52,7 +52,8 @@ impl Condition {
     fn parse_of(text: &str, names: NameKind, now: Option<Timestamp>) -> Result<Self, ConditionError> {
         if text.len() > MAX_BYTES {
             let message = format!("a condition has at most {MAX_BYTES} bytes");
-            return Err(ConditionError { message, condition: text.to_owned(), span: MAX_BYTES..text.len() });
+            let condition = text[..text.ceil_char_boundary(MAX_BYTES + 1)].to_owned();
+            return Err(ConditionError { message, condition, span: MAX_BYTES..text.len() });
         }
         let mut lexer = Lexer { text, at: 0, names, now };
         let (token, span) = lexer.next()?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::model::{EdmDateTime, EdmValue};
+use crate::model::{EdmDateTime, EdmValue, quoted};
 
 /// The form of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl<'e> ForeignEvent<'e> {
             _ => return None,
         };
         if schema == Schema::CloudEvents && object["specversion"] != "1.0" {
-            let found = &object["specversion"];
+            let found = quoted::cut(&object["specversion"], 180);
             return Some(Err(EventError(format!("the message is a CloudEvents event with \"specversion\" {found}; 1.0 is read"))));
         }
         let event = Self { schema, object };

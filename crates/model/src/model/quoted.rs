@@ -1,0 +1,140 @@
+//! Values from outside in errors: escaped, and cut in the middle where they are long, so that no error is longer than its reader's patience.
+//!
+//! One message of a few kilobytes may hold a text of a megabyte, and a thousand jobs that each would repeat it.
+
+use std::fmt::{self, Write as _};
+
+/// Bytes that are shown of the beginning of a value, escaped.
+const HEAD: usize = 120;
+/// And of its end.
+const TAIL: usize = 60;
+
+/// A text as an error quotes it: in quotes, escaped, and cut in the middle where it is long.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'v>(pub &'v str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text) = self;
+        if text.len() <= HEAD + TAIL {
+            let whole = format!("{text:?}");
+            if whole.len() <= HEAD + TAIL + 2 {
+                return f.write_str(&whole);
+            }
+        }
+        let head = escaped(HEAD, |most| &text[..text.floor_char_boundary(most)]);
+        let tail = escaped(TAIL, |most| &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]);
+        write!(f, "\"{head}…{tail}\"")
+    }
+}
+
+/// As much of a text as its escaped form has room for.
+fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
+    let mut most = room;
+    loop {
+        let quoted = format!("{:?}", part(most));
+        let escaped = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+        if escaped.len() <= room || most == 0 {
+            return escaped.to_owned();
+        }
+        most /= 2;
+    }
+}
+
+/// A text from outside that an error keeps: at most some 200 bytes of it.
+pub fn kept(text: String) -> String {
+    if text.len() <= HEAD + TAIL { text } else { cut(text, HEAD + TAIL) }
+}
+
+/// What something says, with the middle left out where that has more than so many bytes. No more than these are ever held.
+pub fn cut(said: impl fmt::Display, most: usize) -> String {
+    let mut ends = Ends { head: String::new(), tail: String::new(), most, bytes: 0 };
+    // Neither end fails to be written.
+    write!(ends, "{said}").unwrap_or_default();
+    ends.text()
+}
+
+/// The two ends of a text that is being written.
+struct Ends {
+    head: String,
+    tail: String,
+    most: usize,
+    bytes: usize,
+}
+
+impl Ends {
+    const fn tail_most(&self) -> usize {
+        self.most / 3
+    }
+
+    fn text(mut self) -> String {
+        if self.bytes <= self.most {
+            self.head.push_str(&self.tail);
+            return self.head;
+        }
+        let start = self.tail.ceil_char_boundary(self.tail.len().saturating_sub(self.tail_most()));
+        format!("{}…{}", self.head, &self.tail[start..])
+    }
+}
+
+impl fmt::Write for Ends {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let before = self.bytes;
+        self.bytes = before.saturating_add(text.len());
+        let mut rest = text;
+        // Once something was written to the tail, the head has its end.
+        if before == self.head.len() {
+            let room = (self.most - self.tail_most()).saturating_sub(self.head.len());
+            let (head, left) = text.split_at(text.floor_char_boundary(room));
+            self.head.push_str(head);
+            rest = left;
+        }
+        let most = 2 * self.tail_most() + char::MAX.len_utf8();
+        let start = rest.ceil_char_boundary(rest.len().saturating_sub(most));
+        self.tail.push_str(&rest[start..]);
+        if self.tail.len() > 2 * most {
+            let start = self.tail.ceil_char_boundary(self.tail.len() - most);
+            self.tail.drain(..start);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_long_value_is_shown_by_its_ends() {
+        assert_eq!(Quoted("a\"b").to_string(), r#""a\"b""#);
+        let long = format!("begin{}end", "x".repeat(1 << 20));
+        for text in [Quoted(&long).to_string(), cut(&long, 180), kept(long.clone())] {
+            assert!(text.len() < 200 && text.contains("begin") && text.contains("xend") && text.contains('…'), "{text}");
+        }
+        assert!(Quoted(&"\u{7f}".repeat(1 << 20)).to_string().len() < 200, "escapes count");
+        assert_eq!(cut(format_args!("{}{}", "한".repeat(60), "글"), 183), format!("{}글", "한".repeat(60)), "whole where it fits");
+    }
+
+    proptest! {
+        #[test]
+        fn neither_is_ever_longer_than_it_may_be(pieces in prop::collection::vec(any::<String>(), 0..40), most in 12_usize..300) {
+            struct Pieces<'a>(&'a [String]);
+            impl fmt::Display for Pieces<'_> {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    self.0.iter().try_for_each(|piece| f.write_str(piece))
+                }
+            }
+            let whole = pieces.concat();
+            let said = cut(Pieces(&pieces), most);
+            prop_assert!(said.len() <= most + '…'.len_utf8());
+            if whole.len() <= most {
+                prop_assert_eq!(&said, &whole);
+            } else {
+                let (head, tail) = said.rsplit_once('…').unwrap();
+                prop_assert!(whole.starts_with(head) && whole.ends_with(tail));
+            }
+            prop_assert!(Quoted(&whole).to_string().len() <= HEAD + TAIL + 2 + '…'.len_utf8());
+        }
+    }
+}
