@@ -52,7 +52,7 @@ fn bad() -> Vec<Bad> {
     };
     vec![
         bad("", "hello? is this the right queue?".to_owned(), "undecodable", &["neither a JSON object nor Base64", "hello? is this"]),
-        bad("", BASE64.encode([0xff, 0xfe, 0x00]), "undecodable", &["not UTF-8"]),
+        bad("", BASE64.encode([0xff, 0xff, 0x00]), "undecodable", &["not UTF-8"]),
         bad("", "{\"op\": \"sync\",".to_owned(), "undecodable", &["not JSON"]),
         job("op", json!({"op": "explode"}), &["explode", "sync, put, delete, "]),
         job("field", json!({"op": "sync", "table": "Employees", "pk": "Sales"}), &["sync", "rk"]),

@@ -160,7 +160,9 @@ fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
         let envelope = batch.job(at).map_err(|error| said(at, cause::chain(&error)))?;
         table_of(&envelope.job, catalog).map_err(|problem| said(at, problem))?;
     }
-    batch.job(0).map_err(|error| said(0, cause::chain(&error)))
+    let first = batch.job(0).map_err(|error| said(0, cause::chain(&error)))?;
+    let unknown_fields = batch.sample().map_err(|error| cause::chain(&error))?.unknown_fields;
+    Ok(JobEnvelope { unknown_fields, ..first })
 }
 
 /// What a worker would find wrong with the job of an item of a list.

@@ -6,9 +6,14 @@
 use std::io::{Read as _, Write as _};
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, STANDARD as BASE64};
 
 use super::limits;
+
+/// Base64 as other programs write it: with - and _, and without padding.
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD);
+const UNPADDED: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, NO_PAD);
 
 /// How a gzip stream begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -27,6 +32,9 @@ pub enum BodyError {
         /// Where the text breaks.
         at: usize,
     },
+    /// In an encoding that is not read, or in two.
+    #[error("the message is {0}")]
+    Encoded(&'static str),
     /// A broken gzip stream.
     #[error("the message is gzip in Base64, but cannot be expanded: {0}")]
     Gzip(String),
@@ -63,7 +71,9 @@ impl<'m> RawBody<'m> {
         // Few senders break lines.
         let compact = || trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
         let bytes = BASE64.decode(trimmed).or_else(|_| BASE64.decode(compact())).ok().filter(|_| !trimmed.is_empty());
-        bytes.map(Self::Bytes).ok_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()))
+        bytes
+            .map(Self::Bytes)
+            .ok_or_else(|| foreign(trimmed).map_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()), BodyError::Encoded))
     }
 
     /// Its text, expanded.
@@ -74,6 +84,9 @@ impl<'m> RawBody<'m> {
         };
         let raw_bytes = bytes.len();
         let bytes = if bytes.starts_with(&GZIP) { expand(&bytes)? } else { bytes };
+        if UTF_16.iter().any(|start| bytes.starts_with(start)) {
+            return Err(BodyError::Encoded("UTF-16 in Base64; expected UTF-8 in Base64"));
+        }
         let text = String::from_utf8(bytes)
             .map_err(|error| BodyError::NotUtf8 { bytes: error.as_bytes().len(), at: error.utf8_error().valid_up_to() })?;
         Ok(Body { text: text.trim_start_matches('\u{feff}').to_owned(), raw_bytes })
@@ -116,6 +129,34 @@ impl<'m> RawBody<'m> {
             Err(_) => return None,
         };
         Some(Excerpt { text: text.trim_start_matches('\u{feff}').to_owned(), cut })
+    }
+}
+
+/// How JSON begins in UTF-16: its byte order mark, or an object.
+const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
+
+/// What a text that is no JSON object is all the same, where that can be told: of a message, or of what was in its Base64.
+fn foreign(text: &str) -> Option<&'static str> {
+    let is_json = |bytes: Vec<u8>| bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP);
+    if text.starts_with('[') {
+        Some("a JSON array, not an object; of an array of events or jobs, put one message each")
+    } else if text.starts_with('"') {
+        Some("a JSON text, not an object: was it encoded as JSON twice?")
+    } else if [URL_SAFE, UNPADDED].iter().any(|form| form.decode(text.trim_end_matches('=')).is_ok_and(is_json)) {
+        Some("in Base64 of the alphabet for addresses (- and _), or without its padding; expected Base64 with +, / and = at its end")
+    } else {
+        None
+    }
+}
+
+/// What was found inside a message in the place of a JSON object, where that can be told.
+pub(super) fn inside(text: &str) -> Option<BodyError> {
+    match RawBody::of(text) {
+        Ok(RawBody::Bytes(bytes)) if bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP) => {
+            Some(BodyError::Encoded("encoded in Base64 twice; expected once, as some libraries of queues do by themselves"))
+        }
+        Err(error @ BodyError::Encoded(_)) => Some(error),
+        Ok(_) | Err(_) => None,
     }
 }
 
@@ -272,7 +313,7 @@ mod tests {
         assert!(matches!(decode("hello there"), Err(BodyError::NotBase64(_))));
         assert!(matches!(decode(""), Err(BodyError::NotBase64(_))));
         assert!(matches!(decode("<job/>"), Err(BodyError::NotBase64(_))));
-        assert!(matches!(decode(&BASE64.encode([0xff, 0xfe])), Err(BodyError::NotUtf8 { at: 0, .. })));
+        assert!(matches!(decode(&BASE64.encode([0xff, 0xff])), Err(BodyError::NotUtf8 { at: 0, .. })));
         assert!(matches!(decode(&BASE64.encode([0x1f, 0x8b, 8, 0])), Err(BodyError::Gzip(_))));
         assert_eq!(decode(&BASE64.encode(gzip(&vec![b' '; 2_000_000]))), Err(BodyError::ExpandsTooFar));
     }

@@ -9,6 +9,7 @@ mod listed;
 mod object;
 mod operations;
 mod schema;
+mod shared;
 
 pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request};
 pub use listed::{ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
@@ -20,8 +21,9 @@ use serde::de::DeserializeSeed as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::body::{BodyError, Extent, RawBody};
+use super::body::{self, BodyError, Extent, RawBody};
 use super::odata::ODataError;
+use super::quoted::{self, Quoted};
 pub use super::stamp::{JobDigest, Stamp};
 use super::{EntityKey, TableName, limits};
 use object::{FlatReader, Unambiguous, unrounded};
@@ -38,6 +40,11 @@ pub const RECHECKS_FORM: u32 = 5;
 /// The form of messages of audits that know their views.
 pub const AUDITS_FORM: u32 = 6;
 
+/// Most bytes of a problem in an error: a value of a message cut short, and what was expected.
+const PROBLEM_BYTES: usize = 800;
+/// Most bytes of a value.
+const VALUE_BYTES: usize = 180;
+
 /// The address of a primary: the entity that is the source of truth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Primary {
@@ -45,6 +52,13 @@ pub struct Primary {
     pub table: TableName,
     /// Its key.
     pub key: EntityKey,
+}
+
+impl Primary {
+    /// Table and key with nothing left out, for who looks it up. ([`Display`](std::fmt::Display) cuts long keys.)
+    pub fn whole(&self) -> String {
+        format!("{}{:?}", self.table, self.key)
+    }
 }
 
 impl std::fmt::Display for Primary {
@@ -133,7 +147,7 @@ pub enum JobError {
     #[error("the message is not JSON: {0}")]
     Json(String),
     /// JSON, but no object.
-    #[error("the message is JSON, but not an object; of an array of events or jobs, put one message each")]
+    #[error("the message is JSON, but not an object")]
     NotAnObject,
     /// Over 48 KiB.
     #[error(
@@ -152,6 +166,9 @@ pub enum JobError {
     /// A version this program does not read.
     #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
     Version(String),
+    /// No operation, but a field that is spelled like its own.
+    #[error("unknown field {}; did you mean \"op\"? Names of fields are in small letters", Quoted(.0))]
+    Spelled(String),
     /// An operation this program does not know.
     #[error("\"op\" is {found}; known operations are {}", OPS.join(", "))]
     Op {
@@ -173,7 +190,7 @@ pub enum JobError {
 
 impl JobError {
     fn field(op: &'static str, problem: impl std::fmt::Display) -> Self {
-        Self::Field { op, problem: problem.to_string() }
+        Self::Field { op, problem: quoted::cut(problem, PROBLEM_BYTES) }
     }
 
     /// Whether the text itself could not be read, as opposed to its meaning.
@@ -184,6 +201,7 @@ impl JobError {
             | Self::Dense(_)
             | Self::Long(_)
             | Self::Version(_)
+            | Self::Spelled(_)
             | Self::Op { .. }
             | Self::Field { .. }
             | Self::Entity(_) => false,
@@ -227,9 +245,10 @@ fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
             return Err(JobError::Dense(parsed));
         }
     }
-    match serde_json::from_str(text).map_err(|error| JobError::Json(error.to_string()))? {
-        Unambiguous(Value::Object(object)) => unrounded(text).map(|()| object),
-        Unambiguous(_) => Err(JobError::NotAnObject),
+    match serde_json::from_str(text) {
+        Ok(Unambiguous(Value::Object(object))) => unrounded(text).map(|()| object),
+        Ok(_) => Err(body::inside(text).map_or(JobError::NotAnObject, JobError::Body)),
+        Err(error) => Err(body::inside(text).map_or_else(|| JobError::Json(quoted::cut(error, PROBLEM_BYTES)), JobError::Body)),
     }
 }
 
@@ -248,6 +267,11 @@ pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
     (note.id == message_id).then_some(note)
 }
 
+/// A name that is this field's but for its case.
+fn like<'n>(field: &str, mut names: impl Iterator<Item = &'n String>) -> Option<String> {
+    names.find(|name| name.eq_ignore_ascii_case(field)).cloned()
+}
+
 /// Decodes a JSON object into a job.
 pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
     let digest = JobDigest::of(&object);
@@ -255,15 +279,16 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         None => {}
         // To JSON Schema, 1.0 is the integer 1.
         Some(v) if v.as_u64() == Some(VERSION) || v.to_string().strip_suffix(".0").is_some_and(|whole| whole == VERSION.to_string()) => {}
-        Some(v) => return Err(JobError::Version(v.to_string())),
+        Some(v) => return Err(JobError::Version(quoted::cut(v, VALUE_BYTES))),
     }
     object.remove("ek");
     let op = match object.remove("op") {
         Some(Value::String(op)) => op,
-        found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |v| v.to_string()) }),
+        None if let Some(spelled) = like("op", object.keys()) => return Err(JobError::Spelled(spelled)),
+        found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |found| quoted::cut(found, VALUE_BYTES)) }),
     };
     let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
-        return Err(JobError::Op { found: format!("{op:?}") });
+        return Err(JobError::Op { found: Quoted(&op).to_string() });
     };
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -279,7 +304,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BlobName, body};
+    use crate::model::BlobName;
     use serde_json::json;
 
     fn job(json: &Value) -> Result<JobEnvelope, JobError> {
@@ -303,6 +328,32 @@ mod tests {
         }
         for v in [json!(2), json!(1.5), json!("1"), json!("1.0"), json!(null)] {
             assert_eq!(job(&sync(v.clone())), Err(JobError::Version(v.to_string())));
+        }
+    }
+
+    #[test]
+    fn a_message_in_another_encoding_says_which() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
+        let sync = r#"{"op":"sync","table":"Employees","pk":"?>?>","rk":"1"} "#;
+        let utf_16: Vec<u8> = sync.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (message, words) in [
+            (body::encode(&body::encode(sync)), "Base64 twice"),
+            (body::encode(&body::pack(&format!("{sync}{}", " ".repeat(50_000))).unwrap()), "Base64 twice"),
+            (STANDARD.encode(&utf_16), "UTF-16"),
+            (STANDARD.encode([&[0xff, 0xfe], utf_16.as_slice()].concat()), "UTF-16"),
+            (URL_SAFE.encode(sync), "padding"),
+            (STANDARD_NO_PAD.encode(sync), "padding"),
+            (format!("[{sync}]"), "an array of events or jobs, put one message each"),
+            (body::encode(&format!("[{sync}]")), "an array of events or jobs, put one message each"),
+            (json!(sync).to_string(), "encoded as JSON twice"),
+            (body::encode(&json!(sync).to_string()), "encoded as JSON twice"),
+            (r#"{"Op":"sync"}"#.to_owned(), "unknown field \"Op\"; did you mean \"op\"?"),
+            (r#"{"op":"sync","Table":"Employees","pk":"a","rk":"b"}"#.to_owned(), "unknown field \"Table\"; did you mean \"table\"?"),
+            (body::encode("7"), "not an object"),
+        ] {
+            let error = crate::model::cause::chain(&decode(&message).unwrap_err());
+            assert!(error.contains(words), "{words}: {error}");
         }
     }
 

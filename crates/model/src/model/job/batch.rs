@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::listed::{KEYS_REF, LineWindow, ListedBatch, NextLines};
 use super::operations::{Described, described};
+use super::shared::SharedFields;
 use super::{Effect, JobEnvelope, JobError, decode_job};
 
 /// Most primaries that one message may name.
@@ -129,6 +130,22 @@ impl SubjectList {
         }
     }
 
+    /// The message of a job as those of the list, about a primary of no meaning.
+    pub(super) fn sample_of(self, shared: &SharedFields) -> Map<String, Value> {
+        let item = match self {
+            Self::RowKeys => json!("-"),
+            Self::Keys => json!(["-", "-"]),
+            Self::Rechecks => json!({"pk": "-", "rk": "-", "items": []}),
+            // With every property that a condition may ask for.
+            Self::Entities => {
+                let mut entity = Map::from_iter([("PartitionKey".to_owned(), json!("-")), ("RowKey".to_owned(), json!("-"))]);
+                entity.extend(shared.fields.get("newer_by").and_then(Value::as_str).map(|name| (name.to_owned(), json!(0))));
+                Value::Object(entity)
+            }
+        };
+        shared.single(self, &item)
+    }
+
     /// Puts the fields of a single job, from an item of the list, beside those that all jobs share.
     pub(super) fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
         let fields = self.fields(item).unwrap_or_default();
@@ -170,8 +187,7 @@ impl SubjectList {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     pub(super) op: &'static str,
-    /// The fields of every job.
-    pub(super) shared: Map<String, Value>,
+    pub(super) shared: SharedFields,
     pub(super) list: SubjectList,
     pub(super) items: Vec<Value>,
     /// Where they come from, when they are a part of a list in a blob.
@@ -206,18 +222,20 @@ impl Batch {
     /// # Errors
     ///
     /// Mistakes of the message: an operation that is about one primary, a list of other values, a primary that is named twice, a condition
-    /// that holds for one primary alone.
+    /// that holds for one primary alone, a field of every job that none can have.
     pub fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let Some(list) = SubjectList::ALL.into_iter().find(|list| object.contains_key(list.field())) else { return Ok(None) };
-        let Some(Described { op, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
+        let Some(Described { op, known, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
             // What is wrong with the operation is said as for a single job.
             return Ok(None);
         };
         if listing != list.listing() {
-            let problem = format!("the field {:?} is none of this operation", list.field());
-            return Err(JobError::Field { op, problem });
+            return Err(JobError::field(op, format_args!("the field {:?} is none of this operation", list.field())));
         }
-        Self::listed(list, op, object, effect == Effect::Derives).map(Some)
+        let batch = Self::listed(list, (op, known()), object, effect == Effect::Derives)?;
+        batch.sample()?;
+        batch.shared.check(op)?;
+        Ok(Some(batch))
     }
 
     /// The batch of a message on a recheck queue; `None` where it names no list.
@@ -233,11 +251,18 @@ impl Batch {
         if object.get("op").and_then(Value::as_str) != Some(RECHECK) {
             return Err(JobError::field(RECHECK, format_args!("{:?} belongs to a message of this operation", list.field())));
         }
-        Self::listed(list, RECHECK, object, true).map(Some)
+        let batch = Self::listed(list, (RECHECK, &["table"]), object, true)?;
+        batch.shared.check(RECHECK)?;
+        Ok(Some(batch))
     }
 
-    fn listed(list: SubjectList, op: &'static str, object: &mut Map<String, Value>, may_repeat: bool) -> Result<Self, JobError> {
-        let wrong = |problem: String| JobError::Field { op, problem };
+    fn listed(
+        list: SubjectList,
+        (op, known): (&'static str, &[&str]),
+        object: &mut Map<String, Value>,
+        may_repeat: bool,
+    ) -> Result<Self, JobError> {
+        let wrong = |problem: String| JobError::field(op, problem);
         let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
         let beside = others.chain(list.refused()).find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
@@ -262,7 +287,7 @@ impl Batch {
                 return Err(wrong(format!("{}[{at}] names a primary for the second time", list.field())));
             }
         }
-        shared.remove("ek");
+        let shared = SharedFields::of(list, known, shared);
         Ok(Self { op, shared, list, items: unique, window: None })
     }
 
@@ -288,16 +313,32 @@ impl Batch {
 
     /// One of its jobs, as the message of that job alone.
     pub fn single(&self, at: usize) -> Map<String, Value> {
-        let mut object = self.shared.clone();
-        if let Some(item) = self.items.get(at) {
-            self.list.fill(&mut object, item);
-        }
-        object
+        self.shared.single(self.list, self.items.get(at).unwrap_or(&Value::Null))
+    }
+
+    /// A job as those of the list, about a primary of no meaning.
+    ///
+    /// # Errors
+    ///
+    /// Mistakes in the fields that all jobs share.
+    pub fn sample(&self) -> Result<JobEnvelope, JobError> {
+        let envelope = decode_job(self.sample_message())?;
+        Ok(JobEnvelope { unknown_fields: self.shared.unknown.clone(), ..envelope })
+    }
+
+    /// The message of such a job alone.
+    pub fn sample_message(&self) -> Map<String, Value> {
+        self.list.sample_of(&self.shared)
+    }
+
+    /// How many fields beside the list no job reads.
+    pub fn unknown_fields(&self) -> usize {
+        self.shared.unknown.len()
     }
 
     /// PartitionKey and RowKey of one of its jobs, as the message spells them.
     pub fn key(&self, at: usize) -> Option<[&str; 2]> {
-        self.items.get(at).and_then(|item| self.list.keys(&self.shared, item))
+        self.items.get(at).and_then(|item| self.list.keys(&self.shared.fields, item))
     }
 
     /// One of its jobs, decoded.
@@ -516,6 +557,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_all_jobs_share_is_refused_once_and_copied_only_where_a_job_reads_it() {
+        let sync = |field: &str, value: Value| {
+            let mut message = json!({"op": "sync", "table": "Staff", "pk": "p", "rks": ["1", "2"], "id": "mine"});
+            message[field] = value;
+            Batch::of(&mut object(message))
+        };
+        let long = "\u{7f}".repeat(100_000);
+        for field in ["table", "pk", "thorough", "id", "traceparent", "v"] {
+            let error = crate::model::cause::chain(&sync(field, json!(long)).unwrap_err());
+            assert!(error.len() < 1_000, "{field}: {error}");
+        }
+        let nested = json!([vec![json!({}); 5_000]]);
+        let listed = sync("x", nested).unwrap().unwrap();
+        assert_eq!(listed.single(1), object(json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "2", "id": "mine"})));
+        assert_eq!((listed.unknown_fields(), listed.sample().unwrap().unknown_fields), (1, vec!["x".to_owned()]));
+        let condition =
+            json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "when": format!("A == \"{}\"", "x".repeat(8_000))});
+        assert!(Batch::of(&mut object(condition)).is_ok(), "the longest condition has room");
+    }
+
     /// As packers of earlier versions made them of puts that name their PartitionKey once more.
     #[test]
     fn keys_beside_entities_are_not_read() {
@@ -523,7 +585,8 @@ mod tests {
         let listed = batch(json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entities": entities}));
         assert_eq!(keys(&listed), ["(\"p\", \"1\")", "(\"p\", \"2\")"]);
         let single = json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity": entities[1]});
-        assert_eq!(listed.job(1).unwrap(), decode_job(object(single)).unwrap());
+        assert_eq!(listed.job(1).unwrap().job, decode_job(object(single)).unwrap().job);
+        assert_eq!(listed.sample().unwrap().unknown_fields, ["pk", "rk"]);
         let lines = json!({"op": "put", "table": "Staff", "pk": "p", KEYS_REF: {"blob": "evenkeel-staging/a.jsonl"}});
         assert!(matches!(decode_request(object(lines)).unwrap(), JobRequest::Listed(_)));
     }

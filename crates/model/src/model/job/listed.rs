@@ -24,9 +24,10 @@ use serde_json::{Map, Value, json};
 use super::batch::{Batch, SubjectList};
 use super::object::{Unambiguous, unrounded};
 use super::operations::{Described, described, staged};
+use super::shared::SharedFields;
 use super::{BATCH_KEYS, Effect, JobEnvelope, JobError, Listing, StagedBlob, decode_job};
 use crate::model::cursor::JobCursor;
-use crate::model::limits;
+use crate::model::{limits, quoted};
 
 /// The field that says where the list lies.
 pub(super) const KEYS_REF: &str = "keys_ref";
@@ -112,8 +113,7 @@ const MOST_LEFT: usize = 100;
 pub struct ListedBatch {
     op: &'static str,
     effect: Effect,
-    /// The fields of every job.
-    shared: Map<String, Value>,
+    shared: SharedFields,
     /// The form of a line.
     line: SubjectList,
     /// The blob with the list, in [`STAGING`](crate::model::large::STAGING).
@@ -232,12 +232,12 @@ impl ListedBatch {
     /// Mistakes of the message: an operation that is about one primary, a blob outside of the staging container, fields that no job of the
     /// operation has, or that have no meaning beside a list.
     pub(super) fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
-        let Some(Described { op, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
+        let Some(Described { op, known, effect, listing, .. }) = object.get("op").and_then(Value::as_str).and_then(described) else {
             return Ok(None);
         };
         let Some(blob) = object.remove(KEYS_REF) else { return Ok(None) };
         let mut shared = std::mem::take(object);
-        let wrong = |problem: String| JobError::Field { op, problem };
+        let wrong = |problem: String| JobError::field(op, problem);
         let line = match listing {
             None => return Err(wrong(format!("the field {KEYS_REF:?} is none of this operation"))),
             Some(Listing::Entities) => SubjectList::Entities,
@@ -249,11 +249,12 @@ impl ListedBatch {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {KEYS_REF:?}")));
         }
         let blob = staged(op, KEYS_REF, blob)?;
-        shared.remove("ek");
         let cursor = shared.remove("cursor").map(serde_json::from_value).transpose();
         let cursor = cursor.map_err(|error| wrong(format!("the field \"cursor\": {error}; a client sends none")))?.unwrap_or_default();
+        let shared = SharedFields::of(line, known(), shared);
         let listed = Self { op, effect, shared, line, blob, cursor };
         listed.sample()?;
+        listed.shared.check(op)?;
         Ok(Some(listed))
     }
 
@@ -273,21 +274,13 @@ impl ListedBatch {
     ///
     /// Mistakes in the fields that all jobs share.
     pub fn sample(&self) -> Result<JobEnvelope, JobError> {
-        let item = match self.line {
-            SubjectList::RowKeys => json!("-"),
-            SubjectList::Keys => json!(["-", "-"]),
-            // No list of jobs.
-            SubjectList::Rechecks => Value::Null,
-            // With every property that a condition may ask for.
-            SubjectList::Entities => {
-                let mut entity = Map::from_iter([("PartitionKey".to_owned(), json!("-")), ("RowKey".to_owned(), json!("-"))]);
-                entity.extend(self.shared.get("newer_by").and_then(Value::as_str).map(|name| (name.to_owned(), json!(0))));
-                Value::Object(entity)
-            }
-        };
-        let mut object = self.shared.clone();
-        self.line.fill(&mut object, &item);
-        decode_job(object)
+        let envelope = decode_job(self.line.sample_of(&self.shared))?;
+        Ok(JobEnvelope { unknown_fields: self.shared.unknown.clone(), ..envelope })
+    }
+
+    /// How many fields beside the list no job reads.
+    pub fn unknown_fields(&self) -> usize {
+        self.shared.unknown.len()
     }
 
     /// The item of a line.
@@ -297,7 +290,7 @@ impl ListedBatch {
     /// The line is no item of such a list: why, in words.
     pub fn item(&self, line: &[u8]) -> Result<Value, String> {
         let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
-        let Unambiguous(item) = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        let Unambiguous(item) = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {}", quoted::cut(error, 600)))?;
         unrounded(text).map_err(|error| error.to_string())?;
         if self.line.fields(&item).is_none() { Err(format!("it is not {}", self.line.shape())) } else { Ok(item) }
     }

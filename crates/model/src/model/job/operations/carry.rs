@@ -41,7 +41,7 @@ impl JobFields for CarryFields {
     type Job = Carry;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        let wrong = |problem: String| JobError::Field { op: Self::OP, problem };
+        let wrong = |problem: String| JobError::field(Self::OP, problem);
         let row_key = |text: String| Key::new(text).map_err(|error| wrong(error.to_string()));
         let first = key(Self::OP, self.pk, self.from)?;
         let before = self.before.map(row_key).transpose()?;

@@ -14,13 +14,14 @@ use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
-use super::{JobError, Listing, Primary, Walked, schema};
+use super::{JobError, Listing, Primary, Walked, like, schema};
 use crate::model::audit::Audit;
 use crate::model::backfill::Backfill;
 use crate::model::carry::Carry;
 use crate::model::condition::TimedCondition;
 use crate::model::cursor::JobCursor;
 use crate::model::drop_table::DropTable;
+use crate::model::quoted::Quoted;
 use crate::model::sweep::Sweep;
 use crate::model::{ETag, EntityKey, TableName, ViewName};
 
@@ -143,6 +144,8 @@ type ReadJob = fn(Map<String, Value>) -> Result<(Job, Vec<String>), JobError>;
 /// An operation, as messages name it.
 pub(super) struct Described {
     pub(super) op: &'static str,
+    /// Its fields.
+    pub(super) known: fn() -> &'static [&'static str],
     pub(super) effect: Effect,
     pub(super) listing: Option<Listing>,
     pub(super) read: ReadJob,
@@ -219,6 +222,7 @@ macro_rules! operations {
             match op {
                 $($(#[cfg($cfg)])? $module::$fields::OP => Some(Described {
                     op: $module::$fields::OP,
+                    known: fields_of::<$module::$fields>,
                     effect: $module::$fields::EFFECT,
                     listing: $module::$fields::LISTING,
                     read: |object| read::<$module::$fields>(object).map(|(job, unread)| (Job::$variant(job.into()), unread)),
@@ -271,7 +275,8 @@ operations! {
 /// Reads the fields of an operation; names the unknown ones.
 fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
-    let unread = object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
+    let unread: Vec<String> =
+        object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
     // The field that is read; none at the end, where one may be missing.
     let (mut entries, mut at) = (object.into_iter(), None);
     let entries = iter::from_fn(|| {
@@ -282,7 +287,12 @@ fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>
     let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
     let fields = fields.map_err(|error| match at {
         Some(field) => JobError::field(F::OP, format_args!("{field:?}: {error}")),
-        None => JobError::field(F::OP, error),
+        None => match known.iter().find_map(|field| Some((field, like(field, unread.iter())?))) {
+            Some((field, spelled)) => {
+                JobError::field(F::OP, format_args!("{error}; unknown field {}; did you mean {field:?}?", Quoted(&spelled)))
+            }
+            None => JobError::field(F::OP, error),
+        },
     })?;
     Ok((fields.job()?, unread))
 }

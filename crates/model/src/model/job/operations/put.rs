@@ -10,6 +10,7 @@ use super::staged::{StagedBlob, StagedFields, staged_blob};
 use super::{Effect, Job, JobFields, JobSubject, Operation, etag, key, table};
 use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
 use crate::model::job::{JobError, Listing};
+use crate::model::quoted::Quoted;
 use crate::model::{ETag, Entity, TableName, odata};
 
 /// A `put` job.
@@ -103,7 +104,7 @@ impl JobFields for PutFields {
     type Job = Put;
 
     fn job(self) -> Result<Self::Job, JobError> {
-        let wrong = |problem: String| JobError::Field { op: Self::OP, problem };
+        let wrong = |problem: String| JobError::field(Self::OP, problem);
         let condition = PutCondition { if_match: etag(Self::OP, self.if_match)?, if_absent: self.if_absent, newer_by: self.newer_by };
         if condition.if_absent && (condition.if_match.is_some() || condition.newer_by.is_some()) {
             return Err(wrong("\"if_absent\" cannot be combined with \"if_match\" or \"newer_by\"".to_owned()));
@@ -118,10 +119,10 @@ impl JobFields for PutFields {
         let mut staged_values = BTreeMap::new();
         for (property, staged) in self.blobs {
             if !valid_property_name(&property) || property.starts_with(RESERVED_PREFIX) {
-                return Err(wrong(format!("\"blobs\" names {property:?}, which cannot be a property of the entity")));
+                return Err(wrong(format!("\"blobs\" names {}, which cannot be a property of the entity", Quoted(&property))));
             }
             if entity.properties.contains_key(&property) {
-                return Err(wrong(format!("{property:?} is both in \"entity\" and in \"blobs\"")));
+                return Err(wrong(format!("{} is both in \"entity\" and in \"blobs\"", Quoted(&property))));
             }
             staged_values.insert(property, staged_blob(Self::OP, "blobs", staged)?);
         }
@@ -139,13 +140,13 @@ pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<
     let op = PutFields::OP;
     let entity = odata::decode_object(json).map_err(JobError::Entity)?;
     if let Some(reserved) = entity.properties.keys().find(|name| name.starts_with(RESERVED_PREFIX)) {
-        let problem = format!("the property {reserved:?} of \"entity\" starts with \"ek_\", which is reserved");
+        let problem = format!("the property {} of \"entity\" starts with \"ek_\", which is reserved", Quoted(reserved));
         return Err(JobError::field(op, problem));
     }
     if let Some(property) = &condition.newer_by
         && !entity.properties.contains_key(property)
     {
-        return Err(JobError::field(op, format_args!("\"newer_by\" names {property:?}, which \"entity\" does not have")));
+        return Err(JobError::field(op, format_args!("\"newer_by\" names {}, which \"entity\" does not have", Quoted(property))));
     }
     Ok(entity)
 }

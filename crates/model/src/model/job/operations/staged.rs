@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::job::JobError;
+use crate::model::quoted::Quoted;
 use crate::model::{BlobName, large};
 
 /// A blob in the container [`STAGING`](crate::model::large::STAGING) that a sender has put there for a job.
@@ -30,9 +31,9 @@ pub(super) struct StagedFields {
 /// A staged blob. A sender with the right to put jobs on a queue may have it read and deleted, so it lies in one
 /// container only.
 pub(super) fn staged_blob(op: &'static str, field: &str, fields: StagedFields) -> Result<StagedBlob, JobError> {
-    let wrong = |problem: String| JobError::Field { op, problem };
+    let wrong = |problem: String| JobError::field(op, problem);
     let Some((container, name)) = large::place(&fields.blob) else {
-        return Err(wrong(format!("{field:?}: {:?} is not \"{}/NAME\"", fields.blob, large::STAGING)));
+        return Err(wrong(format!("{field:?}: {} is not \"{}/NAME\"", Quoted(&fields.blob), large::STAGING)));
     };
     if container.as_str() != large::STAGING {
         return Err(wrong(format!("{field:?}: staged blobs lie in the container {}, not in {container}", large::STAGING)));
