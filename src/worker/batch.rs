@@ -27,7 +27,7 @@ use futures::stream::{self, StreamExt as _};
 use super::context::RunContext;
 use super::decide::{End, Interruption, PoisonVerdict, Ran, Rejection, Settlement, UNSEEN, unless_it_expires};
 use super::deliver::{Concluded, Incoming, conclude, is_throttled, noticed, situation};
-use super::examine::{Assigned, Examined, STEP, piece};
+use super::examine::{Assigned, Examined, STEP, piece, sample};
 use super::keys::EndedKeys;
 use super::lease::{Confirmation, Lease, LeaseOutcome};
 use super::observer::CHANGES;
@@ -210,8 +210,8 @@ fn keys(
         return EndedKeys::default();
     }
     // Of one table are all, whichever field or archive names it.
-    let first = (0..batch.len()).find_map(|at| piece(batch, at, source.carries).ok());
-    let table = first.and_then(|(work, _)| context.key(&work)).map(|primary| primary.table);
+    let any = sample(batch, source.carries).ok();
+    let table = any.and_then(|work| context.key(&work)).map(|primary| primary.table);
     EndedKeys::of(batch, table, ends, poisoned, settled)
 }
 
@@ -253,6 +253,8 @@ async fn run_one(
     (jobs, at): (&Jobs<'_>, usize),
     confirmation: &Confirmation,
 ) -> JobEnd {
+    // A batch of which no job can be decoded would else be one step for the runtime.
+    tokio::task::consume_budget().await;
     let (work, digest) = match piece(jobs.batch, at, source.carries) {
         Ok(piece) => piece,
         Err(error) => return JobEnd { at, end: End::Rejected(Rejection { reason: Reason::Permanent, step: STEP, error }) },

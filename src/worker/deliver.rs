@@ -41,7 +41,8 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
     let received = Incoming { message: &message, queue_time, sent, began };
     let mut lease = begin_lease(&context, &source, &received);
     let raw = examine::open(&message);
-    let weight = weight::examining(&message, raw.as_ref().map(RawBody::extent).unwrap_or_default());
+    let extent = raw.as_ref().map(RawBody::extent).unwrap_or_default();
+    let weight = weight::examining(&message, extent);
     // Before it is decoded: a small message may hold much.
     let mut memory = match lease.hold_past_expiry(context.memory.take(MemoryShare::Messages, weight)).await {
         LeaseOutcome::Finished(memory) => memory,
@@ -56,7 +57,7 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
         .unwrap_or_else(|payload| {
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
-    memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), weight));
+    memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), extent));
     if let Ok(Assigned::Listed(_)) = examined.work {
         // Given back first: a waiter holds nothing of the memory that it waits for.
         drop(memory);

@@ -108,7 +108,7 @@ pub(crate) fn examine(
         }
         Carries::Jobs => {
             let request = match mapped {
-                Some(mapped) => mapped.map_err(|error| error.to_string()).and_then(|job| {
+                Some(mapped) => mapped.map_err(|error| cause::chain(&error)).and_then(|job| {
                     examined.spelled = job.get("op").and_then(Value::as_str).map(str::to_owned);
                     job::decode_job(job).map(JobRequest::Job).map_err(|error| cause::chain(&error))
                 }),
@@ -124,11 +124,11 @@ pub(crate) fn examine(
                     Ok(Assigned::One(Work::Job(job)))
                 }
                 Ok(JobRequest::Batch(batch)) => {
-                    examined.unknown_fields = batch.job(0).map(|envelope| envelope.unknown_fields.len()).unwrap_or_default();
+                    examined.unknown_fields = batch.unknown_fields();
                     Ok(Assigned::Many(batch))
                 }
                 Ok(JobRequest::Listed(list)) => {
-                    examined.unknown_fields = list.sample().map(|envelope| envelope.unknown_fields.len()).unwrap_or_default();
+                    examined.unknown_fields = list.unknown_fields();
                     Ok(Assigned::Listed(list))
                 }
             };
@@ -137,14 +137,22 @@ pub(crate) fn examine(
     examined
 }
 
-/// Why a queue does not carry a request. All jobs of a batch are of one operation and about one table, which the first that is a job tells.
+/// Why a queue does not carry a request. All jobs of a batch are of one operation and about one table, which any of them tells.
 fn refuses(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
     let (op, job) = match request {
         JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),
-        JobRequest::Batch(batch) => (batch.op(), (0..batch.len()).find_map(|at| batch.job(at).ok())),
+        JobRequest::Batch(batch) => (batch.op(), batch.sample().ok()),
         JobRequest::Listed(list) => (list.op(), list.sample().ok()),
     };
     allowed.refuses_op(op).or_else(|| allowed.refuses(&job?.job))
+}
+
+/// A piece as those of a batch's work, about a primary of no meaning.
+pub(crate) fn sample(batch: &Batch, carries: Carries) -> Result<Work, String> {
+    match carries {
+        Carries::Jobs => batch.sample().map(|one| Work::Job(one.job)).map_err(|error| cause::chain(&error)),
+        Carries::Rechecks => follow_up(batch.sample_message()),
+    }
 }
 
 /// One piece of a batch's work, and its digest where it is a job with an `id`.
@@ -158,7 +166,7 @@ pub(crate) fn piece(batch: &Batch, at: usize, carries: Carries) -> Result<(Work,
 /// The work of a message on a recheck queue: a list of rechecks, or one piece of work.
 pub(crate) fn follow_ups(mut object: Map<String, Value>) -> Result<Assigned, String> {
     match Batch::of_rechecks(&mut object).map_err(|error| cause::chain(&error))? {
-        Some(batch) => Ok(Assigned::Many(batch)),
+        Some(batch) => sample(&batch, Carries::Rechecks).map(|_| Assigned::Many(batch)),
         None => follow_up(object).map(Assigned::One),
     }
 }

@@ -39,6 +39,7 @@ use super::shown::Shown;
 use super::source::Intake;
 use crate::model::cause;
 use crate::model::job::Note;
+use crate::model::limits;
 use crate::planted::{Bug, planted};
 use crate::ports::{Chance, Clock, ErrorClass, StoreError};
 
@@ -296,11 +297,12 @@ impl Lease {
         self.source.queues.delete(&self.source.queue, &self.id, &self.receipt).await
     }
 
-    /// One request to make the message visible after `delay`, with this text; sooner where it would expire before,
-    /// which the service refuses.
+    /// One request to make the message visible after `delay`, with this text; sooner where it would expire before, or be hidden for longer
+    /// than the service allows.
     pub(crate) async fn release(&mut self, text: &str, delay: Duration) -> Result<(), StoreError> {
         let ttl = self.expires.map(|expires| expires.saturating_sub(self.clock.monotonic() + SECOND).as_secs());
-        let delay = ttl.map_or(delay, |ttl| delay.min(Duration::from_secs(ttl)));
+        let most = ttl.unwrap_or(limits::QUEUE_VISIBILITY_SECONDS).min(limits::QUEUE_VISIBILITY_SECONDS);
+        let delay = delay.min(Duration::from_secs(most));
         let updated = self.source.queues.update(&self.source.queue, &self.id, &self.receipt, text, delay).await?;
         self.receipt = updated.pop_receipt;
         Ok(())

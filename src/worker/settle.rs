@@ -208,7 +208,7 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
         }
         count::retry(op, error.class.name());
         let pause = waits.next_wait().max(retry_after.unwrap_or_default());
-        if stuck.is_none() && context.now() + pause + MARGIN >= lease.deadline() {
+        if stuck.is_none() && context.now().saturating_add(pause).saturating_add(MARGIN) >= lease.deadline() {
             stuck = Some(context.stuck.enter(&source.account, &source.queue));
         }
         tokio::select! {

@@ -22,7 +22,9 @@ pub(crate) const LIMIT: u64 = 256 * MIB;
 pub(crate) struct Daemon {
     child: Child,
     address: String,
-    _folder: TempDir,
+    folder: TempDir,
+    /// Bytes of its log.
+    told: Arc<AtomicU64>,
 }
 
 impl Drop for Daemon {
@@ -87,8 +89,33 @@ impl Daemon {
             .find_map(|line| line.split("127.0.0.1:").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>()))
             .expect("the daemon says where it listens");
         // Read on, so that it never waits for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address: format!("127.0.0.1:{address}"), _folder: folder }
+        let told = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&told);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                counter.fetch_add(line.len() as u64, Ordering::SeqCst);
+            }
+        });
+        Self { child, address: format!("127.0.0.1:{address}"), folder, told }
+    }
+
+    /// Bytes of its log so far.
+    pub(crate) fn told(&self) -> u64 {
+        self.told.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of its store, poison messages and their bodies among them.
+    pub(crate) fn stored(&self) -> u64 {
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(Result::unwrap);
+        files.filter(|file| file.file_name().to_string_lossy().starts_with("evenkeel.db")).map(|file| file.metadata().unwrap().len()).sum()
+    }
+
+    /// Processor time that it has taken so far.
+    pub(crate) fn worked(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        // In user and in system mode, in hundredths of a second.
+        Duration::from_millis([11, 12].map(|at| fields[at].parse::<u64>().unwrap() * 10).iter().sum())
     }
 
     pub(crate) fn get(&self, path: &str) -> (u16, String) {

@@ -183,6 +183,76 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     }
 }
 
+/// Keys of each message that is a megabyte of one text.
+const KEYS: usize = 1_000;
+
+/// Messages of a few kilobytes that are a megabyte of one text, each with a mistake that an error could repeat, once for each of a thousand
+/// jobs; and whether each of these has a poison message of its own.
+fn repeating() -> Vec<(String, bool)> {
+    let keys: Vec<String> = (0..KEYS).map(|number| number.to_string()).collect();
+    let sync = |field: &str, value: serde_json::Value| {
+        let mut job = json!({"op": "sync", "table": "Staff", "pk": "p", "rks": keys});
+        job[field] = value;
+        job.to_string()
+    };
+    let long = "A".repeat((1 << 20) - 16_000);
+    let deleted =
+        |field: &str, keys: &[String]| json!({"op": "delete", "table": "ByEmail", "pk": "p", "rks": keys, field: long}).to_string();
+    let once = [
+        sync("thorough", json!(long)),
+        sync("thorough", json!("\u{7f}".repeat(long.len()))),
+        sync("thorough", json!({"a": long})),
+        sync("table", json!(long)),
+        sync("pk", json!(long)),
+        sync("id", json!(long)),
+        sync("traceparent", json!(long)),
+        sync("op", json!(long)),
+        sync("v", json!(long)),
+        sync("Table", json!(long)).replace("\"table\"", "\"x\""),
+        deleted("when", &keys),
+        deleted("rk", &keys),
+        format!(r#"{{"op":"sync","{long}":1,"{long}":2}}"#),
+        json!({"op": "put", "table": "Staff", "entities": [{"PartitionKey": "p", "RowKey": "r", long.as_str(): 1}]}).to_string(),
+        json!({"op": "put", "table": "Staff", "entities": [{"PartitionKey": "p", "RowKey": "r", "N@odata.type": long, "N": 1}]})
+            .to_string(),
+        json!({"op": "put", "table": "Staff", "newer_by": long, "entities": [{"PartitionKey": "p", "RowKey": "r"}]}).to_string(),
+        json!({"specversion": long, "id": "1", "source": "s", "type": "t"}).to_string(),
+        json!({"specversion": "1.0", "id": "1", "source": long, "type": long}).to_string(),
+        json!({"op": "put", "table": "Staff", "pk": "p", "rk": "r", "entity_ref": {"blob": long}}).to_string(),
+        format!("[{}]", json!(long)),
+    ];
+    let each = [deleted("x", &keys[..KEYS / 5])];
+    once.into_iter().map(|text| (text, false)).chain(each.into_iter().map(|text| (text, true))).collect()
+}
+
+#[test]
+fn nothing_repeats_what_a_message_says() {
+    let messages = repeating();
+    let daemon = Daemon::over("", async |account| {
+        account.queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();
+        account.tables.create_table(&TableName::new("Staff").unwrap()).await.unwrap();
+        for (text, _) in &messages {
+            let packed = body::pack(text).unwrap();
+            assert!(packed.len() < 8_000, "a small message: {}", packed.len());
+            send(account, &packed).await;
+        }
+    });
+    let poisoned: usize = messages.iter().map(|(_, each)| if *each { KEYS / 5 } else { 1 }).sum();
+    let metrics = loop {
+        assert_eq!(daemon.get("/healthz").0, 200);
+        let (_, metrics) = daemon.get("/metrics");
+        if sum(&metrics, "evenkeel_jobs_total", "") >= messages.len() {
+            break metrics;
+        }
+    };
+    assert_eq!(sum(&metrics, "evenkeel_poisoned_total", ""), poisoned, "one for each message that is wrong as a whole");
+    let (peak, told, stored, worked) = (daemon.peak(), daemon.told(), daemon.stored(), daemon.worked());
+    assert!(peak < LIMIT / 2, "{} MiB", peak / MIB);
+    assert!(told < 2 * MIB, "{told} bytes of log");
+    assert!(stored < 16 * MIB, "{stored} bytes of store");
+    assert!(worked < Duration::from_mins(1), "{worked:?} of processor time");
+}
+
 async fn write_large_entities(account: &Account) {
     let staff = TableName::new("Staff").unwrap();
     account.queues.create_queue(&QueueName::new("jobs").unwrap()).await.unwrap();

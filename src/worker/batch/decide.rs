@@ -13,6 +13,7 @@ use serde_json::Map;
 use tracing::field::{DisplayValue, display};
 
 use crate::model::job::Batch;
+use crate::model::quoted::Quoted;
 use crate::planted::{Bug, planted};
 use crate::reconcile::{Outcome, Summary};
 use crate::worker::attempts::Deliveries;
@@ -60,10 +61,11 @@ impl Tries {
         }
     }
 
-    /// How many are run at once the next time: twice as many, or all.
-    fn next(self) -> Option<u32> {
+    /// How many are run at once the next time: no more than came to an end, so that a message that is too much as a whole does not take
+    /// the process down again and again. Or all, once the one is found that does so alone. A list may have millions: of it twice as many.
+    fn next(self, is_of_a_list: bool) -> Option<u32> {
         match self {
-            Self::First(jobs) => u32::try_from(jobs.saturating_mul(2)).ok(),
+            Self::First(jobs) => u32::try_from(jobs.saturating_mul(if is_of_a_list { 2 } else { 1 })).ok(),
             Self::All | Self::UsedUp(_) => None,
         }
     }
@@ -146,7 +148,7 @@ impl BatchDecision {
         let goes_on = unbegun || rest.is_unread;
         if ended > 0 || (goes_on && self.unbegun > 0 && may_turn) {
             let delay = if unbegun || (rest.is_unread && ended > 0) { Duration::ZERO } else { delay };
-            let at_once = self.tries.next().filter(|next| (*next as usize) < come_again);
+            let at_once = self.tries.next(batch.is_of_a_list()).filter(|next| (*next as usize) < come_again);
             let failing = self.left.iter().filter(|_| ended == 0).find_map(|left| left.attempt.failing());
             return Settlement::Advance(JobProgress { fields: rest.fields, delay, at_once, failing });
         }
@@ -193,7 +195,7 @@ impl BatchDecision {
 
 /// The key of a job, for the log.
 fn key(batch: &Batch, at: usize) -> Option<DisplayValue<String>> {
-    batch.key(at).map(|[pk, rk]| display(format!("({pk:?}, {rk:?})")))
+    batch.key(at).map(|[pk, rk]| display(format!("({}, {})", Quoted(pk), Quoted(rk))))
 }
 
 const fn weight(attempt: Attempt) -> u8 {
@@ -268,11 +270,25 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_doubles_what_is_run_next() {
+    fn after_a_run_that_ends_no_more_are_run_than_in_it() {
         let Settlement::Advance(progress) = settled(100, vec![done(); 12], Tries::First(12)) else { panic!("no progress") };
-        assert_eq!((progress.at_once, progress.fields["rks"].as_array().unwrap().len()), (Some(24), 88));
+        assert_eq!((progress.at_once, progress.fields["rks"].as_array().unwrap().len()), (Some(12), 88));
         let Settlement::Advance(progress) = settled(30, vec![done(); 16], Tries::First(16)) else { panic!("no progress") };
         assert_eq!(progress.at_once, None, "the rest is less than that");
+        // A message that is too much for the process takes it down as often as it takes to find that out, and no more.
+        let (mut left, mut note, mut crashes) = (1_000, deliveries(1, 0, None), 0);
+        while left > 0 {
+            let tries = Tries::of(left, &note, 5);
+            let run = tries.jobs(left);
+            if run > 130 {
+                crashes += 1;
+                note = deliveries(crashes + 1, crashes, note.at_once());
+                continue;
+            }
+            let Settlement::Advance(JobProgress { at_once, .. }) = settled(left, vec![done(); run], tries) else { break };
+            (left, note) = (left - run, deliveries(1, 0, at_once));
+        }
+        assert_eq!(crashes, 3, "1,000, 500, 250");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::cause;
 use crate::model::large::OWN_CONTAINERS;
+use crate::model::quoted::{self, Quoted};
 use crate::model::{BlobName, ContainerName, QueueName, body, limits};
 use crate::worker::note;
 
@@ -16,7 +17,7 @@ pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
 /// The version of the format.
 const VERSION: u32 = 1;
 /// Longest error kept, in bytes: a chain of causes is a few hundred.
-const ERROR_BYTES: usize = 4_096;
+const ERROR_BYTES: usize = cause::CHAIN_BYTES;
 /// Longest of the other texts kept, in bytes.
 const TEXT_BYTES: usize = 1_024;
 /// Longest id of a message: a GUID has 36 characters.
@@ -63,7 +64,7 @@ impl std::str::FromStr for Reason {
         [Self::Exhausted, Self::Permanent, Self::Undecodable, Self::Expired, Self::Foreign]
             .into_iter()
             .find(|reason| reason.name() == name)
-            .ok_or_else(|| PoisonError(format!("{name:?} is not a reason: exhausted, permanent, undecodable, expired or foreign")))
+            .ok_or_else(|| PoisonError(format!("{} is not a reason: exhausted, permanent, undecodable, expired or foreign", Quoted(name))))
     }
 }
 
@@ -123,7 +124,8 @@ impl PoisonMessage {
     pub fn encode(&self) -> String {
         let mut wire = self.clone();
         wire.v = VERSION;
-        wire.error = cause::shortened(&wire.error, ERROR_BYTES);
+        // In its middle: what ends it is the first of its causes.
+        wire.error = quoted::cut(&wire.error, ERROR_BYTES);
         for text in [Some(&mut wire.step), Some(&mut wire.worker), wire.op.as_mut(), wire.id.as_mut()].into_iter().flatten() {
             *text = cause::shortened(text, TEXT_BYTES);
         }
@@ -143,7 +145,7 @@ impl PoisonMessage {
         if body.cut {
             return Err(PoisonError("it is compressed, which poison messages never are".to_owned()));
         }
-        let message: Self = serde_json::from_str(&body.text).map_err(|error| PoisonError(error.to_string()))?;
+        let message: Self = serde_json::from_str(&body.text).map_err(|error| PoisonError(cause::chain(&error)))?;
         if message.v == VERSION { Ok(message) } else { Err(PoisonError(format!("\"v\" is {}; this version reads 1", message.v))) }
     }
 
@@ -240,7 +242,7 @@ pub(crate) mod tests {
         message.id = Some("i".repeat(48_000));
         message.op = Some("o".repeat(48_000));
         assert!(message.fits());
-        assert!(PoisonMessage::decode(&message.encode()).unwrap().error.ends_with('…'));
+        assert!(PoisonMessage::decode(&message.encode()).unwrap().error.contains('…'));
     }
 
     #[test]

@@ -77,6 +77,28 @@ async fn a_job_that_fails_for_good_is_poisoned_alone_and_99_are_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fields_that_no_job_of_a_batch_can_have_are_poisoned_once_and_those_that_none_reads_go_nowhere() {
+    let long = "A".repeat(500_000);
+    let text = |field: &str| {
+        let rks: Vec<String> = (0..100).map(|rk| rk.to_string()).collect();
+        body::pack(&json!({"op": "sync", "table": "Employees", "pk": "p", "rks": rks, field: long}).to_string()).unwrap()
+    };
+    let world = World::new();
+    world.queues.seed(JOBS, &text("thorough"), None);
+    let report = world.until_idle().await.unwrap();
+    assert_eq!((report.poisoned, world.work.runs().len()), (1, 0));
+    let entry = world.poisoned().await.remove(0).message;
+    assert!(entry.error.contains("thorough") && entry.error.contains("boolean") && entry.error.len() < 1_000, "{}", entry.error);
+    assert!(entry.body.is_some_and(|body| body.len() < 5_000), "as it came");
+
+    let world = World::new();
+    world.queues.seed(JOBS, &text("x"), None);
+    world.script(|_, _, _| async { permanent() });
+    assert_eq!(world.until_idle().await.unwrap().poisoned, 100);
+    assert!(world.poisoned().await.iter().all(|entry| entry.message.body.as_ref().is_some_and(|body| body.len() < 200)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn jobs_of_a_message_that_expires_while_their_poison_messages_are_put_are_not_lost() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..100), Some(Duration::from_secs(20)));
