@@ -31,6 +31,14 @@ const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 /// Where a service of Azure Storage names a request, for its support.
 pub(crate) const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
 
+/// A wait that an answer asks for beyond this is a mistake on the way, or meant to do harm.
+const LONGEST_ASKED: Duration = Duration::from_mins(10);
+
+/// A wait that an answer asks for, as long as it may be.
+pub(crate) fn asked(wait: Duration) -> Duration {
+    wait.min(LONGEST_ASKED)
+}
+
 /// Kind of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Far {
@@ -59,7 +67,7 @@ impl HttpAnswer {
 
     /// `Retry-After`, in seconds.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.header("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+        self.header("retry-after")?.trim().parse().ok().map(|seconds| asked(Duration::from_secs(seconds)))
     }
 
     /// Whether a service of Azure Storage gave it, which names every request: a proxy or gateway in its place does not, and may answer

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
-use crate::http::{STORAGE_REQUEST_ID, printable};
+use crate::http::{STORAGE_REQUEST_ID, asked, printable};
 
 /// A refused request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -117,6 +117,10 @@ fn split_index(message: &str) -> (Option<usize>, Option<String>) {
 /// `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` in seconds or as a date. A date is compared with
 /// the `Date` of the same answer, so that this machine's clock plays no part.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    said(headers).map(asked)
+}
+
+fn said(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").or_else(|| text("x-ms-retry-after-ms")).and_then(|ms| ms.parse().ok()) {
         return Some(Duration::from_millis(ms));
@@ -189,6 +193,14 @@ mod tests {
             wait(&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT"), ("date", "Fri, 20 Nov 2026 15:00:09 GMT")]),
             Some(Duration::ZERO)
         );
+        let longest = Some(Duration::from_mins(10));
+        for endless in ["18446744073709551615", "31536000"] {
+            assert_eq!(
+                (wait(&[("retry-after", endless)]), wait(&[("retry-after-ms", endless)])),
+                (longest, longest.map(|most| most.min(Duration::from_millis(endless.parse().unwrap()))))
+            );
+        }
+        assert_eq!(wait(&[("retry-after", "Thu, 31 Dec 2099 23:59:59 GMT"), ("date", "Fri, 20 Nov 2026 15:00:00 GMT")]), longest);
         assert_eq!(wait(&[("retry-after", "soon")]), None);
         assert_eq!(wait(&[]), None);
     }

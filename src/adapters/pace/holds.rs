@@ -16,8 +16,6 @@ const CAPACITY: usize = 10_000;
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// An unused scope is forgotten this long after its hold ended, and starts at the shortest hold again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
-/// A `Retry-After` beyond this is a mistake on the way, not the service's wish.
-const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
 /// When a probe was sent: which of its scope's it is.
 pub(super) type Sent = Duration;
@@ -151,7 +149,7 @@ impl ThrottleHolds {
 }
 
 fn asked_wait(asked: Option<Duration>) -> Duration {
-    asked.filter(|_| !planted(Bug::RetryAfterIgnored)).unwrap_or_default().min(LONGEST_ASKED)
+    asked.filter(|_| !planted(Bug::RetryAfterIgnored)).unwrap_or_default()
 }
 
 #[cfg(test)]

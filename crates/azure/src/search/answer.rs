@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{HttpAnswer, printable};
+use crate::http::{HttpAnswer, asked, printable};
 use evenkeel_model::ports::{ErrorClass, Missing};
 
 /// Longest message that is passed on, in characters.
@@ -102,7 +102,7 @@ fn short(message: &str) -> Option<String> {
 /// `retry-after-ms`, or `Retry-After` in seconds.
 fn retry_after(answer: &HttpAnswer) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
-    milliseconds.map(Duration::from_millis).or_else(|| answer.retry_after())
+    milliseconds.map(|wait| asked(Duration::from_millis(wait))).or_else(|| answer.retry_after())
 }
 
 #[cfg(test)]

@@ -71,6 +71,10 @@ mod tests {
         for status in [429, 503] {
             let wait = Some(Duration::from_secs(7));
             assert_eq!(refused(&answer(status, Some("7"), "")), ErrorClass::Throttled { retry_after: wait });
+            let longest = Some(Duration::from_mins(10));
+            for endless in ["18446744073709551615", "31536000"] {
+                assert_eq!(refused(&answer(status, Some(endless), "")), ErrorClass::Throttled { retry_after: longest });
+            }
         }
         assert_eq!(faulted(&HttpFault::Lost(String::new())), ErrorClass::Ambiguous);
         assert_eq!(faulted(&HttpFault::Refused(String::new())), ErrorClass::Refused);
