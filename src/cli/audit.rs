@@ -1,7 +1,10 @@
 //! `evenkeel audit`
 
+use std::fmt;
+
 use anyhow::Context as _;
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::counted;
@@ -9,7 +12,7 @@ use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::model::audit::{Audit, AuditCursor};
 use crate::model::{QueueName, TableName, ViewName};
-use crate::reconcile::{AuditFinding, Engine};
+use crate::reconcile::{AuditFailure, Engine};
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -103,7 +106,12 @@ async fn one(
         cursor = part.cursor;
         progress.set(cursor.primaries, out)?;
         for finding in part.findings.iter().filter(|finding| args.view.as_ref().is_none_or(|view| *view == finding.item.view)) {
-            progress.suspend(|| show(finding, out))?;
+            progress.suspend(|| show(finding, finding.repaired, out))?;
+        }
+        let is_about =
+            |failure: &AuditFailure| args.view.as_ref().is_none_or(|view| failure.views.is_empty() || failure.views.contains(view));
+        for failure in part.failures.iter().filter(|failure| is_about(failure)) {
+            progress.suspend(|| show(failure, false, out))?;
         }
         if part.ended {
             break;
@@ -113,11 +121,11 @@ async fn one(
     Ok((cursor, interrupted))
 }
 
-fn show(finding: &AuditFinding, out: &mut Output) -> anyhow::Result<()> {
+fn show(finding: &(impl Serialize + fmt::Display), repaired: bool, out: &mut Output) -> anyhow::Result<()> {
     match out.format() {
         Format::Json => Ok(out.value(finding)?),
         Format::Text => {
-            let tone = if finding.repaired { Tone::Warning } else { Tone::Bad };
+            let tone = if repaired { Tone::Warning } else { Tone::Bad };
             let text = out.tone(tone, finding);
             Ok(out.line(text)?)
         }

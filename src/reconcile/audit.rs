@@ -51,6 +51,8 @@ pub struct AuditPass {
     pub ended: bool,
     /// Findings, repaired or not.
     pub findings: Vec<AuditFinding>,
+    /// Primaries with items that could not be judged or mended.
+    pub failures: Vec<AuditFailure>,
     /// Changes made to items.
     pub summary: Summary,
 }
@@ -67,6 +69,19 @@ pub struct AuditFinding {
     pub of: String,
     /// Whether it was mended.
     pub repaired: bool,
+}
+
+/// A primary with items that cannot be judged or mended, for a reason of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditFailure {
+    /// Always "failed", beside the kinds of [`Mismatch`].
+    pub problem: &'static str,
+    /// The views of the items, where that can be told: each item counts as wrong.
+    pub views: Vec<ViewName>,
+    /// The primary: table and key in words.
+    pub of: String,
+    /// Why, with its causes.
+    pub error: String,
 }
 
 /// Kinds of mismatch between an item and its primary.
@@ -101,6 +116,12 @@ impl fmt::Display for AuditFinding {
     }
 }
 
+impl fmt::Display for AuditFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<9} {}: {}", self.problem, self.of, self.error)
+    }
+}
+
 impl Engine {
     /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
     pub async fn audit(&self, audit: &Audit, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
@@ -114,6 +135,7 @@ impl Engine {
             repair: audit.repair,
             cursor: self.resumed(audit, source),
             findings: Vec::new(),
+            failures: Vec::new(),
             summary: RunSummary::default(),
             told: BTreeSet::new(),
             failed: BTreeSet::new(),
@@ -125,7 +147,7 @@ impl Engine {
         if ended {
             audit_records::write(self, source, &run.cursor).await?;
         }
-        Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, summary: run.summary.take() }))
+        Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, failures: run.failures, summary: run.summary.take() }))
     }
 
     /// The cursor of an audit under way; a new one where its views are others than those compared so far.
@@ -172,6 +194,7 @@ struct AuditRun<'e> {
     repair: bool,
     cursor: AuditCursor,
     findings: Vec<AuditFinding>,
+    failures: Vec<AuditFailure>,
     summary: RunSummary,
     /// Rows shared by many that were found wrong.
     told: BTreeSet<(AccountName, Site)>,
@@ -323,7 +346,7 @@ impl AuditRun<'_> {
                 } else {
                     self.cursor.found(&item.view);
                 }
-                self.findings.push(AuditFinding { problem, item, of: subject.primary.to_string(), repaired });
+                self.findings.push(AuditFinding { problem, item, of: subject.primary.whole(), repaired });
             }
         }
         let failed = std::mem::take(&mut self.failed);
@@ -396,7 +419,9 @@ impl AuditRun<'_> {
         }
         if self.failed.insert(primary.clone()) {
             self.cursor.failed += 1;
-            tracing::warn!(%primary, error = failure.chain(), "the items of a primary could not be audited");
+            let error = failure.chain();
+            tracing::warn!(%primary, error, "the items of a primary could not be audited");
+            self.failures.push(AuditFailure { problem: "failed", views: failure.views, of: primary.whole(), error });
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::execute::{Failure, FailureClass};
-use crate::ports::{ErrorClass, Missing, Service, StoreError};
+use crate::model::large::STAGING;
+use crate::ports::{ErrorClass, Missing, Service, StoreError, What};
 
 /// Rounds after which a run gives up and releases its job: another writer is busy with this primary.
 pub(super) const ROUNDS: u32 = 5;
@@ -19,7 +20,7 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     let class = match error.class {
         // A declared table or container that is missing is missing for every job alike: it must not poison a backlog. Work waits until it
         // is created again. (Tables by date go when their time is over: `dated`. An index is its owner's own to make.)
-        ErrorClass::NotFound(Missing::Container) if error.subject.what.service() != Service::Search => {
+        ErrorClass::NotFound(Missing::Container) if error.subject.what.service() != Service::Search && !is_staging(&error) => {
             FailureClass::Withheld { retry_after: Some(GONE) }
         }
         // An index that does not exist, a refused request and a limit stay as they are until an operator acts.
@@ -40,6 +41,10 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         let thing = match error.subject.what.service() {
             Service::Table => "table",
             Service::Queue => "queue",
+            Service::Blob if is_staging(&error) => {
+                let step = format!("{step}: the container does not exist; who sends jobs with staged blobs makes it");
+                return Failure::new(class, step, error);
+            }
             Service::Blob => "container",
             Service::Search => {
                 let step = format!("{step}: the index does not exist; it is yours to create, with the fields that its views name");
@@ -50,6 +55,11 @@ pub(super) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         return Failure::new(class, step, error);
     }
     Failure::new(class, step, error)
+}
+
+/// Whether an error is about the container of staged blobs, which none declares: what was to be in it is missing for its job alone.
+fn is_staging(error: &StoreError) -> bool {
+    matches!(&error.subject.what, What::Container(container) | What::Blob(container, _) if container.as_str() == STAGING)
 }
 
 /// A failure that persists until an operator acts.
@@ -83,8 +93,8 @@ pub(super) fn is_lost_race(failure: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AccountName, CollectionName, ContainerName, QueueName, TableName};
-    use crate::ports::{Subject, What, Withheld};
+    use crate::model::{AccountName, BlobName, CollectionName, ContainerName, QueueName, TableName};
+    use crate::ports::{Subject, Withheld};
 
     #[test]
     fn what_is_gone_is_waited_for_but_for_an_index_which_is_its_owner_s_to_make() {
@@ -102,6 +112,8 @@ mod tests {
             assert_eq!(failure.class, FailureClass::Withheld { retry_after: Some(GONE) });
             assert!(failure.step.contains("work waits for it"), "{}", failure.step);
         }
+        let staged = of(What::Blob(ContainerName::new(STAGING).unwrap(), BlobName::new("a").unwrap()));
+        assert_eq!(staged.class, FailureClass::Permanent, "a job whose sender has staged nothing would be tried for ever");
         let index = What::Collection(CollectionName::new("people").unwrap());
         assert_eq!(of(index.clone()).class, FailureClass::Permanent);
         // Of a database it is `migrate up` that makes it, and a column of it.

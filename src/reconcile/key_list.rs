@@ -193,7 +193,7 @@ impl Engine {
 impl ListVersion<'_> {
     /// Bytes from here on, cut at the end.
     async fn read(&self, from: u64, bytes: u64) -> Result<Bytes, Failure> {
-        let range = from..(from + bytes).min(self.bytes);
+        let range = from..from.saturating_add(bytes).min(self.bytes);
         self.blobs.get_at(&self.container, self.name, range, &self.etag).await.map_err(|error| match error.class {
             ErrorClass::Precondition => self.unusable(ListError::Changed),
             _ => unread(self.name, error),

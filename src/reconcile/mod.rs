@@ -90,7 +90,7 @@ mod value;
 mod waiting;
 mod walk;
 
-pub use audit::{AuditFinding, AuditPass, Mismatch};
+pub use audit::{AuditFailure, AuditFinding, AuditPass, Mismatch};
 pub use audit_records::{AuditRecord, audit_records, audited_primaries};
 pub use backfill::BackfillPass;
 pub use engine::{CatalogHold, Engine, EngineParts, Unread};

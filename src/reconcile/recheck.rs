@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::model::job::{self, Batch, Primary, RECHECK, RECHECKS};
+use crate::model::quoted::Quoted;
 use crate::model::{EntityKey, ItemAddress, Key, TableName, body, cause};
 
 /// A second look at a primary and some items.
@@ -100,9 +101,9 @@ impl Recheck {
 
     /// Reads the JSON object inside a message on a recheck queue.
     pub fn of_object(object: Map<String, Value>) -> Result<Self, RecheckError> {
-        let wire: Wire = serde_json::from_value(Value::Object(object)).map_err(|error| RecheckError(error.to_string()))?;
+        let wire: Wire = serde_json::from_value(Value::Object(object)).map_err(|error| RecheckError(cause::chain(&error)))?;
         if wire.op != RECHECK || wire.v != 1 {
-            return Err(RecheckError(format!("op {:?}, v {}", wire.op, wire.v)));
+            return Err(RecheckError(format!("op {}, v {}", Quoted(&wire.op), wire.v)));
         }
         let primary = Primary { table: wire.table, key: EntityKey { pk: wire.pk, rk: wire.rk } };
         Ok(Self { primary, items: wire.items, chained: wire.chained })

@@ -106,7 +106,7 @@ pub(super) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
     let seen = observe_ahead(&mut reconciler).await?;
     let Ahead { seen, received, wanted, plan } = look_ahead(&reconciler.pass, seen).await?;
     let by = |taken: &KeyConflict| match (&taken.owner, &taken.list) {
-        (Some(owner), _) => owner.primary.to_string(),
+        (Some(owner), _) => owner.primary.whole(),
         (None, Some(view)) => format!("the list of view {view}"),
         (None, None) => format!("a {} that evenkeel did not write", taken.address.site.kind()),
     };

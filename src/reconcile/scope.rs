@@ -12,7 +12,7 @@ use super::row_memory::RowMemory;
 use crate::catalog::{TableRef, ViewStatus};
 use crate::model::job::Primary;
 use crate::model::large::{self, Pointer, ValueFolder};
-use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause};
+use crate::model::{AccountName, Entity, EntityKey, ItemAddress, Part, Row, Site, TableName, ViewName, cause, quoted};
 use crate::patterns::{self, Claimant, Claimed, Derivation, DeriveError, Item};
 use crate::ports::{Account, TableStore};
 
@@ -56,10 +56,23 @@ pub(super) struct Wanted {
     pub(super) referred: BTreeSet<Site>,
 }
 
-/// Why items are out of step, each reason with its causes.
+/// Most reasons that are told, and most bytes of them together.
+const REASONS_TOLD: usize = 6;
+const REASONS_BYTES: usize = 900;
+
+/// Why items are out of step, each reason with its causes. Of many each is told by its beginning, which names the view, and its end.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", .0.join("; "))]
 pub(super) struct Reasons(pub(super) Vec<String>);
+
+impl std::fmt::Display for Reasons {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told = self.0.len().min(REASONS_TOLD);
+        let each = REASONS_BYTES / told.max(1);
+        let reasons: Vec<String> = self.0.iter().take(told).map(|reason| quoted::cut(reason, each)).collect();
+        f.write_str(&reasons.join("; "))?;
+        if self.0.len() > told { write!(f, "; and {} more", self.0.len() - told) } else { Ok(()) }
+    }
+}
 
 impl Wanted {
     /// The failure of a job with views that cannot derive their items.
@@ -226,5 +239,23 @@ impl<'e> Scope<'e> {
     pub(super) fn warn_of(&self, foreign: &[ItemAddress], record: &'static str, because: &'static str) {
         let Some(first) = foreign.first() else { return };
         tracing::warn!(primary = %self.primary, record, count = foreign.len(), item = %first, "items ignored: {because}; nothing there is deleted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_reasons_each_that_is_told_names_its_view_and_why_and_the_others_are_counted() {
+        let reason =
+            |number: usize| format!("view v{number}: its row_key cannot be rendered for {}: it has {number} units", "é".repeat(900));
+        let told = |count| Reasons((0..count).map(reason).collect()).to_string();
+        for count in [1, 2, 6] {
+            let text = told(count);
+            assert!((0..count).all(|n| text.contains(&format!("view v{n}: ")) && text.contains(&format!("it has {n} units"))), "{text}");
+            assert!(text.len() < 1_024 && !text.contains("more"), "{text}");
+        }
+        assert!(told(9).ends_with("; and 3 more"), "{}", told(9));
     }
 }

@@ -57,7 +57,7 @@ fn harm(place: &Place) {
 fn findings(lines: &[Value]) -> Vec<(String, String)> {
     let mut found: Vec<_> = lines
         .iter()
-        .filter(|line| line.get("problem").is_some())
+        .filter(|line| line.get("rk").is_some())
         .map(|line| (line["problem"].as_str().unwrap().to_owned(), line["rk"].as_str().unwrap().to_owned()))
         .collect();
     found.sort();
@@ -108,6 +108,21 @@ fn a_key_that_another_has_is_told_and_cannot_be_mended() {
     assert_eq!(place.work()["poisoned"], 1);
     let told = json_lines(&place.run(&["--json", "audit", "--repair"]).code(3));
     assert_eq!(findings(&told), pairs(&[("taken", "8@contoso.com")]));
+}
+
+#[test]
+fn a_primary_whose_items_cannot_be_derived_is_named_with_the_reason() {
+    let place = filled();
+    place.by_hand(async |store| {
+        let long = Entity::new(EntityKey::new("Sales", "k".repeat(500)).unwrap()).with("Email", "é".repeat(600)).with("LastName", "Kim");
+        store.tables.apply(&TableName::new("Employees").unwrap(), &TableOperation::InsertOrReplace(long)).await.unwrap();
+    });
+    let told = json_lines(&place.run(&["--json", "audit"]).code(3));
+    let failed = told.iter().find(|line| line["problem"] == "failed").unwrap();
+    assert_eq!((&failed["views"], &failed["of"]), (&json!(["by_email"]), &json!(format!("Employees(\"Sales\", \"{}\")", "k".repeat(500)))));
+    let error = failed["error"].as_str().unwrap();
+    assert!(error.contains("view by_email") && error.contains("at most 512") && error.len() < 1_000, "{error}");
+    says(&stdout(&place.run(&["audit"]).code(3)), &["failed    Employees(\"Sales\", \"kkk", "at most 512"]);
 }
 
 #[test]
