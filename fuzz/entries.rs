@@ -4,16 +4,22 @@
 //! Nothing here may panic, whatever the bytes; and what can be read must be written and read again as the same.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 
 use evenkeel::config::{self, Folder};
+use evenkeel::model::cause::{self, CHAIN_BYTES};
 use evenkeel::model::condition::Condition;
-use evenkeel::model::job::{self, Primary};
+use evenkeel::model::event::{EventMapping, EventMappings, ForeignEvent};
+use evenkeel::model::job::{self, Batch, JobRequest, ListCheck, Primary};
+use evenkeel::model::large::{self, Pointer};
 use evenkeel::model::template::Template;
-use evenkeel::model::{Entity, EntityKey, TableName, body, document, odata};
+use evenkeel::model::{Entity, EntityKey, KeyBytes, QueueName, TableName, ViewName, body, document, odata};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::Footprint;
+use evenkeel::sealing::{DataKey, SealedPlace};
 use evenkeel::shared::blocks::{BlockedList, ListWrite, OpenedList};
+use evenkeel::worker::poison::PoisonMessage;
 
 /// A target: its name, which is its corpus's, and what it does.
 pub type Target = (&'static str, fn(&[u8]));
@@ -29,7 +35,22 @@ pub const TARGETS: &[Target] = &[
     ("recheck", recheck),
     ("document", archived),
     ("list", list),
+    ("request", request),
+    ("event", event),
+    ("poison", poison),
+    ("pointer", pointer),
+    ("sealed", sealed),
 ];
+
+/// Says nothing longer than an error may be: what a message says is cut in it.
+fn told<T>(result: Result<T, impl Error + 'static>) -> Option<T> {
+    result
+        .inspect_err(|error| {
+            assert!(cause::chain(error).len() <= CHAIN_BYTES);
+            assert!(error.to_string().len() <= CHAIN_BYTES, "it is cut where it is made");
+        })
+        .ok()
+}
 
 fn key() -> EntityKey {
     EntityKey::new("p", "r").expect("a key")
@@ -38,7 +59,7 @@ fn key() -> EntityKey {
 /// A message: as it lies on a queue, and as the body that is inside.
 pub fn job(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    drop(job::decode(text));
+    told(job::decode(text));
     if let Ok(body) = body::decode(text)
         && body.text.len() <= 48 * 1024
     {
@@ -110,6 +131,76 @@ pub fn recheck(data: &[u8]) {
 /// An archived entity, as the blob or file that it lies in.
 pub fn archived(data: &[u8]) {
     drop(document::decode(data, &key()));
+}
+
+/// A message about one primary or many: each of its jobs.
+pub fn request(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Some(object) = told(job::decode_object(text)) else { return };
+    drop(job::note(&object, "m1"));
+    if let Some(Some(rechecks)) = told(Batch::of_rechecks(&mut object.clone())) {
+        (0..rechecks.len()).for_each(|at| drop(told(Recheck::of_object(rechecks.single(at)))));
+    }
+    match told(job::decode_request(object)) {
+        Some(JobRequest::Batch(batch)) => {
+            told(batch.sample()).expect("what all jobs share was read");
+            (0..batch.len()).for_each(|at| drop(told(batch.job(at))));
+            let bytes: usize = (0..batch.len()).map(|at| serde_json::Value::Object(batch.single(at)).to_string().len()).sum();
+            assert!(bytes <= batch.len() * 20_000 + body::decode(text).map_or(0, |body| 2 * body.text.len()), "their poison messages");
+        }
+        Some(JobRequest::Listed(list)) => {
+            told(list.sample()).expect("what all jobs share was read");
+            let mut lines = ListCheck::of(list);
+            drop(lines.line(data).map_err(|problem| assert!(problem.len() <= CHAIN_BYTES)));
+        }
+        Some(JobRequest::Job(_)) | None => {}
+    }
+}
+
+/// An event, and the job that a mapping makes of it.
+pub fn event(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(object) = job::decode_object(text) else { return };
+    let Some(event) = ForeignEvent::of(&object) else { return };
+    let Some(event) = told(event) else { return };
+    let serde_json::Value::Object(job) = serde_json::json!({
+        "op": "put", "table": "Portraits", "newer_by": "Sequencer",
+        "entity": {"PartitionKey": "{subject|after:/blobs/|before:/}", "RowKey": "{id}", "Sequencer": "{data.sequencer}", "Bytes": "{data.contentLength}"}
+    }) else {
+        return;
+    };
+    let mapping = EventMapping::new(ViewName::new("portraits").expect("a name"), None, job).expect("a mapping");
+    if let Some(mapped) = told(EventMappings(vec![mapping]).map(&event)) {
+        told(job::decode_job(mapped.job));
+    }
+}
+
+/// A message on a poison queue.
+pub fn poison(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    drop(PoisonMessage::requeued_text(&PoisonMessage::keep_body(text)));
+    let Some(message) = told(PoisonMessage::decode(text)) else { return };
+    drop(message.forged(&[QueueName::new("evenkeel-jobs").expect("a name")]));
+    let again = PoisonMessage::decode(&message.encode()).expect("what was encoded is decoded");
+    assert_eq!((again.message_id, again.body, again.body_blob), (message.message_id, message.body, message.body_blob));
+}
+
+/// A value of a property that may be a pointer.
+pub fn pointer(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Some(pointer) = Pointer::of(&text.into()) else { return };
+    assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer.clone()));
+    drop(large::spilled(&pointer, data));
+}
+
+/// A value of a property that may be sealed.
+pub fn sealed(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let home = Primary { table: TableName::new("Employees").expect("a name"), key: key() };
+    let (place, data_key) = (SealedPlace { home: &home, property: "Ssn" }, DataKey::new(KeyBytes([7; 32])));
+    told(data_key.open(place, text));
+    let again = data_key.seal(place, &text.into());
+    assert_eq!(data_key.open(place, &again).expect("what was sealed is opened"), text.into());
 }
 
 /// A list in a blob, read as a whole. Brought into shape and written in one piece, it says the same.
