@@ -275,7 +275,7 @@ impl LogSite<'_> {
             Some(now) => now,
             None => self.discover(span).await?,
         };
-        if now.length > 0 && now.length + bytes > self.target.roll_at {
+        if now.length > 0 && now.length.saturating_add(bytes) > self.target.roll_at {
             now = self.begin(now.number + self.target.spread, span).await?;
         }
         self.widen(&mut now, span).await?;
