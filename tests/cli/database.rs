@@ -49,7 +49,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     };
     submit(&place, &person("1", "King", 100.25));
     submit(&place, &person("2", "Byron", 90.0));
-    let since = "2026-11-20T15:00:00Z";
+    let since = "2026-11-20T15:00:00.0000000Z";
     assert_eq!(rows(&place, ALL), [json!(["Sales", "Ada Byron", 90.0, since]), json!(["Sales", "Ada King", 100.25, since])]);
     let found = &json_lines(&place.run(&["--json", "lookup", "staff", "PartitionKey=Sales", "RowKey=1"]).success())[0];
     assert_eq!(found["name"], json!("Ada King"));

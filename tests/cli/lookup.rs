@@ -1,6 +1,6 @@
 //! Finding entities through views.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::place::{Place, json_lines, says, stderr, stdout};
 
@@ -194,6 +194,62 @@ fn a_list_in_a_blob_and_one_that_outgrew_its_row_give_their_members() {
     let list = json_lines(&place.run(&["--json", "get", "Teams", "team", "Reds", "--resolve"]).success());
     let members: Vec<[String; 3]> = serde_json::from_str(list[0]["Members"].as_str().unwrap()).unwrap();
     assert!(members.iter().map(|[_, rk, _]| rk).eq(&expected) && members[7][2] == note);
+}
+
+#[test]
+fn a_value_is_found_however_it_is_written() {
+    let place = Place::new();
+    let list = "kind = \"index_entity\"\nsource = \"Orders\"\nmember = [\"{PartitionKey}\", \"{RowKey}\"]\n";
+    place.add(&format!(
+        "[views.by_time]\nkind = \"secondary_index\"\nsource = \"Orders\"\ntable = \"OrdersByTime\"\n\
+         partition_key = \"{{PartitionKey}}\"\nrow_key = \"{{Placed}}_{{RowKey}}\"\non_conflict = \"reject\"\nselect = []\n\
+         [views.by_no]\n{list}store = \"table\"\ntable = \"OrdersByNo\"\npartition_key = \"all\"\nrow_key = \"{{No}}\"\nproperty = \"Members\"\n\
+         [views.in_blobs]\n{list}store = \"blob\"\ncontainer = \"orders\"\nname = \"no_{{No}}\"\n"
+    ));
+    place.run(&["migrate", "up"]).success();
+    // The last two have texts where the others have a moment and a number.
+    let jobs = [
+        ("1", json!("2026-11-20T14:59:59Z"), "Edm.DateTime", json!(7)),
+        ("2", json!("2026-11-20T15:00:00Z"), "Edm.DateTime", json!(12)),
+        ("3", json!("2026-11-20T15:00:00.5Z"), "Edm.DateTime", json!(9)),
+        ("4", json!("2026-11-20T15:00:00Z"), "Edm.String", json!("7")),
+        ("5", json!("2026-11-20T15:00:00.0000000Z"), "Edm.String", json!("007")),
+    ];
+    let job = |(rk, placed, kind, no): &(&str, Value, &str, Value)| {
+        let entity = json!({"PartitionKey": "c", "RowKey": rk, "Placed": placed, "Placed@odata.type": kind, "No": no});
+        format!("{}\n", json!({"op": "put", "table": "Orders", "entity": entity}))
+    };
+    place.run_with(&["submit", "-"], jobs.iter().map(job).collect::<String>()).success();
+    assert_eq!(place.work()["done"], json!(5));
+
+    let found = |args: &[&str]| {
+        let mut found = json_lines(&place.run(&[&["--json", "lookup"], args].concat()).success());
+        let requests = found.pop().unwrap()["requests"].as_u64().unwrap();
+        let id = |row: &Value| row["RowKey"].as_str().unwrap().rsplit('_').next().unwrap().to_owned();
+        let mut ids: Vec<String> = found.iter().map(id).collect();
+        ids.sort_unstable();
+        (ids.join(" "), requests)
+    };
+    for (term, rows) in [
+        ("Placed=2026-11-20T15:00:00.000Z", "2 5"),
+        ("Placed=2026-11-20T16:00:00+01:00", "2 5"),
+        ("Placed=2026-11-20T15:00:00Z", "2 4 5"),
+        ("Placed=\"2026-11-20T15:00:00Z\"", "4"),
+        ("Placed>=2026-11-20T15:00:00Z", "2 3 4 5"),
+        ("Placed<2026-11-20T15:00:00.2Z", "1 2 5"),
+    ] {
+        assert_eq!(found(&["by_time", "PartitionKey=c", term]).0, rows, "{term}");
+    }
+    for view in ["by_no", "in_blobs"] {
+        for (term, rows, requests) in [("No=7", "1 4", 1), ("No=007", "1 4 5", 2), ("No=\"007\"", "5", 1), ("No=12.0", "2", 2)] {
+            assert_eq!(found(&[view, term]), (rows.to_owned(), requests), "{view} {term}");
+        }
+    }
+    let paged = json_lines(&place.run(&["--json", "lookup", "in_blobs", "No=007", "--top", "2"]).success());
+    let token = paged.last().unwrap()["continuation"].as_str().unwrap();
+    assert_eq!((paged.len(), found(&["in_blobs", "No=007", "--continue", token]).0.as_str()), (3, "5"));
+    let refused = place.run(&["lookup", "by_no", "No>=9"]).code(2);
+    says(&stderr(&refused), &["cannot use No>=9", "{No|sortable}", "No>=\"9\""]);
 }
 
 #[test]

@@ -226,6 +226,14 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (1, 1));
     assert_eq!(found("canary new"), ["1@contoso.com"]);
+    // Whatever the type of the value, and however the lookup writes it.
+    let mut number = put("4");
+    number["entity"]["Ssn"] = json!(7);
+    site.submit(&[number]);
+    assert_eq!(
+        (site.run_until_idle(&[]).done, found("7"), found("007")),
+        (1, vec!["4@contoso.com".to_owned()], vec!["4@contoso.com".to_owned()])
+    );
     assert_eq!(site.command(&["audit"]).code, 0);
 }
 

@@ -11,6 +11,7 @@ use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::{Crowding, Template, TemplatePart};
 use evenkeel_model::model::{TableName, ViewName};
+use evenkeel_model::patterns::lookup::{Unranged, unranged};
 use evenkeel_model::sealing::KEYS;
 
 /// Tables that evenkeel keeps its own records in.
@@ -70,6 +71,11 @@ pub(super) fn keys<T: ViewTables>(view: &ViewDraft<'_, T>) {
         let has_members = matches!(view.form(), Form::Lists { .. });
         let apart = if has_members { properties([rows.row_key]).first().cloned() } else { Some("RowKey".to_owned()) };
         crowding(&view.section, "partition_key", rows.partition_key, apart.as_deref());
+        for (key, template) in [("partition_key", rows.partition_key), ("row_key", rows.row_key)] {
+            if let Some(Unranged { problem, .. }) = unranged(template) {
+                view.section.warning(key, format!("no lookup can ask for a range here: {problem}"));
+            }
+        }
     }
     spelling(view);
 }

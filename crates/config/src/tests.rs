@@ -1455,6 +1455,10 @@ fn what_may_be_meant_otherwise_is_a_warning() {
     assert!(partition("all").contains("every row has this one partition key"));
     assert!(partition("{Hired|date:%Y%m%d}").contains("it leads with a date (Hired)"));
     assert_eq!(partition("{RowKey|bucket:16}_{Hired|date:%Y%m%d}"), "");
+    assert!(
+        row_key("{Hired|date:%d%m%Y}_{RowKey|hash:64}").contains("no lookup can ask for a range here: Hired is in the key behind a date")
+    );
+    assert_eq!(row_key("{Hired|date:%Y%m%d}{RowKey|hash:64}"), "");
     let typo = format!("{VIEW}[archives.a]\nsource = \"Employes\"\nto = {{ kind = \"table\", table = \"Former\" }}\n[tables.Employees]");
     assert!(warnings(&typo).join("\n").contains("nothing else names the table Employes; did you mean \"Employees\"?"));
 }

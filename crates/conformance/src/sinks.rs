@@ -37,7 +37,7 @@ fn key(key: &str) -> DocumentKey {
 
 fn document(name: &str) -> SinkDocument {
     let fields =
-        json!({"name": name, "salary": 9_007_199_254_740_991_i64, "weight": 0.5, "manager": true, "since": "2026-11-20T15:00:00.5Z"});
+        json!({"name": name, "salary": 9_007_199_254_740_991_i64, "weight": 0.5, "manager": true, "since": "2026-11-20T15:00:00.5000000Z"});
     SinkDocument(serde_json::from_value(fields).unwrap())
 }
 

@@ -247,7 +247,7 @@ impl Database for Postgres {
         fields.remove(KEY);
         for (name, _) in table.own().filter(|(_, kind)| *kind == "timestamp") {
             let moment = fields.get(name).and_then(Value::as_str).and_then(|text| EdmDateTime::parse(text).ok());
-            fields.extend(moment.map(|moment| (name.to_owned(), Value::from(moment.to_string()))));
+            fields.extend(moment.map(|moment| (name.to_owned(), Value::from(moment.sorting_text()))));
         }
         Ok(Some(fields))
     }

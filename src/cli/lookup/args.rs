@@ -13,6 +13,7 @@ use crate::model::condition::Condition;
     ("evenkeel lookup employees_by_email PartitionKey=Sales Email=jun.cao@contoso.com", "one copy, by one point query"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName^=K' --entities", "the entities themselves, of a prefix"),
     ("evenkeel lookup employees_by_last_name PartitionKey=Sales 'LastName>=K' 'LastName<M' --top 20", "the first twenty of a range"),
+    ("evenkeel lookup stock_by_zip 'Zip=\"07000\"'", "a text that could be a number, and no number"),
     ("evenkeel lookup --table Employees PartitionKey=Sales 'RowKey>=0002' --where 'Salary > 100'", "entities by their own keys, filtered"),
     ("evenkeel lookup employees_named LastName=Jones --entities --with 'Departments={PartitionKey}/{DepartmentId}'", "each beside its department"),
     ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "of one of many tables by date"),

@@ -1,5 +1,7 @@
 //! The members of lists.
 
+use std::collections::BTreeMap;
+
 use crate::{ClientError, lists};
 use evenkeel_model::catalog::{BlobLists, View};
 use evenkeel_model::model::template::{Template, unescape};
@@ -20,26 +22,29 @@ pub(super) fn of_group(member: &Member, group: &Row, table: &TableName) -> Resul
     Ok(Row { entity: Entity::new(key), etag: group.etag.clone(), timestamp: group.timestamp })
 }
 
-/// Up to `top` members of a list in a blob after this one, each as a row, and the last of them where there are more. Their versions
-/// are their tokens.
-pub(super) async fn in_blob(
+/// Up to `top` members of the lists in some blobs after this one, each as a row, and the last of them where there are more. Their
+/// versions are their tokens.
+pub(super) async fn in_blobs(
     view: &View,
-    blobs: &BlobLists,
-    name: &BlobName,
-    account: &Account,
+    lists: &BlobLists,
+    blobs: &[(&BlobName, &Account)],
     after: Option<&Member>,
     top: usize,
 ) -> Result<(Vec<Row>, Option<Member>), ClientError> {
-    let Some((of, list)) = lists::in_blob(account, &blobs.container, name).await? else { return Ok((Vec::new(), None)) };
-    let site = format!("{}/{name}", blobs.container);
-    if of != view.name {
-        return Err(broken(format!("{site} is a list of the view {of}, and not of {}", view.name)));
+    let container = &lists.container;
+    let mut members = BTreeMap::new();
+    for (name, account) in blobs {
+        let Some((of, list)) = lists::in_blob(account, container, name).await? else { continue };
+        if of != view.name {
+            return Err(broken(format!("{container}/{name} is a list of the view {of}, and not of {}", view.name)));
+        }
+        members.extend(list.members);
     }
-    let row = |(member, token): (&Member, ETag)| match row(member, None, &blobs.member) {
+    let row = |(member, token): (&Member, ETag)| match row(member, None, &lists.member) {
         Some(entity) => Ok(Row { entity, etag: token, timestamp: None }),
-        None => Err(broken(format!("{site} has the member {member}, which is none of this view"))),
+        None => Err(broken(format!("a list of {} in {container} has the member {member}, which is none of this view", view.name))),
     };
-    let mut left = list.members.into_iter().filter(|(member, _)| after.is_none_or(|after| member > after));
+    let mut left = members.into_iter().filter(|(member, _)| after.is_none_or(|after| member > after));
     let (mut rows, mut last) = (Vec::new(), None);
     for (member, token) in left.by_ref().take(top) {
         rows.push(row((&member, token))?);
@@ -59,7 +64,7 @@ fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Opt
         return None;
     }
     let (mut pk, mut rk) = (list.and_then(|list| unescape(list.pk.as_str())), None);
-    let mut properties = std::collections::BTreeMap::new();
+    let mut properties = BTreeMap::new();
     for (template, text) in templates.iter().zip(&member.0) {
         match template.bare_property() {
             Some("PartitionKey") => pk = Some(text.clone()),

@@ -17,8 +17,8 @@ use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::large::SPILLED;
 use evenkeel_model::model::sink;
 use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{Entity, EntityKey, Member, Row, Site, TableName, ViewName};
-use evenkeel_model::patterns::lookup::{self, LookupPlan, QueryClass, TermOp};
+use evenkeel_model::model::{BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName};
+use evenkeel_model::patterns::lookup::{self, LookupPlan, Meaning, QueryClass, TermOp};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::Owned;
 
@@ -87,13 +87,15 @@ impl Lookup<'_> {
         }
         let (mut found, keys) = match view.form() {
             Form::BlobLists(lists) => {
-                let name = lookup::blob(view, lists, &self.terms)?;
+                let names = lookup::blobs(view, lists, &self.terms)?;
                 let after = self.from(0)?.inside.pop().map(|inside| inside.member);
-                let account = self.client.account(lists.accounts.holder(name.as_str()))?;
-                let (rows, more) = members::in_blob(view, lists, &name, account, after.as_ref(), self.top as usize).await?;
+                let account = |name: &BlobName| self.client.account(lists.accounts.holder(name.as_str()));
+                let blobs = names.iter().map(|name| Ok((name, account(name)?))).collect::<Result<Vec<_>, ClientError>>()?;
+                let (rows, more) = members::in_blobs(view, lists, &blobs, after.as_ref(), self.top as usize).await?;
+                let requests = names.len() as u64;
                 let keys = rows.iter().map(|row| row.entity.key.clone()).collect();
                 let continuation = more.map(|member| self.token(Vec::new()).inside(vec![Inside { list: None, member }]).encode());
-                (LookupResult::new(rows, QueryClass::Point, 1, continuation), keys)
+                (LookupResult::new(rows, QueryClass::Point, requests, continuation), keys)
             }
             Form::Documents(documents) => {
                 let rows: Vec<Row> = self.in_sink(view, documents).await?.into_iter().collect();
@@ -291,12 +293,14 @@ impl Lookup<'_> {
                     view.source.table
                 )));
             };
-            let plain = Entity::new(EntityKey::new("", "").map_err(|error| ClientError::Unknown(error.to_string()))?)
-                .with(&property, term.value.as_str());
-            let text = template.render_text(&plain).map_err(|error| ClientError::Unknown(error.to_string()))?;
-            term.value = self.client.hashed(&view.source, name, &text.unwrap_or_default()).await?;
+            let mut hashes = Vec::new();
+            for text in texts(template, &property, term.values())? {
+                hashes.push(self.client.hashed(&view.source, name, &text).await?);
+                requests += 1;
+            }
+            term.value = hashes.first().cloned().unwrap_or_default();
+            term.meaning = Meaning::OneOf(hashes);
             term.property.clone_from(name);
-            requests += 1;
         }
         Ok((requests > 0).then_some((lookup, requests)))
     }
@@ -414,6 +418,23 @@ impl Lookup<'_> {
     fn value(&self, property: &str) -> Option<&str> {
         let term = self.terms.iter().find(|term| term.property == property && term.op == TermOp::Equal);
         term.map(|term| term.value.as_str())
+    }
+}
+
+/// The texts that a template makes of one of these values of a property each, without those that it can make none of.
+fn texts(template: &Template, property: &str, values: Vec<EdmValue>) -> Result<Vec<String>, ClientError> {
+    let (mut texts, mut problem) = (Vec::new(), None);
+    for value in values {
+        match template.render_text_with(|name| (name == property).then(|| value.clone())) {
+            Ok(text) => texts.push(text.unwrap_or_default()),
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    texts.sort_unstable();
+    texts.dedup();
+    match problem {
+        Some(problem) if texts.is_empty() => Err(ClientError::Unknown(problem.to_string())),
+        _ => Ok(texts),
     }
 }
 

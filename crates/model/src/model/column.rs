@@ -23,7 +23,7 @@ pub enum ColumnType {
     Double,
     /// `boolean`
     Boolean,
-    /// `timestamp`: a moment in UTC, to the microsecond.
+    /// `timestamp`: a moment in UTC, to the microsecond, in a text that sorts.
     Timestamp,
     /// `uuid`
     Uuid,
@@ -71,7 +71,7 @@ impl ColumnType {
                 let ticks = moment.ticks();
                 // Within the range: it is cut towards the first moment, which is a whole microsecond.
                 let cut = EdmDateTime::from_ticks(ticks - ticks.rem_euclid(TICKS_PER_US)).unwrap_or(*moment);
-                Value::from(cut.to_string())
+                Value::from(cut.sorting_text())
             }
             (Self::Uuid, EdmValue::Guid(guid)) => Value::from(guid.to_string()),
             (wanted, found) => return Err(FieldError::Type { found: found.type_name(), wanted }),
@@ -117,8 +117,8 @@ mod tests {
             ("integer", EdmValue::Int64(i64::MIN), json!(i64::MIN)),
             ("integer", EdmValue::Int32(-1), json!(-1)),
             ("double", EdmValue::Int32(2), json!(2.0)),
-            ("timestamp", moment("2026-11-20T15:00:00.1234567Z"), json!("2026-11-20T15:00:00.123456Z")),
-            ("timestamp", moment("1601-01-01T00:00:00Z"), json!("1601-01-01T00:00:00Z")),
+            ("timestamp", moment("2026-11-20T15:00:00.1234567Z"), json!("2026-11-20T15:00:00.1234560Z")),
+            ("timestamp", moment("1601-01-01T00:00:00Z"), json!("1601-01-01T00:00:00.0000000Z")),
         ] {
             assert_eq!(column(name).value(&value), Ok(expected), "{name}");
         }

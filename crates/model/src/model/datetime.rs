@@ -53,6 +53,13 @@ impl EdmDateTime {
         Self::from_ticks(ticks).map_err(|_| DateTimeError::Range(quoted::kept(text.to_owned())))
     }
 
+    /// `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction: such texts sort as their moments.
+    pub fn sorting_text(self) -> String {
+        let fraction = self.ticks.rem_euclid(TICKS_PER_SECOND);
+        let second = Self { ticks: self.ticks - fraction }.to_string();
+        format!("{}.{fraction:07}Z", second.trim_end_matches('Z'))
+    }
+
     /// From a clock's time; digits below 100 ns are cut off.
     pub fn from_timestamp(timestamp: Timestamp) -> Result<Self, DateTimeError> {
         let ticks = timestamp.as_nanosecond().div_euclid(100) + i128::from(UNIX_EPOCH_TICKS);
@@ -141,6 +148,16 @@ mod tests {
             let value = EdmDateTime::from_ticks(ticks).unwrap();
             prop_assert_eq!(EdmDateTime::parse(&value.to_string()).unwrap(), value);
             prop_assert_eq!(EdmDateTime::from_timestamp(value.timestamp()).unwrap(), value);
+        }
+
+        #[test]
+        fn sorting_texts_have_one_length_and_sort_as_the_moments(a in MIN_TICKS..=MAX_TICKS, b in MIN_TICKS..=MAX_TICKS, near in 0..30_000_000_i64) {
+            for (a, b) in [(a, b), (a, (a + near).min(MAX_TICKS))] {
+                let (a, b) = (EdmDateTime::from_ticks(a).unwrap(), EdmDateTime::from_ticks(b).unwrap());
+                prop_assert_eq!(a.sorting_text().len(), 28);
+                prop_assert_eq!(a.sorting_text().cmp(&b.sorting_text()), a.cmp(&b));
+                prop_assert_eq!(EdmDateTime::parse(&a.sorting_text()), Ok(a));
+            }
         }
     }
 }

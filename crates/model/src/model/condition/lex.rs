@@ -58,6 +58,16 @@ pub(super) struct Lexer<'a> {
     pub(super) names: NameKind,
 }
 
+/// The text that a whole literal is, such as `"Sales"`.
+pub(crate) fn quoted_text(literal: &str) -> Result<String, String> {
+    let mut lexer = Lexer { text: literal, at: 0, now: None, names: NameKind::Properties };
+    match lexer.next() {
+        Ok((Lexeme::Value(EdmValue::String(text)), span)) if span.end == literal.len() => Ok(text),
+        Ok(_) => Err("there is more behind the closing quote".to_owned()),
+        Err(error) => Err(error.message),
+    }
+}
+
 impl Lexer<'_> {
     fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, ConditionError> {
         Err(ConditionError { message: message.into(), condition: self.text.to_owned(), span })

@@ -31,6 +31,7 @@ mod tree;
 mod tests;
 
 pub use evaluate::compare_by_value;
+pub(crate) use lex::quoted_text;
 pub use parse::ConditionError;
 pub use timed::TimedCondition;
 pub use tree::Condition;

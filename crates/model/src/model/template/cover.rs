@@ -58,6 +58,7 @@ impl Field {
                 | KeyFilter::Upper
                 | KeyFilter::Trim
                 | KeyFilter::Pad(_)
+                | KeyFilter::Sortable
                 | KeyFilter::InvertedTicks
                 | KeyFilter::Date(_)
                 | KeyFilter::Hash(_)

@@ -16,7 +16,7 @@ pub enum Escaping {
 
 impl Escaping {
     /// The text of a value in a key.
-    pub(super) fn written(self, value: String) -> String {
+    pub(crate) fn written(self, value: String) -> String {
         let is_escaped = match self {
             Self::Always => true,
             Self::WhereForbidden => value.chars().any(forbidden_in_key),

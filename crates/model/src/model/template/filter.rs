@@ -3,13 +3,14 @@
 use sha2::{Digest as _, Sha256};
 
 use super::each::ListText;
+use super::number::{Number, SORTABLE_DIGITS, sortable};
 use super::ordered;
 use super::zone::DateFormat;
 use crate::model::{EdmDateTime, EdmValue};
 
 /// Every filter's name, for "did you mean".
-pub(super) const NAMES: [&str; 12] =
-    ["lower", "upper", "trim", "pad", "inverted_ticks", "date", "hash", "bucket", "slug", "after", "before", "each"];
+pub(super) const NAMES: [&str; 13] =
+    ["lower", "upper", "trim", "pad", "sortable", "inverted_ticks", "date", "hash", "bucket", "slug", "after", "before", "each"];
 
 /// Widest `pad`: the digits of the largest Int64, and one to spare.
 pub(super) const MAX_PAD: usize = 20;
@@ -29,6 +30,8 @@ pub enum KeyFilter {
     Trim,
     /// `pad:8`: a number of at most so many digits, with zeros on its left. 1 to 20.
     Pad(usize),
+    /// `sortable`: any number in 19 hex digits, which sort as the numbers do.
+    Sortable,
     /// `inverted_ticks`: 19 digits, the latest moment first.
     InvertedTicks,
     /// `date:%Y%m%d`: strftime, in UTC; `date:%Y%m%d:Europe/Berlin`: in a time zone.
@@ -67,10 +70,11 @@ impl Value<'_> {
                 EdmValue::Bool(truth) => Ok(truth.to_string()),
                 EdmValue::Int32(number) => Ok(number.to_string()),
                 EdmValue::Int64(number) => Ok(number.to_string()),
-                EdmValue::DateTime(moment) => Ok(moment.to_string()),
+                EdmValue::DateTime(moment) => Ok(moment.sorting_text()),
                 EdmValue::Guid(guid) => Ok(guid.hyphenated().to_string()),
                 EdmValue::Double(_) => {
-                    Err("is an Edm.Double, which has no one text to make a key of; use an integer or a string".to_owned())
+                    Err("is an Edm.Double, which has no one text to make a key of; use the filter sortable, an integer or a string"
+                        .to_owned())
                 }
                 EdmValue::Binary(_) => Err("is an Edm.Binary, which has no text to make a key of; use a string".to_owned()),
             },
@@ -83,6 +87,19 @@ impl Value<'_> {
             Self::Text(text) | Self::Typed(EdmValue::String(text)) => text.is_empty(),
             Self::Typed(_) => false,
         }
+    }
+
+    fn into_number(self) -> Result<Number, String> {
+        let text = match self {
+            Self::Typed(EdmValue::Int32(number)) => return Ok(Number::Integer(i64::from(*number))),
+            Self::Typed(EdmValue::Int64(number)) => return Ok(Number::Integer(*number)),
+            Self::Typed(EdmValue::Double(number)) => return Ok(Number::Double(*number)),
+            Self::Typed(EdmValue::String(text)) => text.clone(),
+            Self::Text(text) => text,
+            Self::Typed(other) => return Err(format!("is an {}; sortable takes a number, or the text of one", other.type_name())),
+        };
+        let expected = "sortable takes a number up to the largest Edm.Int64 or Edm.Double, or the text of one, such as -4.5";
+        Number::parse(&text).ok_or_else(|| format!("is {:?}; {expected}", shortened(&text)))
     }
 
     fn into_moment(self, filter: &str) -> Result<EdmDateTime, String> {
@@ -143,6 +160,7 @@ impl KeyFilter {
                 }
                 Ok(format!("{digits:0>width$}"))
             }
+            Self::Sortable => sortable(value.into_number()?).ok_or_else(|| "is NaN, which has no place among numbers".to_owned()),
             Self::InvertedTicks => Ok(ordered::inverted_ticks(value.into_moment("inverted_ticks")?)),
             Self::Date(format) => {
                 let moment = value.into_moment("date")?;
@@ -160,10 +178,31 @@ impl KeyFilter {
         }
     }
 
+    /// The output of the filter for the beginning of a text, so that what begins with one begins with the other. Only the white space in
+    /// front goes: what is behind the beginning may go on. `None` for filters of which this cannot be said.
+    pub(super) fn apply_to_beginning(&self, beginning: String) -> Option<String> {
+        match self {
+            Self::Lower => Some(beginning.to_lowercase()),
+            Self::Upper => Some(beginning.to_uppercase()),
+            Self::Trim => Some(beginning.trim_start().to_owned()),
+            Self::Each(_) => Some(beginning),
+            Self::Pad(_)
+            | Self::Sortable
+            | Self::InvertedTicks
+            | Self::Date(_)
+            | Self::Hash(_)
+            | Self::Bucket(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_) => None,
+        }
+    }
+
     /// Characters of everything the filter makes, where that is one number.
     pub const fn fixed_width(&self) -> Option<usize> {
         match self {
             Self::Pad(width) | Self::Hash(width) => Some(*width),
+            Self::Sortable => Some(SORTABLE_DIGITS),
             Self::InvertedTicks => Some(ordered::INVERTED_TICKS_DIGITS),
             Self::Bucket(count) => Some(bucket_width(*count)),
             Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug | Self::After(_) | Self::Before(_) | Self::Each(_) => None,
@@ -178,6 +217,7 @@ impl KeyFilter {
             | Self::Upper
             | Self::Trim
             | Self::Pad(_)
+            | Self::Sortable
             | Self::InvertedTicks
             | Self::Date(_)
             | Self::Hash(_)

@@ -14,10 +14,10 @@
 //!   with a forbidden character sorts where its `%` does. Templates that have to meet keys of others leave a value that is legal in
 //!   keys as it is ([`Escaping`]).
 //! - Without a filter, String renders as it is, Int32 and Int64 in decimal, Boolean as `true` or `false`, Guid
-//!   in lower case, DateTime as `2026-11-20T15:00:00.5Z` (the fraction only as long as it needs to be). Double
+//!   in lower case with dashes, DateTime as `2026-11-20T15:00:00.0000000Z` (always seven digits, so that texts sort as moments). Double
 //!   and Binary are permanent errors: a Double has many texts, a Binary has none.
 //! - `lower`, `upper`, `trim`, `slug`, `hash` and `bucket` work on that text. `pad` takes Int32, Int64 and text of
-//!   ASCII digits. `date` and `inverted_ticks` take DateTime and text in RFC 3339.
+//!   ASCII digits, `sortable` any number but NaN and text of one. `date` and `inverted_ticks` take DateTime and text in RFC 3339.
 //! - `{{` and `}}` are literal braces.
 //!
 //! Everything is bounded, and nothing panics on any text.
@@ -26,6 +26,7 @@ mod cover;
 mod each;
 mod escape;
 mod filter;
+mod number;
 mod ordered;
 mod parse;
 mod render;
@@ -37,6 +38,7 @@ mod zone;
 pub use each::ListText;
 pub use escape::{Escaping, escape, unescape};
 pub use filter::KeyFilter;
+pub use number::{Number, SORTABLE_DIGITS, is_decimal, sortable};
 pub use ordered::{INVERTED_TICKS_DIGITS, from_inverted_ticks, inverted_ticks, pad, unpad};
 pub use parse::{Field, Template, TemplateError, TemplatePart};
 pub use render::RenderError;

@@ -278,6 +278,7 @@ impl<'a> TemplateParser<'a> {
             "upper" => plain(KeyFilter::Upper),
             "trim" => plain(KeyFilter::Trim),
             "slug" => plain(KeyFilter::Slug),
+            "sortable" => plain(KeyFilter::Sortable),
             "inverted_ticks" => plain(KeyFilter::InvertedTicks),
             "each" => Ok(KeyFilter::Each(match argument {
                 None => ListText::Json,

@@ -98,6 +98,12 @@ impl Template {
         Ok(rendered.map(|text| escaping.written(text)))
     }
 
+    /// The text with which a field begins for every value that begins with this one, not escaped; `None` behind filters that keep no
+    /// beginning.
+    pub fn beginning(field: &Field, value: &str) -> Option<String> {
+        field.filters.iter().try_fold(value.to_owned(), |beginning, filter| filter.apply_to_beginning(beginning))
+    }
+
     fn problem(&self, field: &Field, problem: &str) -> RenderError {
         RenderError {
             message: format!(

@@ -32,6 +32,7 @@ impl Template {
             KeyFilter::Date(_) => Some("a date"),
             KeyFilter::InvertedTicks => Some("ticks"),
             KeyFilter::Pad(_) => Some("a padded number"),
+            KeyFilter::Sortable => Some("a sortable number"),
             _ => None,
         })?;
         // `%S` first, as in the seconds prefix, spreads a date over sixty partitions.

@@ -18,6 +18,7 @@ fn employee() -> Entity {
         .with("Hired", EdmDateTime::parse("2026-11-20T15:04:05Z").unwrap())
         .with("Left", EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap())
         .with("HiredText", "2026-11-20T15:04:05Z")
+        .with("NaN", f64::NAN)
         .with("Blank", "   ")
         .with("Empty", "")
 }
@@ -47,6 +48,10 @@ fn every_filter_does_what_its_name_says() {
         ("{Number|pad:8}", "00000042"),
         ("{Big|pad:10}", "9000000000"),
         ("{RowKey|pad:8}", "00000123"),
+        ("{Number|sortable}", "c045000000000000000"),
+        ("{Negative|sortable}", "400fffffffffffff000"),
+        ("{Salary|sortable}", "c016000000000000000"),
+        ("{RowKey|sortable}", "c05ec00000000000000"),
         ("{Hired|inverted_ticks}", "2516071137549999999"),
         ("{HiredText|inverted_ticks}", "2516071137549999999"),
         ("{Left|inverted_ticks}", "0000000000000000000"),
@@ -85,7 +90,8 @@ fn every_type_with_one_text_renders_as_it() {
         ("{Big}", "9000000000"),
         ("{Manager}", "true"),
         ("{Id}", "00000000-0000-0000-0000-000000000abc"),
-        ("{Hired}", "2026-11-20T15:04:05Z"),
+        ("{Hired}", "2026-11-20T15:04:05.0000000Z"),
+        ("{Left}", "9999-12-31T23:59:59.9999999Z"),
     ] {
         assert_eq!(render(template).as_deref(), Some(key), "{template}");
     }
@@ -115,6 +121,9 @@ fn what_cannot_be_a_key_is_a_permanent_error_that_names_template_and_property() 
         ("{Big|pad:9}", ["Big", "9 digits"]),
         ("{LastName|pad:9}", ["LastName", "takes a number"]),
         ("{Manager|pad:9}", ["Manager", "Edm.Boolean"]),
+        ("{Manager|sortable}", ["Manager", "Edm.Boolean"]),
+        ("{LastName|sortable}", ["LastName", "sortable takes a number"]),
+        ("{NaN|sortable}", ["NaN", "no place among numbers"]),
         ("{LastName|date:%Y}", ["LastName", "2026-11-20T15:00:00Z"]),
         ("{Number|inverted_ticks}", ["Number", "Edm.DateTime"]),
     ] {
@@ -136,7 +145,7 @@ fn mistakes_are_pointed_at() {
         ("{Email|lowr}", "unknown filter \"lowr\"; did you mean \"lower\"?\n  {Email|lowr}\n         ^^^^"),
         (
             "{Email|sha}",
-            "unknown filter \"sha\"; known are lower, upper, trim, pad, inverted_ticks, date, hash, bucket, slug, after, before, each\n  {Email|sha}\n         ^^^",
+            "unknown filter \"sha\"; known are lower, upper, trim, pad, sortable, inverted_ticks, date, hash, bucket, slug, after, before, each\n  {Email|sha}\n         ^^^",
         ),
         ("{Number|pad}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^"),
         ("{Number|pad:99}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^"),

@@ -1,15 +1,19 @@
 //! Lookups of lists in blobs: a name, made of values.
 
 use super::plan::{LookupError, described};
-use super::range;
-use super::term::{Term, TermOp};
+use super::range::KeyField;
+use super::term::{Term, TermOp, Values, with_each};
 use crate::catalog::{BlobLists, View};
 use crate::model::BlobName;
 use crate::model::document::PlaceError;
 use crate::model::template::Escaping;
 
-/// Where the list lies that these values make: each property of the name has one, given with `=`.
-pub fn blob(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<BlobName, LookupError> {
+/// Most names of one lookup.
+const MAX_NAMES: usize = 100;
+
+/// Where the lists lie that these values make: each property of the name has one, given with `=`. Several where the text of a term stands
+/// for values of several types.
+pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobName>, LookupError> {
     let what = described(view);
     let unusable =
         |term: &Term, problem: &str| LookupError::Unusable { what: what.clone(), term: term.to_string(), problem: problem.to_owned() };
@@ -31,16 +35,38 @@ pub fn blob(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<BlobName, 
     if !missing.is_empty() {
         return Err(LookupError::MissingInName { what, missing, template });
     }
-    let value = |problem: String| LookupError::Value { what: described(view), problem };
+    let mut choices = vec![Values::new()];
+    for term in terms {
+        choices = with_each(&choices, &term.property, &term.values());
+        if choices.len() > MAX_NAMES {
+            return Err(LookupError::TooMany { what, count: choices.len() });
+        }
+    }
+    let (mut names, mut problem) = (Vec::new(), None);
+    for choice in choices {
+        match name(lists, &choice) {
+            Ok(name) if names.contains(&name) => {}
+            Ok(name) => names.push(name),
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    match problem {
+        Some(problem) if names.is_empty() => Err(LookupError::Value { what, problem }),
+        _ => Ok(names),
+    }
+}
+
+/// The name of the list of these values.
+fn name(lists: &BlobLists, values: &Values<'_>) -> Result<BlobName, String> {
     let found = lists.name.with(|template, field| {
-        let term = terms.iter().find(|term| term.property == field.property());
-        term.map(|term| range::text(Escaping::Always, template, field, &term.value).map_err(Unusable::Value)).transpose()
+        let in_name = KeyField { escaping: Escaping::Always, template, field };
+        values.get(field.property()).map(|value| in_name.text(value).map_err(Unusable::Value)).transpose()
     });
     match found {
         Ok(Some(blob)) => Ok(blob),
-        Ok(None) => Err(value("a value of its name is empty".to_owned())),
-        Err(Unusable::Value(problem)) => Err(value(problem)),
-        Err(Unusable::Place(error)) => Err(value(error.to_string())),
+        Ok(None) => Err("a value of its name is empty".to_owned()),
+        Err(Unusable::Value(problem)) => Err(problem),
+        Err(Unusable::Place(error)) => Err(error.to_string()),
     }
 }
 

@@ -7,6 +7,11 @@
 //!   LastName^=K       ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of the key behind the bucket
 //! ```
 //!
+//! Keys are texts and hold no types. So a term stands for its text and for every value that this spells (`=2026-11-20T15:00:00.000Z` is a
+//! text, and a moment that keys write with seven digits), and is one key for each; in double quotes it is the text alone. A range of
+//! moments is checked row by row where the text of the term is another bound than its moment ([`KeyRange::accepts`]); a range whose term
+//! is a number is refused where numbers do not sort as their texts.
+//!
 //! Values are filtered and escaped exactly as rendering does it, so a lookup finds the rendered values; own keys are the values. There is
 //! never an `or` over keys, which the service answers with a scan: several keys are several requests.
 //!
@@ -22,17 +27,23 @@
 //! tells by `ek_view`; and rows for which [`KeyRange::accepts`] is false.
 
 mod blob;
+mod heads;
+mod moment_bound;
 mod plan;
 mod prefix;
 mod range;
 mod span;
+mod spelling;
 mod term;
 
 #[cfg(test)]
+mod differential;
+#[cfg(test)]
 mod tests;
 
-pub use blob::blob;
+pub use blob::blobs;
 pub use plan::{LookupError, LookupPlan, QueryClass, plan, plan_by_own_keys};
+pub use range::{Unranged, unranged};
 pub(super) use span::behind;
 pub use span::{KeyRange, Span};
-pub use term::{Term, TermError, TermOp};
+pub use term::{Meaning, Term, TermError, TermOp};

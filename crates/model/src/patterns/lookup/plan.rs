@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::heads::{Beside, Head, Heads};
+use super::moment_bound::MomentBound;
 use super::prefix::Prefix;
-use super::range::{self, TextBounds};
-use super::span::{KeyRange, Span};
-use super::term::{Term, TermOp};
+use super::range::{KeyField, TextBounds};
+use super::span::{KeyCheck, KeyRange, Span};
+use super::term::{Term, TermOp, Values, with_each};
 use crate::catalog::{RowForm, TargetRef, View};
 use crate::model::key::sorts_before_everywhere;
 use crate::model::template::{Escaping, Field, KeyFilter, Template, TemplatePart};
@@ -166,28 +168,52 @@ struct KnownKey<'a> {
 impl<'a> PlannedLookup<'a> {
     fn plan(self, may_scan: bool) -> Result<LookupPlan, LookupError> {
         self.check_terms()?;
-        let partition = self.known(self.rows.partition_key)?;
-        let row = self.known(self.rows.row_key)?;
-        if !may_scan {
-            self.check_partition(&partition)?;
-        }
-        for term in self.terms {
-            if !partition.used.contains(term.property.as_str()) && !row.used.contains(term.property.as_str()) {
-                return Err(self.unused(term, &partition, &row));
+        let mut ranges: Vec<KeyRange> = Vec::new();
+        let mut heads = Heads::default();
+        for values in self.values()? {
+            let partition = self.known(self.rows.partition_key, &values)?;
+            let row = self.known(self.rows.row_key, &values)?;
+            if !may_scan {
+                self.check_partition(&partition)?;
             }
+            for term in self.terms {
+                if !partition.used.contains(term.property.as_str()) && !row.used.contains(term.property.as_str()) {
+                    return Err(self.unused(term, &partition, &row));
+                }
+            }
+            self.add_ranges(&mut ranges, &mut heads, &partition, &row)?;
         }
+        let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
+        Ok(LookupPlan { table: self.rows.target.clone(), ranges, class })
+    }
+
+    /// Adds the ranges of a pair of keys, apart from those that are there for other values.
+    fn add_ranges(
+        &self,
+        ranges: &mut Vec<KeyRange>,
+        heads: &mut Heads,
+        partition: &KnownKey<'_>,
+        row: &KnownKey<'_>,
+    ) -> Result<(), LookupError> {
         let target = self.rows.target;
         // A partition that is known whole lies in one account, any others in all of them.
         let accounts = if partition.rest.is_some() { target.accounts.iter().count() } else { 1 };
-        let count = partition.heads.len() * row.heads.len() * accounts;
+        let count = ranges.len() + partition.heads.len() * row.heads.len() * accounts;
         if count > MAX_RANGES {
             return Err(LookupError::TooMany { what: self.what.clone(), count });
         }
-        let mut ranges = Vec::with_capacity(count);
+        let others = heads.0.len();
         for partition_head in &partition.heads {
             for row_head in &row.heads {
-                let (partitions, partition_prefix) = self.span(partition_head, partition.rest.as_ref())?;
-                let (rows, row_prefix) = self.span(row_head, row.rest.as_ref())?;
+                let known = [(partition_head, &partition.rest), (row_head, &row.rest)].map(|(head, rest)| Head::new(head, rest.as_ref()));
+                match heads.beside(&known, others) {
+                    Beside::Apart => {}
+                    Beside::Within => continue,
+                    Beside::Across => return Err(self.value(self.across())),
+                }
+                heads.0.push(known);
+                let (partitions, partition_check) = self.span(partition_head, partition.rest.as_ref())?;
+                let (rows, row_check) = self.span(row_head, row.rest.as_ref())?;
                 let holders: Vec<&AccountName> = match &partitions {
                     Span::Exactly(pk) => vec![target.accounts.holder(pk.as_str())],
                     Span::Between { .. } => target.accounts.iter().collect(),
@@ -196,13 +222,12 @@ impl<'a> PlannedLookup<'a> {
                     account: account.clone(),
                     partitions: partitions.clone(),
                     rows: rows.clone(),
-                    partition_prefix: partition_prefix.clone(),
-                    row_prefix: row_prefix.clone(),
+                    partition_check: partition_check.clone(),
+                    row_check: row_check.clone(),
                 }));
             }
         }
-        let class = ranges.iter().map(class).max().unwrap_or(QueryClass::Point);
-        Ok(LookupPlan { table: target.clone(), ranges, class })
+        Ok(())
     }
 
     /// No two terms may say the same of one property, and `=` leaves nothing else to say.
@@ -217,8 +242,45 @@ impl<'a> PlannedLookup<'a> {
         Ok(())
     }
 
+    fn fields(&self, property: &str) -> impl Iterator<Item = KeyField<'a>> {
+        let escaping = self.rows.escaping;
+        let fields = [self.rows.partition_key, self.rows.row_key]
+            .into_iter()
+            .flat_map(move |template| template.fields().map(move |field| KeyField { escaping, template, field }));
+        fields.filter(move |field| field.field.property() == property)
+    }
+
+    /// Each choice of values for the terms with `=`: the text of a term may stand for values of several types, whose keys differ.
+    /// Values that no key can be made of are in no row, and of those with the same keys one is enough.
+    fn values(&self) -> Result<Vec<Values<'a>>, LookupError> {
+        let mut choices = vec![Values::new()];
+        for term in self.terms.iter().filter(|term| term.op == TermOp::Equal) {
+            let mut keys: Vec<Vec<String>> = Vec::new();
+            let (mut values, mut problem) = (Vec::new(), None);
+            for value in term.values() {
+                match self.fields(&term.property).map(|field| field.text(&value)).collect::<Result<Vec<String>, String>>() {
+                    Ok(texts) if keys.contains(&texts) => {}
+                    Ok(texts) => {
+                        keys.push(texts);
+                        values.push(value);
+                    }
+                    Err(error) => problem = problem.or(Some(error)),
+                }
+            }
+            if let (true, Some(problem)) = (values.is_empty(), problem) {
+                return Err(self.value(problem));
+            }
+            let count = choices.len() * values.len();
+            if count > MAX_RANGES {
+                return Err(LookupError::TooMany { what: self.what.clone(), count });
+            }
+            choices = with_each(&choices, &term.property, &values);
+        }
+        Ok(choices)
+    }
+
     /// Renders a key as far as the terms reach.
-    fn known(&self, template: &'a Template) -> Result<KnownKey<'a>, LookupError> {
+    fn known(&self, template: &'a Template, values: &Values<'_>) -> Result<KnownKey<'a>, LookupError> {
         let mut known = KnownKey { heads: vec![String::new()], rest: None, stopped: None, used: BTreeSet::new() };
         for part in template.parts() {
             let field = match part {
@@ -228,9 +290,9 @@ impl<'a> PlannedLookup<'a> {
                 }
                 TemplatePart::Field(field) => field,
             };
-            let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-            if let Some(term) = terms.iter().find(|term| term.op == TermOp::Equal) {
-                let text = range::text(self.rows.escaping, template, field, &term.value).map_err(|problem| self.value(problem))?;
+            let in_key = KeyField { escaping: self.rows.escaping, template, field };
+            if let Some(value) = values.get(field.property()) {
+                let text = in_key.text(value).map_err(|problem| self.value(problem))?;
                 known.heads.iter_mut().for_each(|head| head.push_str(&text));
                 known.used.insert(field.property());
             } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
@@ -240,8 +302,8 @@ impl<'a> PlannedLookup<'a> {
                 }
                 known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
             } else {
-                let bounds =
-                    if terms.is_empty() { Ok(TextBounds::default()) } else { range::bounds(self.rows.escaping, template, field, &terms) };
+                let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
+                let bounds = if terms.is_empty() { Ok(TextBounds::default()) } else { in_key.bounds(&terms) };
                 // Where this field keeps no order, another one of the same property may.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
@@ -274,7 +336,8 @@ impl<'a> PlannedLookup<'a> {
         // A range that the first missing field cannot take says more than that it is missing.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
-            if let (Some(term), Err(problem)) = (terms.first(), range::bounds(self.rows.escaping, self.rows.partition_key, field, &terms)) {
+            let in_key = KeyField { escaping: self.rows.escaping, template: self.rows.partition_key, field };
+            if let (Some(term), Err(problem)) = (terms.first(), in_key.bounds(&terms)) {
                 return Err(self.unusable(term, problem));
             }
         }
@@ -290,7 +353,7 @@ impl<'a> PlannedLookup<'a> {
                 let problem = format!("{} comes before it in the key {:?}; give it with =", stopped.property(), template.to_string());
                 return self.unusable(term, problem);
             }
-            if let Err(problem) = range::bounds(self.rows.escaping, template, field, &[term]) {
+            if let Err(problem) = (KeyField { escaping: self.rows.escaping, template, field }).bounds(&[term]) {
                 return self.unusable(term, problem);
             }
         }
@@ -301,9 +364,10 @@ impl<'a> PlannedLookup<'a> {
         self.unusable(term, problem)
     }
 
-    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, Prefix), LookupError> {
+    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, KeyCheck), LookupError> {
         let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
-        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), Prefix::of([head.to_owned()]))) };
+        let check = |prefix, moments: &[MomentBound]| KeyCheck { prefix, at: head.len(), moments: moments.to_vec() };
+        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), check(Prefix::of([head.to_owned()]), &[]))) };
         let prefix = rest.prefix.behind_head(head);
         // The empty key is the first one, so that there is nothing to compare with.
         let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), prefix.first(), sorts_before_everywhere);
@@ -319,7 +383,17 @@ impl<'a> PlannedLookup<'a> {
         }
         let span = Span::Between { from: from.map(key).transpose()?, before: before.map(key).transpose()? };
         // A range begins with its head only; a prefix holds for all of it.
-        Ok((span, prefix))
+        Ok((span, check(prefix, &rest.moments)))
+    }
+
+    /// Two readings of one term begin with each other, as the keys of 5.0 and 5 do where anything may follow.
+    fn across(&self) -> String {
+        let terms = self.terms.iter().filter(|term| term.op == TermOp::Equal && term.values().len() > 1);
+        let terms: Vec<String> = terms.map(ToString::to_string).collect();
+        format!(
+            "the keys of several values of {} lie in one range; write a value in double quotes to have its text alone",
+            terms.join(", ")
+        )
     }
 
     fn unusable(&self, term: &Term, problem: String) -> LookupError {

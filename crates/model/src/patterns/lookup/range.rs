@@ -1,11 +1,13 @@
 //! A range or prefix of a property as bounds on the text of its field.
 
-use crate::model::template::{DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks};
+use crate::model::template::{DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks, is_decimal};
 use crate::model::{EdmDateTime, EdmValue};
 
+use super::moment_bound::MomentBound;
 use super::prefix::{Prefix, lower_case_spellings};
 use super::span::behind;
-use super::term::{Term, TermOp};
+use super::spelling;
+use super::term::{Meaning, Term, TermOp};
 
 /// The text of a field: from a text on, before another, beginning with a third.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub(super) struct TextBounds {
     pub(super) from: Option<String>,
     pub(super) before: Option<String>,
     pub(super) prefix: Prefix,
+    /// Bounds to check within these.
+    pub(super) moments: Vec<MomentBound>,
 }
 
 /// How the order of values carries over to a field's text.
@@ -28,42 +32,126 @@ enum Order<'f> {
     Parts(&'f DateFormat),
 }
 
-/// The bounds that some terms, none of them `=`, set to a field. The error says why there are none.
-pub(super) fn bounds(escaping: Escaping, template: &Template, field: &Field, terms: &[&Term]) -> Result<TextBounds, String> {
-    let order = order(field)?;
-    let mut bounds = TextBounds::default();
-    for term in terms {
-        let text = |value: &str| text(escaping, template, field, value);
-        match (term.op, order) {
-            (TermOp::Equal, _) => {}
-            (TermOp::Prefix, Order::Text) => bounds.prefix = prefix(escaping, template, field, &term.value)?,
-            (TermOp::Prefix, _) => return Err(format!("{term}: a number or date has no prefix; use >= and <")),
-            (TermOp::AtLeast, Order::Text | Order::Number) => bounds.from = Some(first_spelling(field, text(&term.value)?)),
-            // Where clocks are put back, a later moment may have an earlier text.
-            (TermOp::AtLeast, Order::Parts(date)) => bounds.from = texts(date.firsts(moment(&term.value)?), text)?.into_iter().min(),
-            (TermOp::Less, Order::Text | Order::Number) => bounds.before = Some(first_spelling(field, text(&term.value)?)),
-            (TermOp::Less, Order::Parts(date)) => {
-                // The last moment before it lies in the last part that belongs to the range.
-                let last = EdmDateTime::from_ticks(moment(&term.value)?.ticks() - 1).map_err(|error| error.to_string())?;
-                bounds.before = texts(date.lasts(last), text)?.into_iter().max().and_then(|last| behind(&last));
+/// A field of a template, and how values stand in its keys.
+#[derive(Clone, Copy)]
+pub(super) struct KeyField<'a> {
+    pub(super) escaping: Escaping,
+    pub(super) template: &'a Template,
+    pub(super) field: &'a Field,
+}
+
+impl KeyField<'_> {
+    /// The bounds that some terms, none of them `=`, set to the field. The error says why there are none.
+    pub(super) fn bounds(self, terms: &[&Term]) -> Result<TextBounds, String> {
+        let order = order(self.field)?;
+        let mut bounds = TextBounds::default();
+        for term in terms {
+            match (term.op, order) {
+                (TermOp::Equal, _) => {}
+                (TermOp::Prefix, Order::Text) => bounds.prefix = self.prefix(term)?,
+                (TermOp::Prefix, _) => return Err(format!("{term}: a number or date has no prefix; use >= and <")),
+                (TermOp::AtLeast, Order::Text) => bounds.from = Some(self.text_bound(term, &mut bounds.moments)?),
+                (TermOp::AtLeast, Order::Number) => bounds.from = Some(self.first_text(term)?),
+                // Where clocks are put back, a later moment may have an earlier text.
+                (TermOp::AtLeast, Order::Parts(date)) => bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min(),
+                (TermOp::Less, Order::Text) => bounds.before = Some(self.text_bound(term, &mut bounds.moments)?),
+                (TermOp::Less, Order::Number) => bounds.before = Some(self.first_text(term)?),
+                (TermOp::Less, Order::Parts(date)) => {
+                    // The last moment before it lies in the last part that belongs to the range.
+                    let last = EdmDateTime::from_ticks(moment(term)?.ticks() - 1).map_err(|error| error.to_string())?;
+                    bounds.before = self.texts(date.lasts(last))?.into_iter().max().and_then(|last| behind(&last));
+                }
+                // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
+                (TermOp::AtLeast, Order::Reversed) => bounds.before = behind_ticks(&self.text(&moment(term)?.into())?),
+                (TermOp::Less, Order::Reversed) => match behind_ticks(&self.text(&moment(term)?.into())?) {
+                    Some(from) => bounds.from = Some(from),
+                    None => return Err(format!("{term}: there is no moment before it")),
+                },
             }
-            // A later moment has a smaller text: at least T is at most its text, and nothing is behind the first moment's.
-            (TermOp::AtLeast, Order::Reversed) => bounds.before = behind_ticks(&text(&term.value)?),
-            (TermOp::Less, Order::Reversed) => match behind_ticks(&text(&term.value)?) {
-                Some(from) => bounds.from = Some(from),
-                None => return Err(format!("{term}: there is no moment before it")),
-            },
+        }
+        Ok(bounds)
+    }
+
+    /// The text of the field for a value, as it stands in such keys.
+    pub(super) fn text(self, value: &EdmValue) -> Result<String, String> {
+        match self.template.render_field_as(self.escaping, self.field, value) {
+            Ok(Some(text)) => Ok(text),
+            Ok(None) => Err(self.nothing_left(value)),
+            Err(error) => Err(error.to_string()),
         }
     }
-    Ok(bounds)
+
+    fn nothing_left(self, value: &EdmValue) -> String {
+        let (property, text) = (self.field.property(), value.as_str().unwrap_or_default());
+        format!("nothing is left of {property}={text:?} behind its filters, and rows without a value are in no view")
+    }
+
+    fn texts(self, moments: Vec<EdmDateTime>) -> Result<Vec<String>, String> {
+        moments.into_iter().map(|moment| self.text(&moment.into())).collect()
+    }
+
+    /// The text of the first of a term's values that has one here.
+    fn first_text(self, term: &Term) -> Result<String, String> {
+        let mut texts = term.values().into_iter().map(|value| self.text(&value));
+        let first = texts.next().unwrap_or_else(|| Err(String::new()));
+        first.or_else(|problem| texts.find_map(Result::ok).ok_or(problem))
+    }
+
+    /// The first text of a bound where values are compared as texts. A moment in another spelling than that of keys is one bound of
+    /// texts and another of moments: both are kept, for each row to be checked.
+    fn text_bound(self, term: &Term, moments: &mut Vec<MomentBound>) -> Result<String, String> {
+        let text = self.text(&EdmValue::from(term.value.as_str()))?;
+        let text = if is_lower_case(self.field) { lower_case_spellings(&text).into_iter().next().unwrap_or(text) } else { text };
+        if term.is_text() {
+            return Ok(text);
+        }
+        if is_decimal(&term.value) {
+            let (name, quoted) = (self.field.property(), as_text(term));
+            return Err(format!(
+                "{name} sorts as text in its keys, 10 before 9. Give the key a filter such as {{{name}|pad:8}} or {{{name}|sortable}}, or write {quoted} to compare texts"
+            ));
+        }
+        for value in term.values().iter().skip(1) {
+            let in_keys = self.text(value)?;
+            if in_keys == text {
+                continue;
+            }
+            if !matches!(value, EdmValue::DateTime(_)) {
+                return Err(another_spelling(term, &in_keys));
+            }
+            let bound = MomentBound { op: term.op, text: text.clone(), moment: in_keys };
+            let outer = bound.outer().to_owned();
+            moments.push(bound);
+            return Ok(outer);
+        }
+        Ok(text)
+    }
+
+    /// The start of the texts of the field for values that begin so.
+    fn prefix(self, term: &Term) -> Result<Prefix, String> {
+        let beginning = Template::beginning(self.field, &term.value).filter(|beginning| !beginning.is_empty());
+        let beginning = beginning.ok_or_else(|| self.nothing_left(&EdmValue::from(term.value.as_str())))?;
+        let escaped = self.escaping.written(beginning.clone());
+        for value in term.values().iter().skip(1).filter(|value| matches!(value, EdmValue::DateTime(_) | EdmValue::Guid(_))) {
+            let in_keys = self.text(value)?;
+            if !in_keys.starts_with(&escaped) {
+                return Err(another_spelling(term, &in_keys));
+            }
+        }
+        let mut spellings = vec![escaped];
+        if self.escaping == Escaping::WhereForbidden {
+            // A value that goes on with a forbidden character is escaped whole.
+            spellings.push(Escaping::Always.written(beginning));
+        }
+        if is_lower_case(self.field) {
+            spellings = spellings.iter().flat_map(|text| lower_case_spellings(text)).collect();
+        }
+        Ok(Prefix::of(spellings))
+    }
 }
 
-fn moment(text: &str) -> Result<EdmDateTime, String> {
-    EdmDateTime::parse(text).map_err(|error| error.to_string())
-}
-
-fn texts(moments: Vec<EdmDateTime>, text: impl Fn(&str) -> Result<String, String>) -> Result<Vec<String>, String> {
-    moments.into_iter().map(|moment| text(&moment.to_string())).collect()
+fn moment(term: &Term) -> Result<EdmDateTime, String> {
+    spelling::moment(&term.value).map_or_else(|| EdmDateTime::parse(&term.value).map_err(|error| error.to_string()), Ok)
 }
 
 /// The count of inverted ticks behind another; nothing behind the last one.
@@ -72,33 +160,12 @@ fn behind_ticks(text: &str) -> Option<String> {
     EdmDateTime::from_ticks(moment.ticks() - 1).ok().map(inverted_ticks)
 }
 
-/// The text of a field for a value, as it stands in such keys.
-pub(super) fn text(escaping: Escaping, template: &Template, field: &Field, value: &str) -> Result<String, String> {
-    match template.render_field_as(escaping, field, &EdmValue::from(value)) {
-        Ok(Some(text)) => Ok(text),
-        Ok(None) => {
-            Err(format!("nothing is left of {}={value:?} behind its filters, and rows without a value are in no view", field.property()))
-        }
-        Err(error) => Err(error.to_string()),
-    }
+fn as_text(term: &Term) -> Term {
+    Term { meaning: Meaning::Text, ..term.clone() }
 }
 
-/// The start of the texts of a field for values that begin so.
-fn prefix(escaping: Escaping, template: &Template, field: &Field, value: &str) -> Result<Prefix, String> {
-    let mut spellings = vec![text(escaping, template, field, value)?];
-    if escaping == Escaping::WhereForbidden {
-        // A value that goes on with a forbidden character is escaped whole.
-        spellings.push(text(Escaping::Always, template, field, value)?);
-    }
-    if is_lower_case(field) {
-        spellings = spellings.iter().flat_map(|text| lower_case_spellings(text)).collect();
-    }
-    Ok(Prefix::of(spellings))
-}
-
-/// The first spelling of a bound: those that say the same lie on one side of it.
-fn first_spelling(field: &Field, text: String) -> String {
-    if is_lower_case(field) { lower_case_spellings(&text).into_iter().next().unwrap_or(text) } else { text }
+fn another_spelling(term: &Term, in_keys: &str) -> String {
+    format!("keys have {in_keys} for this value; give that, or write {} to compare texts", as_text(term))
 }
 
 fn is_lower_case(field: &Field) -> bool {
@@ -108,13 +175,15 @@ fn is_lower_case(field: &Field) -> bool {
 fn order(field: &Field) -> Result<Order<'_>, String> {
     let refuse = |filter: &str| Err(format!("{} is in the key behind {filter}, which keeps no order; give it with =", field.property()));
     let mut order = Order::Text;
-    for (at, filter) in field.filters().iter().enumerate() {
+    for filter in field.filters() {
         order = match filter {
             KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim | KeyFilter::Each(_) => order,
-            KeyFilter::Pad(_) if at == 0 => Order::Number,
-            KeyFilter::InvertedTicks if at == 0 => Order::Reversed,
-            KeyFilter::Date(date) if at == 0 && from_large_to_small(date.format()) => Order::Parts(date),
+            // Filters before it that keep texts in order keep the number or moment that a text is.
+            KeyFilter::Pad(_) | KeyFilter::Sortable if order == Order::Text => Order::Number,
+            KeyFilter::InvertedTicks if order == Order::Text => Order::Reversed,
+            KeyFilter::Date(date) if order == Order::Text && from_large_to_small(date.format()) => Order::Parts(date),
             KeyFilter::Pad(_) => return refuse("pad after another filter"),
+            KeyFilter::Sortable => return refuse("sortable after another filter"),
             KeyFilter::InvertedTicks => return refuse("inverted_ticks after another filter"),
             KeyFilter::Date(_) => return refuse("a date whose parts do not go from large to small"),
             KeyFilter::Hash(_) => return refuse("hash"),
@@ -125,6 +194,39 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
         };
     }
     Ok(order)
+}
+
+/// A part of a key that is made to be sorted, and of which no range can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unranged {
+    /// The property.
+    pub property: String,
+    /// Why.
+    pub problem: String,
+}
+
+/// The first part of a key that is made to be sorted, and of which no range can be asked: a date that does not begin with its year, and a
+/// filter of numbers or moments behind one that keeps no order. Not where a hash or bucket, or a date that begins with a time of day,
+/// spreads rows on purpose.
+pub fn unranged(template: &Template) -> Option<Unranged> {
+    let is_meant = |field: &&Field| {
+        field.filters().iter().any(|filter| match filter {
+            KeyFilter::Pad(_) | KeyFilter::Sortable | KeyFilter::InvertedTicks => true,
+            KeyFilter::Date(date) => begins_with_day_or_month(date.format()) || !field.filters().starts_with(std::slice::from_ref(filter)),
+            _ => false,
+        })
+    };
+    let is_spread = |field: &&Field| field.filters().iter().any(|filter| matches!(filter, KeyFilter::Hash(_) | KeyFilter::Bucket(_)));
+    let mut fields = template.fields().filter(is_meant).filter(|field| !is_spread(field));
+    fields.find_map(|field| Some(Unranged { property: field.property().to_owned(), problem: order(field).err()? }))
+}
+
+/// Whether a strftime format has a year, behind a day or month.
+fn begins_with_day_or_month(format: &str) -> bool {
+    let directives: Vec<char> =
+        format.split('%').skip(1).filter_map(|part| part.trim_start_matches(['-', '_', '0', '^']).chars().next()).collect();
+    let has_year = directives.iter().any(|directive| matches!(directive, 'Y' | 'y'));
+    matches!(directives.first(), Some('D')) || has_year && matches!(directives.first(), Some('d' | 'e' | 'm' | 'b' | 'B' | 'h'))
 }
 
 /// Whether texts of a strftime format sort as their moments: year, month, day, hour, minute and second, as many of them

@@ -1,5 +1,6 @@
 //! Spans of keys, and the ranges made of them.
 
+use super::moment_bound::MomentBound;
 use super::prefix::Prefix;
 use crate::model::key::forbidden_in_key;
 use crate::model::{AccountName, Comparison, EntityKey, Filter, Key};
@@ -57,10 +58,25 @@ pub struct KeyRange {
     pub partitions: Span,
     /// Which of their rows.
     pub rows: Span,
-    /// Prefix of every partition key in it.
-    pub(super) partition_prefix: Prefix,
-    /// Prefix of every row key in it.
-    pub(super) row_prefix: Prefix,
+    pub(super) partition_check: KeyCheck,
+    pub(super) row_check: KeyCheck,
+}
+
+/// What every key of a range has to satisfy beside the bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyCheck {
+    /// The prefix of each.
+    pub(super) prefix: Prefix,
+    /// Where the text begins that moments bound.
+    pub(super) at: usize,
+    /// These bounds.
+    pub(super) moments: Vec<MomentBound>,
+}
+
+impl KeyCheck {
+    fn holds(&self, key: &str) -> bool {
+        self.prefix.begins(key) && self.moments.iter().all(|bound| key.get(self.at..).is_some_and(|text| bound.holds(text)))
+    }
 }
 
 impl KeyRange {
@@ -78,18 +94,18 @@ impl KeyRange {
     }
 
     /// Whether a key that the [filter](Self::filter) let through belongs to the lookup. It does not where the end of a prefix could
-    /// only be described roughly, or where others lie between its spellings. The bounds are the store's to judge, which has an order of its
-    /// own.
+    /// only be described roughly, where others lie between its spellings, and where a bound is another one for moments than for texts. All
+    /// other bounds are the store's to judge, which has an order of its own.
     pub fn accepts(&self, key: &EntityKey) -> bool {
-        self.partition_prefix.begins(key.pk.as_str()) && self.row_prefix.begins(key.rk.as_str())
+        self.partition_check.holds(key.pk.as_str()) && self.row_check.holds(key.rk.as_str())
     }
 
     /// The key by which the rows of several ranges are merged: the part in which the ranges do not differ, so that
     /// buckets leave no trace in the order. Rows of one range come in this order already.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
-        let pk = pk.strip_prefix(self.partition_prefix.stem()).unwrap_or(pk);
-        let rk = rk.strip_prefix(self.row_prefix.stem()).unwrap_or(rk);
+        let pk = pk.strip_prefix(self.partition_check.prefix.stem()).unwrap_or(pk);
+        let rk = rk.strip_prefix(self.row_check.prefix.stem()).unwrap_or(rk);
         match self.partitions {
             Span::Exactly(_) => ("", rk),
             Span::Between { .. } => (pk, rk),

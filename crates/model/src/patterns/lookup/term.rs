@@ -1,9 +1,13 @@
 //! Terms of a lookup: known values or bounds of a property, as `LastName=Kim`, `Hired>=2026-01-01T00:00:00Z`,
-//! `Email^=a`.
+//! `Email^=a`, `Zip="07000"`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use super::spelling;
+use crate::model::EdmValue;
+use crate::model::condition::quoted_text;
 use crate::model::entity::valid_property_name;
 
 /// How a property is restricted.
@@ -38,8 +42,37 @@ pub struct Term {
     pub property: String,
     /// How it is restricted.
     pub op: TermOp,
-    /// The value, as text: a number in decimal, a moment in RFC 3339. Never empty.
+    /// The value, as text and without quotes. Never empty.
     pub value: String,
+    /// What that text stands for.
+    pub meaning: Meaning,
+}
+
+/// What the text of a term stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// The text, and each value of another type that it spells: a number, a moment, a GUID, a Boolean.
+    Spelled,
+    /// The text alone. It stood in quotes.
+    Text,
+    /// One of these texts. The value is the first of them.
+    OneOf(Vec<String>),
+}
+
+/// A value for each of several properties.
+pub(super) type Values<'a> = BTreeMap<&'a str, EdmValue>;
+
+/// Each of these choices with each of these values of one more property.
+pub(super) fn with_each<'a>(choices: &[Values<'a>], property: &'a str, values: &[EdmValue]) -> Vec<Values<'a>> {
+    let mut all = Vec::with_capacity(choices.len() * values.len());
+    for choice in choices {
+        all.extend(values.iter().map(|value| {
+            let mut choice = choice.clone();
+            choice.insert(property, value.clone());
+            choice
+        }));
+    }
+    all
 }
 
 /// Why a text is not a term.
@@ -49,14 +82,31 @@ pub struct TermError {
     /// The text.
     pub text: String,
     /// The problem.
-    pub problem: &'static str,
+    pub problem: String,
+}
+
+impl Term {
+    /// The values that the term stands for, the text first. Keys are texts and hold no types, so that an unquoted text is every value that
+    /// it spells.
+    pub fn values(&self) -> Vec<EdmValue> {
+        match &self.meaning {
+            Meaning::OneOf(texts) => texts.iter().map(|text| EdmValue::from(text.as_str())).collect(),
+            Meaning::Spelled if !self.is_text() => spelling::values(&self.value),
+            Meaning::Spelled | Meaning::Text => vec![EdmValue::from(self.value.as_str())],
+        }
+    }
+
+    /// Whether the value is a text and nothing else: keys of entities are texts.
+    pub(super) fn is_text(&self) -> bool {
+        self.meaning != Meaning::Spelled || matches!(self.property.as_str(), "PartitionKey" | "RowKey")
+    }
 }
 
 impl FromStr for Term {
     type Err = TermError;
 
     fn from_str(text: &str) -> Result<Self, TermError> {
-        let error = |problem| Err(TermError { text: text.to_owned(), problem });
+        let error = |problem: &str| Err(TermError { text: text.to_owned(), problem: problem.to_owned() });
         let Some(at) = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_') else { return error("there is no operator") };
         let (property, rest) = text.split_at(at);
         if !matches!(property, "PartitionKey" | "RowKey") && !valid_property_name(property) {
@@ -70,15 +120,27 @@ impl FromStr for Term {
         let Some((op, value)) = operators.into_iter().find_map(|op| Some((op, rest.strip_prefix(op.text())?))) else {
             return error("the operator is unknown");
         };
+        let (value, meaning) = if value.starts_with('"') {
+            match quoted_text(value) {
+                Ok(value) => (value, Meaning::Text),
+                Err(problem) => return error(&problem),
+            }
+        } else {
+            (value.to_owned(), Meaning::Spelled)
+        };
         if value.is_empty() {
             return error("there is no value, and rows without one are in no view");
         }
-        Ok(Self { property: property.to_owned(), op, value: value.to_owned() })
+        Ok(Self { property: property.to_owned(), op, value, meaning })
     }
 }
 
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}{}", self.property, self.op.text(), self.value)
+        let Self { property, op, value, meaning } = self;
+        match meaning {
+            Meaning::Spelled | Meaning::OneOf(_) => write!(f, "{property}{}{value}", op.text()),
+            Meaning::Text => write!(f, "{property}{}{value:?}", op.text()),
+        }
     }
 }

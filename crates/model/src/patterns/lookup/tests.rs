@@ -10,17 +10,16 @@ use crate::model::template::Template;
 use crate::model::{AccountName, EdmDateTime, Entity, EntityKey, Key, TableName, ViewName};
 
 fn view(partition_key: &str, row_key: &str) -> View {
+    view_of(Template::parse(partition_key).unwrap(), Template::parse(row_key).unwrap())
+}
+
+pub(super) fn view_of(partition_key: Template, row_key: Template) -> View {
     let table = |name: &str| TableRef { account: AccountName::main(), table: TableName::new(name).unwrap() };
     View {
         name: ViewName::new("by_x").unwrap(),
         source: table("Employees"),
         when: None,
-        kind: ViewKind::SecondaryIndex(SecondaryIndex {
-            target: table("Copies").into(),
-            partition_key: Template::parse(partition_key).unwrap(),
-            row_key: Template::parse(row_key).unwrap(),
-            select: None,
-        }),
+        kind: ViewKind::SecondaryIndex(SecondaryIndex { target: table("Copies").into(), partition_key, row_key, select: None }),
         on_conflict: OnConflict::Reject,
     }
 }
@@ -132,6 +131,47 @@ fn numbers_and_moments_are_compared_as_what_they_are() {
 }
 
 #[test]
+fn a_term_is_a_key_for_each_value_that_its_text_spells() {
+    let rows = |texts: &[&str]| planned("p", "{At}_{RowKey}", texts).1;
+    let range = |text: &str| format!("(PartitionKey eq 'p' and (RowKey ge '{text}_' and RowKey lt '{text}`'))");
+    assert_eq!(rows(&["At=2026-11-20T16:00+01:00"]), [range("2026-11-20T16:00+01:00"), range("2026-11-20T15:00:00.0000000Z")]);
+    assert_eq!(rows(&["At=2026-11-20T15:00:00.0000000Z"]), [range("2026-11-20T15:00:00.0000000Z")]);
+    assert_eq!(rows(&["At=\"2026-11-20T15:00:00Z\""]), [range("2026-11-20T15:00:00Z")]);
+    // Both keys are made of one value.
+    assert_eq!(
+        planned("{At}", "{At}", &["At=TRUE"]).1,
+        ["TRUE", "true"].map(|text| format!("(PartitionKey eq '{text}' and RowKey eq '{text}')"))
+    );
+    // Keys of entities are texts.
+    assert_eq!(planned("{PartitionKey}", "{RowKey}", &["PartitionKey=TRUE", "RowKey>=007"]).1.len(), 1);
+    // Filters that make one text of several spellings make one key.
+    assert_eq!(planned("p", "{No|pad:3}", &["No=7.0"]).1, ["(PartitionKey eq 'p' and RowKey eq '007')"]);
+    assert_eq!(planned("p", "{Id|lower}", &["Id=0F8FAD5B-D9CB-469F-A165-70867728950E"]).1.len(), 1);
+}
+
+#[test]
+fn a_part_of_a_key_that_is_made_to_be_sorted_and_cannot_is_told() {
+    let unranged = |template: &str| unranged(&Template::parse(template).unwrap()).map(|part| part.property);
+    for template in
+        ["{At|date:%d%m%Y}", "{At|date:%d.%m.%Y %H:%M}", "{At|date:%D}", "x_{At|after:=|pad:4}", "{At|slug|date:%F}", "{At|pad:4|pad:8}"]
+    {
+        assert_eq!(unranged(template).as_deref(), Some("At"), "{template}");
+    }
+    for template in [
+        "{At}",
+        "{At|hash:3}",
+        "{At|date:%F}",
+        "{At|date:%S%Y%m%d}",
+        "{At|date:%m-%d}",
+        "{At|date:%d%m%Y|hash:2}",
+        "{At|trim|pad:8}",
+        "{At|slug}",
+    ] {
+        assert_eq!(unranged(template), None, "{template}");
+    }
+}
+
+#[test]
 fn what_is_missing_or_has_no_place_is_named() {
     for (partition_key, row_key, texts, expected) in [
         (
@@ -157,6 +197,24 @@ fn what_is_missing_or_has_no_place_is_named() {
         ("p", "{Age|pad:3}", &["Age>=old"], "takes a number"),
         ("p", "{T|inverted_ticks}", &["T<1601-01-01T00:00:00Z"], "no moment before it"),
         ("p", "{Name|trim}", &["Name= "], "rows without a value are in no view"),
+        (
+            "p",
+            "{No}_{RowKey}",
+            &["No>=9"],
+            "No sorts as text in its keys, 10 before 9. Give the key a filter such as {No|pad:8} or {No|sortable}, or write No>=\"9\"",
+        ),
+        ("p", "{No|trim}_{RowKey}", &["No<-1.5"], "or write No<\"-1.5\" to compare texts"),
+        ("p", "{No|sortable}", &["No=many"], "sortable takes a number"),
+        ("p", "{No|after:-|pad:3}", &["No<9"], "behind after, which keeps no order"),
+        (
+            "p",
+            "{Id}",
+            &["Id>={0F8FAD5B-D9CB-469F-A165-70867728950E}"],
+            "keys have 0f8fad5b-d9cb-469f-a165-70867728950e for this value; give that, or write Id>=\"{0F8F",
+        ),
+        ("p", "{At}", &["At^=2026-11-20T15:00:00Z"], "keys have 2026-11-20T15:00:00.0000000Z for this value"),
+        ("p", "{Name|trim}", &["Name^= "], "rows without a value are in no view"),
+        ("p", "{No}{Name}", &["No=5.0"], "write a value in double quotes to have its text alone"),
         ("p", "{Name}", &["Name=a", "Name^=a"], "Name=a and Name^=a exclude each other"),
         ("p", "{Name}", &["Name>=m", "Name<c"], "Name>=m and Name<c exclude each other"),
     ] {
@@ -175,11 +233,14 @@ fn terms_are_read_with_their_operators() {
         ("A<b", TermOp::Less, "b"),
         ("A^=b=c", TermOp::Prefix, "b=c"),
         ("A==b", TermOp::Equal, "=b"),
+        ("A=\"b\"", TermOp::Equal, "b"),
+        ("A>=\"9\\\"\"", TermOp::AtLeast, "9\""),
+        ("A=b\"", TermOp::Equal, "b\""),
     ] {
         let term: Term = text.parse().unwrap();
         assert_eq!((term.property.as_str(), term.op, term.value.as_str(), term.to_string().as_str()), ("A", op, value, text));
     }
-    for text in ["", "A", "=b", "A=", "A>b", "A<=b", "a-b=c", "Timestamp=x", "A~b", "é=x"] {
+    for text in ["", "A", "=b", "A=", "A>b", "A<=b", "a-b=c", "Timestamp=x", "A~b", "é=x", "A=\"\"", "A=\"b", "A=\"b\"c"] {
         assert!(text.parse::<Term>().unwrap_err().to_string().contains("Property=value"), "{text}");
     }
 }
@@ -208,15 +269,15 @@ fn employee(name: &str, age: i32, hired: i64) -> Entity {
 }
 
 /// How a store orders the texts of keys.
-type Order = fn(&str, &str) -> Ordering;
+pub(super) type Order = fn(&str, &str) -> Ordering;
 
 /// The order of the embedded store.
-fn bytewise(one: &str, other: &str) -> Ordering {
+pub(super) fn bytewise(one: &str, other: &str) -> Ordering {
     one.cmp(other)
 }
 
 /// Whether a lookup finds a row by a range in a store with this order.
-fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
+pub(super) fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
     let within = |span: &Span, key: &Key| match span {
         Span::Exactly(only) => key == only,
         Span::Between { from, before } => {
@@ -352,7 +413,9 @@ proptest! {
     fn whatever_was_rendered_is_found_by_its_values(name in any::<String>(), age in 0..i32::MAX) {
         prop_assume!(!name.is_empty() && name.len() < 80);
         let view = view("{Name|slug}_{Name|bucket:5}", "{Name|trim|upper}-{Age|pad:10}-{Name|hash:6}");
-        let found = holding(&view, &[format!("Name={name}"), format!("Age={age}")], &employee(&name, age, FIRST));
+        let quoted = format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+        let value = if name.starts_with('"') { quoted } else { name.clone() };
+        let found = holding(&view, &[format!("Name={value}"), format!("Age={age}")], &employee(&name, age, FIRST));
         prop_assert!(found.is_none_or(|found| found == 1));
     }
 
