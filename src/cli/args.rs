@@ -95,7 +95,7 @@ pub enum Command {
     Migrate(migrate::MigrateArgs),
     /// Sign a shared access signature for an application
     Sas(sas::SasArgs),
-    /// Count, rewrap and erase the data keys of encrypted properties
+    /// Count, rewrap and erase the data keys of encrypted properties, and seal plain values
     Keys(keys::KeysArgs),
     /// Look at accounts, queues, catalog and workers, and tell problems with their remedies
     Doctor(doctor::DoctorArgs),

@@ -67,6 +67,12 @@ impl Context {
         Client::new(self.stores.clone(), Arc::clone(&self.catalog), self.settings.queues.clone())
     }
 
+    /// A client for reading, which takes encrypted properties in clear where that is asked for.
+    pub fn reading(&self, allows_plain: bool) -> Client {
+        let client = self.client();
+        if allows_plain { client.allowing_plain() } else { client }
+    }
+
     /// Refuses a queue that is not declared.
     pub fn check_queue(&self, name: Option<&QueueName>) -> Result<(), UsageError> {
         let known: Vec<&str> = self.settings.queues.iter().map(|queue| queue.name.as_str()).collect();

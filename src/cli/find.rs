@@ -28,6 +28,9 @@ pub struct FindArgs {
     /// Open encrypted properties, where this configuration has the key-encryption keys
     #[arg(long)]
     pub decrypt: bool,
+    /// Also read encrypted properties that lie in clear, as a table has them from before it said `encrypt`: an error otherwise
+    #[arg(long, requires = "decrypt")]
+    pub allow_plain: bool,
 }
 
 /// An entity, and where it is.
@@ -41,12 +44,13 @@ struct FoundEntity {
 pub async fn find(args: &FindArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     let archive = &args.archive;
-    let Some(Found { row, at }) = context.client().find(archive, &key).await.map_err(misused)? else {
+    let client = context.reading(args.allow_plain);
+    let Some(Found { row, at }) = client.find(archive, &key).await.map_err(misused)? else {
         bail!("there is no entity {key}, neither in the archive {archive} nor in its source");
     };
     let mut row = row;
     if args.decrypt {
-        context.client().open_found(archive, at, &mut row).await.map_err(misused)?;
+        client.open_found(archive, at, &mut row).await.map_err(misused)?;
     }
     let found = match at {
         Whereabouts::Source => "source",

@@ -11,6 +11,7 @@ use super::exit::{misused, store_error};
 use super::row::{RowJson, tell_sealed};
 use super::{Context, Exit, Output, UsageError, args, help};
 use crate::catalog::{Catalog, TableRef};
+use crate::client::Client;
 use crate::model::names::is_own_table;
 use crate::model::nearest::{listed, nearest};
 use crate::model::{EntityKey, Key};
@@ -39,6 +40,9 @@ pub struct GetArgs {
     /// key-encryption keys, and join the pieces of lists and the rows of wide entities
     #[arg(long)]
     pub resolve: bool,
+    /// Also read encrypted properties that lie in clear, as a table has them from before it said `encrypt`: an error otherwise
+    #[arg(long)]
+    pub allow_plain: bool,
     /// Write the value of this property alone, as it is, to --out: also one that is too large for memory
     #[arg(long, value_name = "NAME", requires = "out", conflicts_with = "resolve")]
     pub property: Option<String>,
@@ -56,10 +60,10 @@ pub async fn get(args: &GetArgs, context: &Context, out: &mut Output) -> anyhow:
 async fn read(args: &GetArgs, table: &TableRef, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey { pk: args.pk.clone(), rk: args.rk.clone() };
     if let (Some(property), Some(file)) = (&args.property, &args.out) {
-        return value(table, &key, (property, file), context).await;
+        return value(table, &key, (property, file), &context.reading(args.allow_plain)).await;
     }
     let row = if args.resolve {
-        context.client().get_in(table, &key).await.map_err(misused)?
+        context.reading(args.allow_plain).get_in(table, &key).await.map_err(misused)?
     } else {
         let account = context.stores.account(&table.account)?;
         account.tables.get(&table.table, &key, None).await.with_context(|| format!("reading {table}{key}"))?
@@ -73,8 +77,7 @@ async fn read(args: &GetArgs, table: &TableRef, context: &Context, out: &mut Out
 }
 
 /// Writes one value. A file takes its name when it is whole and its hash is right.
-async fn value(table: &TableRef, key: &EntityKey, (property, file): (&str, &Path), context: &Context) -> anyhow::Result<Exit> {
-    let client = context.client();
+async fn value(table: &TableRef, key: &EntityKey, (property, file): (&str, &Path), client: &Client) -> anyhow::Result<Exit> {
     let found = if file == Path::new("-") {
         let mut out = std::io::stdout();
         client.read_value(table, key, property, |part| out.write_all(part)).await.map_err(misused)?

@@ -1,17 +1,20 @@
 //! `evenkeel keys`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
-use futures::stream::{StreamExt as _, iter};
+use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, UsageError, args, help};
 use crate::catalog::TableRef;
+use crate::model::item::VIEW_PROPERTY;
 use crate::model::job::Primary;
-use crate::model::{AccountName, EntityKey, Key, Row, cause};
+use crate::model::large::Pointer;
+use crate::model::{AccountName, EdmValue, EntityKey, Key, Row, cause, odata};
 use crate::ports::{Account, ErrorClass, Missing, Query};
 use crate::sealing::{self, DataKeyError, DataKeys, KEYS};
 use crate::settings::{VaultKey, WrappedText};
@@ -19,6 +22,8 @@ use crate::telemetry::AUDIT;
 
 /// Data keys wrapped at once.
 const PARALLEL: usize = 16;
+/// Entities read at once.
+const PAGE: u32 = 1_000;
 
 /// Arguments of `keys`.
 #[derive(Debug, Args)]
@@ -54,6 +59,15 @@ pub enum KeysAction {
         ("evenkeel keys rewrap", "after [encryption] names another key as the current one, and every worker runs with it"),
     ]))]
     Rewrap,
+    /// Seal what a table has had in clear since before it said `encrypt`
+    ///
+    /// Reads every entity of the table, and sends a job for each that has a plain value of an encrypted property, sealed: on the condition
+    /// that the entity has not changed. Copies follow. Until it finds nothing more, readers need --allow-plain. Run it once, and soon: a
+    /// plain value that somebody else has written since is sealed with the others.
+    #[command(after_help = help::after(&[
+        ("evenkeel keys seal Employees", "after [tables.Employees] says `encrypt` for the first time; again until it finds nothing"),
+    ]))]
+    Seal(SealArgs),
     /// Delete the data key of one entity: what was ever sealed for it is never opened again
     ///
     /// This holds for copies, archives, logs, blobs and backups of them. The rows themselves stay: delete them by a job. An entity that
@@ -70,6 +84,14 @@ pub struct NewArgs {
     /// The key, as [encryption.keys.NAME] declares it
     #[arg(value_name = "NAME")]
     pub name: String,
+}
+
+/// Arguments of `keys seal`.
+#[derive(Debug, Args)]
+pub struct SealArgs {
+    /// The table that says `encrypt`, in any case
+    #[arg(value_name = "TABLE")]
+    pub table: String,
 }
 
 /// Arguments of `keys erase`.
@@ -114,7 +136,17 @@ struct RewrapTally {
     failed: u64,
 }
 
-/// Counts, rewraps or erases data keys, or draws a key-encryption key by `draw`.
+/// Entities with plain values of encrypted properties, as `--json` tells them.
+#[derive(Debug, Default, Serialize)]
+struct SealTally {
+    entities: u64,
+    /// For each of which a job was sent.
+    plain: u64,
+    /// With a value in a blob, which may be a plain one.
+    in_blobs: u64,
+}
+
+/// Counts, rewraps or erases data keys, seals plain values, or draws a key-encryption key by `draw`.
 pub async fn keys(
     args: &KeysArgs,
     context: &Context,
@@ -125,6 +157,7 @@ pub async fn keys(
         KeysAction::List => list(context, out).await,
         KeysAction::New(args) => new(args, context, draw, out).await,
         KeysAction::Rewrap => rewrap(context, out).await,
+        KeysAction::Seal(args) => seal(args, context, out).await,
         KeysAction::Erase(args) => erase(args, context, out).await,
     }
 }
@@ -230,12 +263,70 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     Ok(if done.failed > 0 { Exit::Failed } else { Exit::Done })
 }
 
+async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+    let table: TableRef = context.table(&args.table)?;
+    let encrypted = encrypted(&table, context)?;
+    // Plain values stay where they are: the jobs have sealed ones.
+    context.stores.vault()?;
+    let client = context.client();
+    let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);
+    let mut done = SealTally::default();
+    let mut lookup = client.lookup_table(&table.table, &[] as &[&str])?.scan().top(PAGE);
+    loop {
+        let found = lookup.clone().run().await?;
+        let entities = found.rows.iter().filter(|row| row.entity.get(VIEW_PROPERTY).is_none());
+        let entities: Vec<&Row> = entities.filter(|row| context.catalog.seals(&table, &row.entity)).collect();
+        done.in_blobs += entities.iter().filter(|row| encrypted.iter().any(|name| lies_in_blob(row, name))).count() as u64;
+        let jobs = entities.iter().filter_map(|row| sealing_job(&table, encrypted, row));
+        let sent: Vec<_> = iter(jobs).map(async |job| client.submit(&job.to_string()).await).buffered(PARALLEL).try_collect().await?;
+        done.entities += found.rows.len() as u64;
+        done.plain += sent.len() as u64;
+        progress.set(done.entities, out)?;
+        let Some(continuation) = found.continuation else { break };
+        lookup = lookup.after(continuation);
+    }
+    progress.end();
+    if done.in_blobs > 0 {
+        let SealTally { in_blobs, .. } = done;
+        out.complain(format_args!("not looked at: values of {in_blobs} entities in blobs; put those that were there before `encrypt`"))?;
+    }
+    if out.format() == Format::Json {
+        out.value(&done)?;
+    } else {
+        let SealTally { entities, plain, .. } = done;
+        out.line(format_args!("{plain} of {entities} entities of {} have plain values; a job was sent for each", table.table))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn lies_in_blob(row: &Row, property: &str) -> bool {
+    row.entity.get(property).and_then(Pointer::of).is_some()
+}
+
+/// The job that seals the plain values of an entity; `None` where it has none.
+fn sealing_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Option<Value> {
+    let plain = encrypted.iter().filter(|name| !lies_in_blob(row, name));
+    let plain = plain.filter_map(|name| row.entity.properties.get_key_value(name)).filter(|(_, value)| !sealing::is_sealed(value));
+    let plain: BTreeMap<String, EdmValue> = plain.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if plain.is_empty() {
+        return None;
+    }
+    let mut entity = odata::encode_properties(&plain);
+    let EntityKey { pk, rk } = &row.entity.key;
+    entity.extend([("PartitionKey", pk), ("RowKey", rk)].map(|(name, key)| (name.to_owned(), Value::from(key.as_str()))));
+    Some(json!({"op": "put", "table": table.table, "mode": "merge", "if_match": row.etag, "entity": entity}))
+}
+
+/// The encrypted properties of a table.
+fn encrypted<'c>(table: &TableRef, context: &'c Context) -> Result<&'c BTreeSet<String>, UsageError> {
+    let encrypted = context.catalog.encrypted.get(table);
+    encrypted.ok_or_else(|| UsageError::new(format!("[tables.{}] does not say `encrypt`: its entities have no data keys", table.table)))
+}
+
 async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table: TableRef = context.table(&args.table)?;
     let home = Primary { table: table.table.clone(), key: EntityKey { pk: args.pk.clone(), rk: args.rk.clone() } };
-    if !context.catalog.encrypted.contains_key(&table) {
-        return Err(UsageError::new(format!("[tables.{}] does not say `encrypt`: its entities have no data keys", table.table)).into());
-    }
+    encrypted(&table, context)?;
     if !args.yes {
         return Err(
             UsageError::new(format!("what is sealed for {home} is never opened again, and this cannot be undone: add --yes")).into()

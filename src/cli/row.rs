@@ -29,7 +29,7 @@ pub(super) fn tell_sealed<'r>(rows: impl IntoIterator<Item = &'r Row>, out: &mut
         return Ok(());
     }
     let names: Vec<&str> = names.into_iter().collect();
-    out.complain(format_args!("sealed: {}; this configuration has no key-encryption key for it ([encryption.keys])", names.join(", ")))
+    out.complain(format_args!("sealed: {}; this configuration has no key-encryption key for it ([encryption.keys]), or the row is no copy of the primary that it names", names.join(", ")))
 }
 
 impl Serialize for RowJson {

@@ -4,20 +4,22 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::Recheck;
 use super::engine::Engine;
 use super::execute::{Failure, FailureClass};
 use super::failure::{GONE, permanent, storage};
 use crate::catalog::TableRef;
-use crate::model::job::{Primary, Put, PutMode, decode_object};
+use crate::model::event::ForeignEvent;
+use crate::model::job::{self, Batch, JobRequest, Primary, Put, PutMode, RECHECK, kept_object};
 use crate::model::large::{self, Pointer};
 use crate::model::template::Template;
 use crate::model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
 use crate::ports::vault::VaultError;
 use crate::sealing::{
-    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, plain_entities, seal_entity, withheld_text,
-    withhold,
+    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed, outlined, plain_entities, seal_entity,
+    withheld_text, withhold,
 };
 
 /// Why a value is not sealed, or not sealed anew.
@@ -226,7 +228,7 @@ impl Engine {
         target: &TableRef,
         mut entity: Entity,
     ) -> Result<(Entity, BTreeSet<&str>), Failure> {
-        let Some((table, home)) = self.catalog.home_of(source, from) else { return Ok((entity, BTreeSet::new())) };
+        let Some((table, home)) = self.catalog.home_of(source, &from.key) else { return Ok((entity, BTreeSet::new())) };
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
         let sealed: Vec<&String> = marked.filter(|property| entity.get(property).is_some_and(lies_sealed)).collect();
@@ -260,17 +262,38 @@ impl Engine {
     }
 
     /// A message's body with the encrypted properties of its entities sealed, to be kept where people read it, and withheld where no key is
-    /// to be had for them. `None` where it has none.
+    /// to be had for them, or nobody can tell where they are. `None` where it has none.
     pub(super) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        let Ok(mut object) = decode_object(body) else { return Ok(withheld_text(body, &self.catalog)) };
+        if self.catalog.encrypted.is_empty() {
+            return Ok(None);
+        }
+        let Ok(mut object) = kept_object(body) else { return Ok(Some(withheld_text(body))) };
+        let Some(unknown) = fields_unknown(&object) else { return Ok(Some(Value::Object(outlined(object)).to_string())) };
         let plain = plain_entities(&object, &self.catalog);
         for entity in &plain {
             let key = self.data_keys(&entity.table)?.find_or_draw(&entity.home).await;
             let step = || format!("encrypting the body of a message about {}", entity.home);
             entity.seal(&key.map_err(|error| failed(step(), error))?, &mut object);
         }
-        let withheld = withhold(&mut object, &self.catalog);
+        let withheld = withhold(&mut object, &unknown, &self.catalog);
         Ok((withheld || !plain.is_empty()).then(|| Value::Object(object).to_string()))
+    }
+}
+
+/// The fields of a message that no job of its operation has; `None` where it is neither a job nor a recheck nor an event.
+fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
+    if let Some(event) = ForeignEvent::of(object) {
+        return event.is_ok().then(Vec::new);
+    }
+    if object.get("op").and_then(Value::as_str) == Some(RECHECK) {
+        let mut rechecks = object.clone();
+        let several = matches!(Batch::of_rechecks(&mut rechecks), Ok(Some(_)));
+        return (several || Recheck::of_object(rechecks).is_ok()).then(Vec::new);
+    }
+    match job::decode_request(object.clone()).ok()? {
+        JobRequest::Job(envelope) => Some(envelope.unknown_fields),
+        JobRequest::Batch(batch) => (0..batch.len()).find_map(|at| batch.job(at).ok()).map(|first| first.unknown_fields),
+        JobRequest::Listed(list) => list.sample().ok().map(|sample| sample.unknown_fields),
     }
 }
 

@@ -268,6 +268,7 @@ async fn put_poison(context: &RunContext, source: &Intake, delivered: &Message, 
         MessageText::Unreadable { raw, .. } => raw,
     };
     let message = poison_message(context, source, delivered, examined, verdict, PoisonMessage::keep_body(text));
+    let Some(message) = sealed_message(context, source, message).await else { return false };
     put_poison_message(context, source, message).await
 }
 
@@ -286,8 +287,10 @@ pub(crate) async fn put_poison_of(
         return false;
     }
     let body = Value::Object(batch.single(at)).to_string();
-    let digits = hex::encode(Sha256::digest(&body));
-    let mut message = poison_message(context, source, delivered, examined, verdict, body);
+    let message = poison_message(context, source, delivered, examined, verdict, body);
+    let Some(mut message) = sealed_message(context, source, message).await else { return false };
+    // Of the sealed body: a digest of a plain one tells short values to whoever tries them all.
+    let digits = hex::encode(Sha256::digest(message.body.as_deref().unwrap_or_default()));
     message.message_id = format!("{}-{}", message.message_id, digits.get(..16).unwrap_or_default());
     let put = put_poison_message(context, source, message).await;
     if put {
@@ -322,10 +325,8 @@ fn poison_message(
     }
 }
 
-async fn put_poison_message(context: &RunContext, source: &Intake, mut message: PoisonMessage) -> bool {
-    if planted(Bug::PoisonLost) {
-        return true;
-    }
+/// A poison message as it is kept; `None` where it cannot be sealed now.
+async fn sealed_message(context: &RunContext, source: &Intake, mut message: PoisonMessage) -> Option<PoisonMessage> {
     match context.execute.seal_body(message.body.as_deref().unwrap_or_default()).await {
         Ok(None) => {}
         Ok(sealed) => message.body = sealed,
@@ -334,8 +335,15 @@ async fn put_poison_message(context: &RunContext, source: &Intake, mut message: 
                 queue = %source.poison, message_id = message.message_id, error = failure.chain(),
                 "the poison message was not sealed: the message is released"
             );
-            return false;
+            return None;
         }
+    }
+    Some(message)
+}
+
+async fn put_poison_message(context: &RunContext, source: &Intake, message: PoisonMessage) -> bool {
+    if planted(Bug::PoisonLost) {
+        return true;
     }
     let put = || async {
         poison::send(source.queues.as_ref(), source.blobs.as_ref(), &source.poison, message.clone())

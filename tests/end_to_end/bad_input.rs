@@ -51,7 +51,7 @@ fn bad() -> Vec<Bad> {
         bad(id, body::encode(&job.to_string()), "permanent", words)
     };
     vec![
-        bad("", "hello? is this the right queue?".to_owned(), "undecodable", &["neither a JSON object nor Base64", "hello? is this"]),
+        bad("", "hello? is this the right queue?".to_owned(), "undecodable", &["neither a JSON object nor Base64", "it has 31 bytes"]),
         bad("", BASE64.encode([0xff, 0xff, 0x00]), "undecodable", &["not UTF-8"]),
         bad("", "{\"op\": \"sync\",".to_owned(), "undecodable", &["not JSON"]),
         job("op", json!({"op": "explode"}), &["explode", "sync, put, delete, "]),

@@ -12,7 +12,7 @@ const CANARY: &str = "canary";
 const FIRST: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const SECOND: &str = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
 
-const CATALOG: &str = r#"
+pub(crate) const CATALOG: &str = r#"
 [encryption]
 current = "CURRENT"
 
@@ -74,14 +74,19 @@ row_key = "{Email|lower}"
 on_conflict = "reject"
 "#;
 
-fn declare(site: &Site, current: &str) {
+pub(crate) fn declare(site: &Site, current: &str) {
+    declare_text(site, &CATALOG.replace("CURRENT", current));
+}
+
+/// Declares a catalog, with the keys beside it.
+pub(crate) fn declare_text(site: &Site, catalog: &str) {
     for (name, key) in [("first.key", FIRST), ("second.key", SECOND)] {
         std::fs::write(site.file(name), key).unwrap();
     }
-    site.declare(&CATALOG.replace("CURRENT", current));
+    site.declare(catalog);
 }
 
-fn put(rk: &str) -> Value {
+pub(crate) fn put(rk: &str) -> Value {
     let entity = json!({"PartitionKey": "Sales", "RowKey": rk, "Email": format!("{rk}@contoso.com"), "Ssn": format!("{CANARY} {rk}"), "Salary": 75_000});
     json!({"op": "put", "table": "Employees", "entity": entity})
 }

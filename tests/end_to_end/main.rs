@@ -34,6 +34,7 @@ mod encryption;
 mod erasing;
 mod events;
 mod everything;
+mod exposure;
 mod forms;
 mod guide;
 mod indexing;

@@ -1,15 +1,18 @@
 //! Encrypted properties: sealed before a job is sent, opened after a row is read, where the key-encryption keys are here.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 use serde_json::{Map, Value};
 
 use super::submission::packed;
-use super::{Client, ClientError, Prepared};
+use super::{Client, ClientError, Prepared, Whole};
 use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::Row;
 use evenkeel_model::model::job::{self, Primary};
+use evenkeel_model::model::large::Pointer;
+use evenkeel_model::model::{Entity, Row};
+use evenkeel_model::patterns::has_copy_at;
 use evenkeel_model::ports::vault::VaultError;
 use evenkeel_model::sealing::{DataKey, DataKeyError, DataKeys, SealedPlace, UnsealError, is_sealed, plain_entities};
 
@@ -25,6 +28,12 @@ pub struct OpenedRows {
     pub requests: u64,
 }
 
+/// The entity that a row is, or is a copy of.
+struct Origin<'e> {
+    table: TableRef,
+    entity: Cow<'e, Entity>,
+}
+
 /// Why sealed values are not opened, or plain ones not sealed.
 #[derive(Debug, thiserror::Error)]
 pub enum EncryptionError {
@@ -38,18 +47,29 @@ pub enum EncryptionError {
     #[error("{0} has sealed values and no data key: its key was erased, or the values belong to another entity")]
     Erased(Primary),
     /// A value is asked for that stays sealed: the property.
-    #[error("{0} stays sealed: this configuration has no key-encryption key for it ([encryption.keys])")]
+    #[error(
+        "{0} stays sealed: this configuration has no key-encryption key for it ([encryption.keys]), or the row is no copy of the primary that it names"
+    )]
     Sealed(String),
+    /// A value lies in clear: the property.
+    #[error(
+        "{0} is to be sealed, and lies in clear: it is older than `encrypt`, or somebody else has written it. `evenkeel keys seal` seals what is older; --allow-plain (Client::allowing_plain) reads it"
+    )]
+    Plain(String),
 }
 
 impl Client {
-    /// Opens the encrypted properties of rows, each as its own or as its primary's, wherever views and archives have brought it. One
-    /// request for each primary. Values stay sealed, as texts that begin with `ek1.`, where this configuration has no key-encryption
-    /// key for them.
+    /// Opens the encrypted properties of rows: those of a primary or an archived entity as its own, by the key that it lies under, and those of
+    /// a copy as those of the primary that has its copy there. One request for each entity, and one more for the primary of each copy.
+    ///
+    /// Values stay sealed, as texts that begin with `ek1.`, where this configuration has no key-encryption key for them, and where a row says
+    /// to be the copy of a primary that has none under its key: an old one, or one that somebody else has written.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Encryption`] where a value was changed or belongs elsewhere, and where its data key was erased.
+    /// [`ClientError::Encryption`] where a value was changed or belongs elsewhere, where its data key was erased, and where it lies in clear,
+    /// unless the client is [`allowing_plain`](Self::allowing_plain). A sealed value that the same property of the same entity had before is
+    /// opened: nothing tells it from the present one.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError, catalog::TableRef, model::Row};
@@ -70,23 +90,65 @@ impl Client {
         opened.try_fold(OpenedRows::default(), add).await
     }
 
+    /// Whether a property is encrypted in the rows of a table.
+    pub(super) fn is_encrypted(&self, table: &TableRef, property: &str) -> bool {
+        self.encrypted.get(&table.table).is_some_and(|encrypted| encrypted.contains(property))
+    }
+
     async fn open_row(&self, table: &TableRef, row: &mut Row) -> Result<OpenedRows, ClientError> {
-        let Some((source, home)) = self.catalog.home_of(table, &row.entity) else { return Ok(OpenedRows::default()) };
-        let encrypted = self.catalog.encrypted.get(source).into_iter().flatten();
-        let sealed: Vec<&String> = encrypted.filter(|property| row.entity.get(property).is_some_and(is_sealed)).collect();
-        if sealed.is_empty() {
+        let encrypted = self.encrypted.get(&table.table).into_iter().flatten();
+        // What a pointer leads to is not here.
+        let present = encrypted.filter(|property| row.entity.get(property).is_some_and(|value| Pointer::of(value).is_none()));
+        let (sealed, plain): (Vec<&String>, Vec<&String>) = present.partition(|property| row.entity.get(property).is_some_and(is_sealed));
+        if sealed.is_empty() && (plain.is_empty() || self.allows_plain) {
             return Ok(OpenedRows::default());
         }
-        let Some(key) = self.key_to_open(source, &home).await? else {
-            return Ok(OpenedRows { sealed: sealed.into_iter().cloned().collect(), requests: 1 });
+        let (origin, mut requests) = self.origin(table, &row.entity).await?;
+        let is_due = |property: &&&String| origin.as_ref().is_none_or(|origin| self.is_due(origin, property));
+        if let Some(property) = plain.iter().find(is_due).filter(|_| !self.allows_plain) {
+            let itself = Primary { table: table.table.clone(), key: row.entity.key.clone() };
+            return Err(failed(&itself, EncryptionError::Plain((*property).clone())));
+        }
+        let names = || sealed.iter().copied().cloned().collect();
+        let Some((source, home)) = origin.as_ref().and_then(|origin| self.catalog.home_of(&origin.table, &origin.entity.key)) else {
+            return Ok(OpenedRows { sealed: names(), requests });
         };
+        if sealed.is_empty() {
+            return Ok(OpenedRows { requests, ..OpenedRows::default() });
+        }
+        requests += 1;
+        let Some(key) = self.key_to_open(source, &home).await? else { return Ok(OpenedRows { sealed: names(), requests }) };
         for property in sealed {
             if let Some(value) = row.entity.properties.get_mut(property) {
                 let opened = key.open(SealedPlace { home: &home, property }, value.as_str().unwrap_or_default());
                 *value = opened.map_err(|error| failed(&home, error.into()))?;
             }
         }
-        Ok(OpenedRows { requests: 1, ..OpenedRows::default() })
+        Ok(OpenedRows { requests, ..OpenedRows::default() })
+    }
+
+    /// Whether a property of the rows that come from here is sealed: its table's condition holds, where it has one.
+    fn is_due(&self, origin: &Origin<'_>, property: &str) -> bool {
+        let home = self.catalog.home_of(&origin.table, &origin.entity.key);
+        self.is_encrypted(&origin.table, property) && home.is_none_or(|(source, _)| self.catalog.seals(source, &origin.entity))
+    }
+
+    /// What a row is a copy of, through as many views as there are: itself where no view has brought it. `None` where a primary that it names
+    /// has no such copy now. And the requests that it took.
+    async fn origin<'e>(&self, table: &TableRef, row: &'e Entity) -> Result<(Option<Origin<'e>>, u64), ClientError> {
+        let (mut origin, mut requests) = (Origin { table: table.clone(), entity: Cow::Borrowed(row) }, 0);
+        // A chain of views is no longer, since views make no circle.
+        for _ in 0..=self.catalog.views.len() {
+            let Some((view, primary)) = self.catalog.said_copy(&origin.table, &origin.entity) else { return Ok((Some(origin), requests)) };
+            let whole = self.whole(&view.source, &primary.key).await?;
+            requests += whole.as_ref().map_or(1, |whole| whole.requests);
+            let Some(Whole { row: found, .. }) = whole else { break };
+            if !has_copy_at(view, &primary, &found.entity, &origin.entity.key) {
+                break;
+            }
+            origin = Origin { table: view.source.clone(), entity: Cow::Owned(found.entity) };
+        }
+        Ok((None, requests))
     }
 
     /// The data key that opens values of an entity; `None` where no key-encryption key for it is here.

@@ -1,10 +1,13 @@
 //! Reading one entity.
 
+use std::collections::BTreeSet;
+
 use super::encryption::{self, EncryptionError};
 use super::resolve::{self, joined, rejoined, resolve};
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{Shelf, TableRef};
 use evenkeel_model::model::entity::RESERVED_PREFIX;
+use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::large::Pointer;
 use evenkeel_model::model::{AccountName, ContainerName, ETag, EdmValue, EntityKey, Row, TableName};
 use evenkeel_model::wide::{self, ReadError};
@@ -134,13 +137,13 @@ impl Client {
         if row.entity.get(property).is_none() {
             (row.entity, _) = rejoined(self, table, row.entity).await?;
         }
-        let encrypts = |source: &TableRef| self.catalog.encrypted.get(source).is_some_and(|encrypted| encrypted.contains(property));
-        let encrypted = self.catalog.home_of(table, &row.entity).filter(|(source, _)| encrypts(source));
-        if let Some((_, home)) = encrypted {
-            // A sealed value is opened as a whole.
-            row.entity.properties.retain(|name, _| name == property || name.starts_with(RESERVED_PREFIX));
+        if self.is_encrypted(table, property) {
+            // A sealed value is opened as a whole. Conditions say whether it has to be one.
+            let asked: BTreeSet<String> = self.catalog.sealing_conditions().map(str::to_owned).collect();
+            row.entity.properties.retain(|name, _| name == property || asked.contains(name) || name.starts_with(RESERVED_PREFIX));
             resolve(self, table, &mut row).await?;
             if self.open(table, std::slice::from_mut(&mut row)).await?.sealed.contains(property) {
+                let home = Primary { table: table.table.clone(), key: row.entity.key };
                 return Err(encryption::failed(&home, EncryptionError::Sealed(property.to_owned())));
             }
         }

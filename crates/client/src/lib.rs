@@ -62,7 +62,7 @@ mod resolve;
 mod settled;
 mod submission;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_model::catalog::{Archive, Catalog, TableRef, TargetRef};
@@ -94,12 +94,25 @@ pub struct Client {
     catalog: Arc<Catalog>,
     queues: Arc<[QueueSettings]>,
     caches: Arc<BTreeMap<TableRef, Arc<EntityCache>>>,
+    /// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
+    encrypted: Arc<BTreeMap<TableName, BTreeSet<String>>>,
+    /// Whether encrypted properties may lie in clear.
+    allows_plain: bool,
 }
 
 impl Client {
     /// A client of these accounts, with their catalog and queues.
     pub fn new(stores: Stores, catalog: Arc<Catalog>, queues: impl Into<Arc<[QueueSettings]>>) -> Self {
-        Self { stores, catalog, queues: queues.into(), caches: Arc::default() }
+        let encrypted = Arc::new(catalog.sealed_properties());
+        Self { stores, catalog, queues: queues.into(), caches: Arc::default(), encrypted, allows_plain: false }
+    }
+
+    /// A client that also reads encrypted properties that lie in clear, which is an error otherwise: for the time until
+    /// `evenkeel keys seal` has sealed what a table had before it said `encrypt`. Who may write a row may put a plain value there.
+    #[must_use]
+    pub const fn allowing_plain(mut self) -> Self {
+        self.allows_plain = true;
+        self
     }
 
     /// The catalog.

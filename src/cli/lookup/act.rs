@@ -14,7 +14,7 @@ use crate::patterns::lookup::QueryClass;
 
 /// Finds copies, or their primaries, by the values that their keys are made of.
 pub async fn lookup(args: &LookupArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    let client = context.client();
+    let client = context.reading(args.allow_plain);
     let mut lookup = begun(args, &client)?.top(args.top).select(&args.select);
     if let Some(token) = &args.token {
         lookup = lookup.after(token);

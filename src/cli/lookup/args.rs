@@ -48,6 +48,9 @@ pub struct LookupArgs {
     /// Open encrypted properties, where this configuration has the key-encryption keys
     #[arg(long)]
     pub decrypt: bool,
+    /// Also read encrypted properties that lie in clear, as a table has them from before it said `encrypt`: an error otherwise
+    #[arg(long, requires = "decrypt")]
+    pub allow_plain: bool,
     /// Print the primaries that the copies belong to
     #[arg(long)]
     pub entities: bool,

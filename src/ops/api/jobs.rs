@@ -1,17 +1,18 @@
 //! Recent jobs.
 
-use axum::Json;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use serde::Deserialize;
 
 use super::{Api, Problem};
 use crate::ops::board::{JobFilter, JobRecord};
+use crate::ops::guard::Visitor;
 use crate::worker::Ending;
 
 /// Jobs on one page where nothing else is asked for.
 const PAGE: usize = 100;
 /// Keys of one of them.
-pub(crate) const KEYS: usize = 20;
+const KEYS: usize = 20;
 
 /// Which jobs.
 #[derive(Debug, Deserialize)]
@@ -24,10 +25,20 @@ pub(super) struct JobsQuery {
     top: Option<usize>,
 }
 
-pub(super) async fn jobs(State(api): State<Api>, Query(which): Query<JobsQuery>) -> Result<Json<Vec<JobRecord>>, Problem> {
+pub(super) async fn jobs(
+    State(api): State<Api>,
+    Query(which): Query<JobsQuery>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Json<Vec<JobRecord>>, Problem> {
     let ending = which.outcome.as_deref().filter(|name| !name.is_empty()).map(ending).transpose()?;
     let filter = JobFilter { text: which.key, ending, before: which.before, number: which.number };
-    Ok(Json(api.board.jobs(&filter, which.top.unwrap_or(PAGE).min(1_000), KEYS)))
+    Ok(Json(shown_jobs(&api, &filter, which.top.unwrap_or(PAGE).min(1_000), visitor)))
+}
+
+/// The newest of those that are meant, as a visitor sees them.
+pub(crate) fn shown_jobs(api: &Api, filter: &JobFilter, most: usize, visitor: Visitor) -> Vec<JobRecord> {
+    let jobs = api.board.jobs(filter, most, KEYS);
+    if visitor.contents { jobs } else { jobs.into_iter().map(JobRecord::without_contents).collect() }
 }
 
 /// An ending by its name.

@@ -26,10 +26,10 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use entity::{EntityReport, look};
 pub use gather::GatheredJobs;
-pub(crate) use jobs::{KEYS, ending};
+pub(crate) use jobs::{ending, shown_jobs};
 pub(crate) use log::set_log;
 pub(crate) use problem::Problem;
-pub(crate) use status::{Status, names, status_of};
+pub(crate) use status::{Status, names, seen, status_of};
 pub(crate) use submit::{send_in_time, sync_of};
 #[cfg(test)]
 pub(crate) use under_way::sent;

@@ -67,7 +67,7 @@ pub(crate) struct Poisoned {
     pub(crate) id: Option<String>,
     /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign`: put there by something else.
     pub(crate) reason: &'static str,
-    /// The error, with all causes.
+    /// The error, with all causes; the step and the reason alone where the token may not see contents.
     pub(crate) error: String,
     /// The step that failed.
     pub(crate) step: String,
@@ -366,8 +366,12 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         poison_id: ids.into_iter().next().unwrap_or_default(),
         id: message.id.map(text),
         reason: message.reason.name(),
-        error: cause::shortened(&message.error, SHOWN_ERROR_BYTES),
-        step: text(message.step),
+        error: if contents {
+            cause::shortened(&message.error, SHOWN_ERROR_BYTES)
+        } else {
+            cause::in_short(&message.step, message.reason.name())
+        },
+        step: if contents { text(message.step) } else { text(cause::step(&message.step).to_owned()) },
         op: message.op.map(text),
         dequeue_count: message.dequeue_count,
         first_enqueued: message.first_enqueued.to_string(),
@@ -403,6 +407,16 @@ mod tests {
         let bomb = body::pack(&json).unwrap();
         let message = poisoned(entry(&bomb), &held_by(), true);
         assert!(message.body_cut && message.body.as_str().is_some_and(|text| text.len() == SHOWN_BYTES), "{:?}", message.body);
+    }
+
+    #[test]
+    fn an_error_is_the_step_and_the_reason_for_who_may_not_see_contents() {
+        let mut kept = entry("{}");
+        kept.message.step = "writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned();
+        kept.message.error = "it is taken by kim@contoso.com".to_owned();
+        let message = poisoned(kept.clone(), &held_by(), false);
+        assert_eq!((message.error.as_str(), message.step.as_str()), ("writing ByEmail: permanent", "writing ByEmail"));
+        assert!(poisoned(kept, &held_by(), true).error.contains("kim@"));
     }
 
     #[test]

@@ -88,6 +88,11 @@ pub(crate) const fn names(visitor: Visitor) -> PartitionNames {
     if visitor.contents { PartitionNames::Whole } else { PartitionNames::OfPrimaries }
 }
 
+/// Views as a visitor sees them.
+pub(crate) fn seen(views: Vec<ViewNow>, visitor: Visitor) -> Vec<ViewNow> {
+    if visitor.contents { views } else { views.into_iter().map(ViewNow::without_contents).collect() }
+}
+
 /// Puts together how things stand.
 pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
     let queues = board.queues();
@@ -143,7 +148,9 @@ fn tasks(board: &Board, queues: &[QueueNow]) -> Vec<Task> {
 }
 
 pub(super) async fn status(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Status> {
-    Json(status_of(&api.board, names(visitor)))
+    let mut status = status_of(&api.board, names(visitor));
+    status.views = seen(status.views, visitor);
+    Json(status)
 }
 
 pub(super) async fn queues(State(api): State<Api>) -> Json<Vec<QueueNow>> {
@@ -165,8 +172,8 @@ pub(super) async fn storage(State(api): State<Api>) -> Json<Vec<StorageHour>> {
     Json(api.board.storage_hour())
 }
 
-pub(super) async fn views(State(api): State<Api>, Query(page): Query<After>) -> Json<Vec<ViewNow>> {
-    Json(api.board.views(page.after.as_deref(), VIEWS))
+pub(super) async fn views(State(api): State<Api>, Query(page): Query<After>, Extension(visitor): Extension<Visitor>) -> Json<Vec<ViewNow>> {
+    Json(seen(api.board.views(page.after.as_deref(), VIEWS), visitor))
 }
 
 pub(super) async fn partitions(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Json<Vec<HotPartition>> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::model::cause;
 use crate::telemetry::trail::Step;
 use crate::worker::{Delivered, EndedKey, Ending};
 
@@ -75,7 +76,7 @@ pub struct JobRecord {
     pub requests: u32,
     /// The step that failed, where it did not end well.
     pub step: Option<String>,
-    /// Why it did not end well, or was skipped.
+    /// Why it did not end well, or was skipped; the step and the outcome alone where the token may not see contents.
     pub error: Option<String>,
     /// The message's id.
     pub message_id: String,
@@ -86,6 +87,18 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
+    /// For who may not see contents: an error is the step and the outcome, since its words may be made of what is stored.
+    #[must_use]
+    pub fn without_contents(mut self) -> Self {
+        let step = self.step.map(|step| cause::step(&step).to_owned());
+        self.error = self.error.map(|_| cause::in_short(step.as_deref().unwrap_or_default(), self.outcome));
+        for key in &mut self.keys {
+            key.error = key.error.take().map(|_| key.ending.to_owned());
+        }
+        self.step = step;
+        self
+    }
+
     /// Its entity, where it is about one: table, PartitionKey and RowKey.
     pub fn key(&self) -> Option<[&str; 3]> {
         Some([self.table.as_deref()?, self.pk.as_deref()?, self.rk.as_deref()?])
@@ -217,6 +230,20 @@ mod tests {
     use super::super::tests::delivered;
     use super::*;
     use crate::worker::listing;
+
+    #[test]
+    fn an_error_is_the_step_and_the_outcome_for_who_may_not_see_contents() {
+        let mut journal = Journal::default();
+        let mut failed = delivered("m1", Ending::Poisoned);
+        failed.step = Some("writing ByEmail(\"Sales\", \"kim@contoso.com\")".to_owned());
+        failed.error = Some("it is taken by kim@contoso.com".to_owned());
+        journal.add(failed);
+        let [record] = journal.find(&JobFilter::default(), 1, 20).try_into().unwrap();
+        let outcome = record.outcome;
+        assert!(record.error.as_ref().is_some_and(|error| error.contains("kim@")));
+        let shown = record.without_contents();
+        assert_eq!((shown.step.as_deref(), shown.error), (Some("writing ByEmail"), Some(format!("writing ByEmail: {outcome}"))));
+    }
 
     #[test]
     fn only_the_newest_are_kept_and_they_come_newest_first() {

@@ -51,6 +51,15 @@ pub struct ViewNow {
     pub last_error_at: Option<String>,
 }
 
+impl ViewNow {
+    /// For who may not see contents: that there was an error, since its words may be made of what is stored.
+    #[must_use]
+    pub fn without_contents(mut self) -> Self {
+        self.last_error = self.last_error.map(|_| "for who may see contents: a token with contents = true".to_owned());
+        self
+    }
+}
+
 impl ViewSeries {
     pub(super) fn changed(&mut self, number: u64, action: Action) {
         let action = match action {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
-use crate::ops::api::{Api, KEYS, Problem, ending};
+use crate::ops::api::{Api, Problem, ending, shown_jobs};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::ops::guard::Visitor;
 use crate::worker::Ending;
@@ -38,10 +38,10 @@ struct JobsPage {
 }
 
 impl JobsPage {
-    fn find(api: &Api, search: JobSearch) -> Result<Self, Problem> {
+    fn find(api: &Api, search: JobSearch, visitor: Visitor) -> Result<Self, Problem> {
         let ending = Some(search.outcome.as_str()).filter(|name| !name.is_empty()).map(ending).transpose()?;
         let filter = JobFilter { text: search.key.clone(), ending, before: search.before, number: search.number };
-        let jobs = api.board.jobs(&filter, PAGE, KEYS);
+        let jobs = shown_jobs(api, &filter, PAGE, visitor);
         let last = jobs.last().filter(|_| jobs.len() == PAGE).map(|last| last.number);
         Ok(Self { search, jobs, last })
     }
@@ -58,13 +58,17 @@ fn state(ending: &str) -> &'static str {
 }
 
 pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>, Extension(visitor): Extension<Visitor>) -> Response {
-    match JobsPage::find(&api, search) {
+    match JobsPage::find(&api, search, visitor) {
         Ok(body) => layout::page("Recent jobs", "/jobs", &body, visitor),
         Err(problem) => layout::problem("/jobs", &problem, visitor),
     }
 }
 
 /// The list alone.
-pub(super) async fn part(State(api): State<Api>, Query(search): Query<JobSearch>) -> Result<Html<String>, Problem> {
-    Ok(Html(JobsPage::find(&api, search)?.as_list().to_string()))
+pub(super) async fn part(
+    State(api): State<Api>,
+    Query(search): Query<JobSearch>,
+    Extension(visitor): Extension<Visitor>,
+) -> Result<Html<String>, Problem> {
+    Ok(Html(JobsPage::find(&api, search, visitor)?.as_list().to_string()))
 }

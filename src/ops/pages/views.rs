@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::words::{Counted as _, Measure as _};
 use super::{layout, words};
-use crate::ops::api::Api;
+use crate::ops::api::{Api, seen};
 use crate::ops::board::ViewNow;
 use crate::ops::guard::Visitor;
 
@@ -34,7 +34,7 @@ struct ViewsPage {
 }
 
 pub(super) async fn page(State(api): State<Api>, Query(which): Query<ViewsQuery>, Extension(visitor): Extension<Visitor>) -> Response {
-    let views = api.board.views(Some(which.after.as_str()).filter(|after| !after.is_empty()), PAGE);
+    let views = seen(api.board.views(Some(which.after.as_str()).filter(|after| !after.is_empty()), PAGE), visitor);
     let last = views.last().filter(|_| views.len() == PAGE).map(|last| last.view.clone());
     let body = ViewsPage { after: which.after, many: api.board.view_count() > PAGE, views, last };
     layout::page("Views", "/views", &body, visitor)

@@ -65,10 +65,11 @@ impl Lookup<'_> {
         if lacks { self.client.rejoined(table, row).await } else { Ok((Some(row), 0)) }
     }
 
-    /// Names of the properties that a row needs: the requested ones, and those of the condition and of joins; some may come twice.
+    /// Names of the properties that a row needs: the requested ones, and those of the condition, of joins, and of what says which are sealed; some may come twice.
     pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
         let conditions = self.condition.iter().flat_map(Condition::selected);
-        self.select.iter().map(String::as_str).chain(conditions).chain(self.join_properties())
+        let sealing = self.client.catalog().sealing_conditions().filter(|_| self.decrypted);
+        self.select.iter().map(String::as_str).chain(conditions).chain(self.join_properties()).chain(sealing)
     }
 }
 

@@ -43,8 +43,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::condition::{Condition, TimedCondition};
 use crate::model::document::{self, DocumentError};
-use crate::model::item::{Owner, VIEW_PROPERTY};
-use crate::model::job::{JobSubject, Operation as _, Primary};
+use crate::model::job::{JobSubject, Operation as _};
 use crate::model::template::Template;
 use crate::model::{Entity, EntityKey, Site, TableName, ViewName, settled};
 
@@ -244,18 +243,6 @@ impl Catalog {
     #[must_use]
     pub fn filed(self) -> Self {
         Self { filings: Filing::all(self.archives.values(), &self.views), ..self }
-    }
-
-    /// The entity that the encrypted values of a row are sealed for, with where that lies: its primary where a view or an archive has
-    /// brought it, or itself. `None` where neither is of a table that encrypts.
-    pub fn home_of(&self, table: &TableRef, row: &Entity) -> Option<(&TableRef, Primary)> {
-        let encrypts = |name: &TableName| self.table(name).filter(|table| self.encrypted.contains_key(table));
-        let itself = || encrypts(&table.table).map(|table| (table, Primary { table: table.table.clone(), key: row.key.clone() }));
-        let primary = || {
-            let primary = Owner::source(row)?;
-            encrypts(&primary.table).map(|table| (table, Primary { table: table.table.clone(), key: primary.key }))
-        };
-        if row.get(VIEW_PROPERTY).is_some() { primary() } else { itself().or_else(primary) }
     }
 
     /// Whether the encrypted properties of an entity of this table are sealed: its condition holds, or it has none.

@@ -1,11 +1,46 @@
 //! Where encrypted properties lie: sealed values are copied and archived as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{Catalog, Form};
-use crate::model::TableName;
+use super::{Catalog, Form, TableRef, View};
+use crate::model::condition::Condition;
+use crate::model::item::Owner;
+use crate::model::job::Primary;
+use crate::model::{Entity, EntityKey, TableName};
 
 impl Catalog {
+    /// The entity that the encrypted values under a key are sealed for where no view has brought them, with where that lies: the entity
+    /// itself, or the one that was archived from there. `None` where neither is of a table that encrypts. What a row says of itself counts
+    /// for nothing: whoever may write it would choose whose values are shown as its own.
+    pub fn home_of(&self, table: &TableRef, key: &EntityKey) -> Option<(&TableRef, Primary)> {
+        let encrypts = |name: &TableName| self.table(name).filter(|table| self.encrypted.contains_key(table));
+        let archived = || {
+            let mut archives = self.archives.values();
+            archives.find_map(|archive| {
+                let lies_there = archive.target.table().is_some_and(|target| target.table == table.table);
+                encrypts(&archive.source.table).filter(|_| lies_there)
+            })
+        };
+        let source = encrypts(&table.table).or_else(archived)?;
+        Some((source, Primary { table: source.table.clone(), key: key.clone() }))
+    }
+
+    /// The properties that decide whether others are sealed; some may come twice.
+    pub fn sealing_conditions(&self) -> impl Iterator<Item = &str> {
+        self.encrypted_when.values().flat_map(Condition::selected)
+    }
+
+    /// The view that a row says to be a copy of, and the primary: of a view that copies to this table. Whether that primary has a copy under
+    /// the row's key, the primary alone can tell.
+    pub fn said_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
+        let Owner { primary, view } = Owner::of(row)?;
+        let view = self.view_in(&view, &table.table)?;
+        let Form::Copies { rows, .. } = view.form() else { return None };
+        let is_of = rows.target.table == table.table && primary.table == view.source.table;
+        is_of.then_some((view, primary))
+    }
+
     /// The encrypted properties in the rows of each table, wherever rows are copied or archived to.
     pub fn sealed_properties(&self) -> BTreeMap<TableName, BTreeSet<String>> {
         let declared = self.encrypted.iter().map(|(table, names)| (table.table.clone(), names.clone()));

@@ -22,8 +22,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// Neither JSON nor Base64.
-    #[error("the message is neither a JSON object nor Base64 of one; it starts with {0:?}")]
-    NotBase64(String),
+    #[error("the message is neither a JSON object nor Base64 of one; it has {0} bytes")]
+    NotBase64(usize),
     /// Base64 of something that is not UTF-8.
     #[error("the message is no JSON object, and read as Base64 it is {bytes} bytes that are not UTF-8 text (byte {at})")]
     NotUtf8 {
@@ -71,9 +71,7 @@ impl<'m> RawBody<'m> {
         // Few senders break lines.
         let compact = || trimmed.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
         let bytes = BASE64.decode(trimmed).or_else(|_| BASE64.decode(compact())).ok().filter(|_| !trimmed.is_empty());
-        bytes
-            .map(Self::Bytes)
-            .ok_or_else(|| foreign(trimmed).map_or_else(|| BodyError::NotBase64(trimmed.chars().take(40).collect()), BodyError::Encoded))
+        bytes.map(Self::Bytes).ok_or_else(|| foreign(trimmed).map_or(BodyError::NotBase64(trimmed.len()), BodyError::Encoded))
     }
 
     /// Its text, expanded.

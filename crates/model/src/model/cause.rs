@@ -22,6 +22,44 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     if text.len() > CHAIN_BYTES { quoted::cut(text, CHAIN_BYTES - '…'.len_utf8()) } else { text }
 }
 
+/// An error of a reader without the value that it quotes: that of an encrypted property may be where another was expected. Names of fields,
+/// and what was expected, stay.
+pub fn without_value(error: &str) -> String {
+    if ["missing field", "duplicate field", "unknown field"].iter().any(|about| error.starts_with(about)) {
+        return error.to_owned();
+    }
+    // What was expected comes last, whatever the value has in it.
+    let (found, expected) = error.rfind(", expected ").map_or((error, ""), |at| error.split_at(at));
+    let Some((before, quoted)) = found.find(['"', '`']).map(|at| found.split_at(at)) else { return error.to_owned() };
+    let after = match quoted.strip_prefix('"') {
+        Some(text) => {
+            let mut escaped = false;
+            let ends = |byte| {
+                let ends = byte == b'"' && !escaped;
+                escaped = byte == b'\\' && !escaped;
+                ends
+            };
+            text.bytes().position(ends).map_or("", |end| &text[end + 1..])
+        }
+        // Nothing is escaped between these.
+        None => quoted.rfind('`').map_or("", |end| &quoted[end + 1..]),
+    };
+    format!("{before}…{after}{expected}")
+}
+
+/// A step that failed, as far as no key is named in it.
+pub fn step(step: &str) -> &str {
+    step.split(['(', '"', ':']).next().unwrap_or_default().trim_end()
+}
+
+/// An error for who may not see contents: the step that failed, and how it ended.
+pub fn in_short(of_step: &str, ending: &str) -> String {
+    match step(of_step) {
+        "" => ending.to_owned(),
+        step => format!("{step}: {ending}"),
+    }
+}
+
 /// The message of a panic.
 pub fn panic(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -36,6 +74,50 @@ pub fn shortened(text: &str, bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only what cannot be read is of interest")]
+    struct Fields {
+        truth: bool,
+        #[serde(default)]
+        mode: Option<Mode>,
+        #[serde(default)]
+        table: Option<crate::model::TableName>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Mode {
+        Replace,
+        Merge,
+    }
+
+    #[test]
+    fn in_short_an_error_names_no_key() {
+        assert_eq!(
+            in_short("writing EmployeesByEmail(\"email_Sales\", \"kim@contoso.com\")", "permanent"),
+            "writing EmployeesByEmail: permanent"
+        );
+        assert_eq!(in_short("", "skipped"), "skipped");
+    }
+
+    #[test]
+    fn no_value_is_in_the_error_of_a_reader_and_what_was_expected_is() {
+        let problem = |fields: Value| without_value(&serde_json::from_value::<Fields>(fields).unwrap_err().to_string());
+        for value in ["987-65", "9`8`7-65", "\"987-65", "987-65, expected \"x\"", "\u{7f}987-65\\"] {
+            assert_eq!(problem(json!({"truth": value})), "invalid type: string …, expected a boolean");
+            assert_eq!(problem(json!({"truth": true, "mode": value})), "unknown variant …, expected `replace` or `merge`");
+            let table = problem(json!({"truth": true, "table": value}));
+            assert!(!table.contains("987") && table.contains("is not a table name"), "{table}");
+        }
+        assert_eq!(problem(json!({"truth": 98_765})), "invalid type: integer …, expected a boolean");
+        assert_eq!(problem(json!({"truth": {"a": 1}})), "invalid type: map, expected a boolean");
+        assert_eq!(problem(json!({})), "missing field `truth`");
+        assert_eq!(problem(json!({"truth": true, "color": "red"})), "unknown field `color`, expected one of `truth`, `mode`, `table`");
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]

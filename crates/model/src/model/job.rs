@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::body::{self, BodyError, Extent, RawBody};
-use super::odata::ODataError;
+use super::odata::{self, ODataError};
 use super::quoted::{self, Quoted};
 pub use super::stamp::{JobDigest, Stamp};
 use super::{EntityKey, TableName, limits};
@@ -160,9 +160,11 @@ pub enum JobError {
          allowed: put what it holds into several messages, or stage it in a blob"
     )]
     Dense(u64),
-    /// An integer that would be rounded: its first characters.
-    #[error("the integer {0} has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string")]
-    Long(String),
+    /// An integer that would be rounded: its length.
+    #[error(
+        "an integer of {0} characters has more than 64 bits: write a Double with a fraction (1.0), and digits that are to stay as a string"
+    )]
+    Long(usize),
     /// A version this program does not read.
     #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
     Version(String),
@@ -232,10 +234,15 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     object_of(&body.text)
 }
 
-/// Decodes the body that a worker has kept of a message: of a compressed one it is expanded, and longer than a message may be.
+/// Decodes the body that a worker has kept of a message.
 pub fn decode_kept(body: &str) -> Result<JobEnvelope, JobError> {
+    decode_job(kept_object(body)?)
+}
+
+/// The JSON object in the body that a worker has kept of a message: of a compressed one it is expanded, and longer than a message may be.
+pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
     let body = RawBody::of(body).and_then(RawBody::expanded).map_err(JobError::Body)?;
-    decode_job(object_of(&body.text)?)
+    object_of(&body.text)
 }
 
 fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
@@ -279,13 +286,14 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
         None => {}
         // To JSON Schema, 1.0 is the integer 1.
         Some(v) if v.as_u64() == Some(VERSION) || v.to_string().strip_suffix(".0").is_some_and(|whole| whole == VERSION.to_string()) => {}
-        Some(v) => return Err(JobError::Version(quoted::cut(v, VALUE_BYTES))),
+        Some(v) if v.is_number() => return Err(JobError::Version(quoted::cut(v, VALUE_BYTES))),
+        Some(v) => return Err(JobError::Version(odata::in_words(&v).to_owned())),
     }
     object.remove("ek");
     let op = match object.remove("op") {
         Some(Value::String(op)) => op,
         None if let Some(spelled) = like("op", object.keys()) => return Err(JobError::Spelled(spelled)),
-        found => return Err(JobError::Op { found: found.map_or_else(|| "missing".to_owned(), |found| quoted::cut(found, VALUE_BYTES)) }),
+        found => return Err(JobError::Op { found: found.as_ref().map_or("missing", odata::in_words).to_owned() }),
     };
     let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
         return Err(JobError::Op { found: Quoted(&op).to_string() });
@@ -326,8 +334,9 @@ mod tests {
         for v in [json!(1), json!(1.0)] {
             assert!(job(&sync(v.clone())).is_ok(), "{v}");
         }
-        for v in [json!(2), json!(1.5), json!("1"), json!("1.0"), json!(null)] {
-            assert_eq!(job(&sync(v.clone())), Err(JobError::Version(v.to_string())));
+        for (v, said) in [(json!(2), "2"), (json!(1.5), "1.5"), (json!("1"), "a string"), (json!("1.0"), "a string"), (json!(null), "null")]
+        {
+            assert_eq!(job(&sync(v)), Err(JobError::Version(said.to_owned())));
         }
     }
 
@@ -361,9 +370,9 @@ mod tests {
     fn an_integer_that_would_be_rounded_is_refused_in_a_message_and_in_a_staged_entity() {
         let message = r#"{"op": "put", "table": "T", "entity": {"PartitionKey": "p", "RowKey": "r", "N": 99999999999999999999}}"#;
         let error = decode(message).unwrap_err();
-        assert_eq!((&error, error.is_undecodable()), (&JobError::Long("99999999999999999999".to_owned()), false));
+        assert_eq!((&error, error.is_undecodable()), (&JobError::Long(20), false));
         let error = plain_object(br#"{"N": -9223372036854775809}"#, 9).unwrap_err().to_string();
-        assert!(error.contains("-9223372036854775809 has more than 64 bits"), "{error}");
+        assert!(error.contains("an integer of 20 characters has more than 64 bits"), "{error}");
     }
 
     #[test]
@@ -413,7 +422,7 @@ mod tests {
             (json!({"op": "sync", "table": "Employees", "pk": "p"}), "\"sync\": missing field `rk`"),
             (json!({"op": "sync", "table": "Employees", "pk": "a/b", "rk": "r"}), "'/'"),
             (json!({"op": "sync", "table": "E", "pk": "p", "rk": "r"}), "table"),
-            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "\"pk\": invalid type: integer `5`, expected a string"),
+            (json!({"op": "sync", "table": "Employees", "pk": 5, "rk": "r"}), "\"pk\": invalid type: integer …, expected a string"),
             (json!({"op": "sync", "table": "Employees", "pk": "p", "rk": "r", "thorough": "yes"}), "\"thorough\": invalid type"),
             (
                 json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "r"}, "mode": "both"}),

@@ -235,7 +235,7 @@ pub fn decode(json: &Value) -> Result<Entity, ODataError> {
 pub fn decode_owned(json: Value) -> Result<Entity, ODataError> {
     match json {
         Value::Object(map) => decode_object(map),
-        other => Err(ODataError::NotAnObject(kind(&other))),
+        other => Err(ODataError::NotAnObject(in_words(&other))),
     }
 }
 
@@ -248,7 +248,7 @@ pub fn decode_object(map: Map<String, Value>) -> Result<Entity, ODataError> {
 
 /// Decodes a row that the service sent. `etag` comes from the header where the body has none.
 pub fn decode_row(json: Value, etag: ETag) -> Result<Row, ODataError> {
-    let Value::Object(map) = json else { return Err(ODataError::NotAnObject(kind(&json))) };
+    let Value::Object(map) = json else { return Err(ODataError::NotAnObject(in_words(&json))) };
     let timestamp = match map.get("Timestamp").and_then(Value::as_str) {
         Some(text) => Some(EdmDateTime::parse(text).map_err(|_| value_error("Timestamp", "an Edm.DateTime", &map["Timestamp"]))?),
         None => None,
@@ -257,10 +257,11 @@ pub fn decode_row(json: Value, etag: ETag) -> Result<Row, ODataError> {
 }
 
 fn object(json: &Value) -> Result<&Map<String, Value>, ODataError> {
-    json.as_object().ok_or_else(|| ODataError::NotAnObject(kind(json)))
+    json.as_object().ok_or_else(|| ODataError::NotAnObject(in_words(json)))
 }
 
-const fn kind(json: &Value) -> &'static str {
+/// The kind of a JSON value, in words.
+pub const fn in_words(json: &Value) -> &'static str {
     match json {
         Value::Object(_) => "an object",
         Value::Null => "null",
@@ -312,7 +313,7 @@ fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
         Value::String(text) => format!("a string of {} characters", text.chars().count()),
         Value::Number(number) if number.is_f64() => "a number with a fraction or an exponent".to_owned(),
         Value::Number(number) => format!("an integer of {} characters", number.to_string().len()),
-        other => kind(other).to_owned(),
+        other => in_words(other).to_owned(),
     };
     ODataError::Value { name: quoted::kept(name.to_owned()), expected: expected.to_owned(), found }
 }

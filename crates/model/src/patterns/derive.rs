@@ -250,6 +250,13 @@ pub enum DeriveError {
     },
 }
 
+/// Whether a view keeps a copy of this primary under a key, as the primary is now.
+pub fn has_copy_at(view: &View, primary: &Primary, entity: &Entity, key: &EntityKey) -> bool {
+    let deriving = Deriving { view, primary, entity };
+    let Form::Copies { rows, .. } = view.form() else { return false };
+    deriving.applies(&BTreeSet::new()) == Some(true) && deriving.keys(&rows).is_ok_and(|keys| keys.contains(key))
+}
+
 /// The item derived by one view.
 struct Derived {
     account: AccountName,

@@ -17,5 +17,5 @@ pub mod sample;
 mod secondary_index;
 pub mod spill;
 
-pub use derive::{Content, Derivation, DeriveError, Item, computed_from, derive, values};
+pub use derive::{Content, Derivation, DeriveError, Item, computed_from, derive, has_copy_at, values};
 pub use ownership::{Claimant, Claimed};

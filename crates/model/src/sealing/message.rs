@@ -8,7 +8,7 @@ use super::format::{DataKey, PREFIX, SealedPlace};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::condition::Condition;
 use crate::model::job::Primary;
-use crate::model::{EdmValue, EntityKey, TableName, odata};
+use crate::model::{EdmValue, EntityKey, TableName, limits, odata};
 
 /// An entity of a message, with plain values of encrypted properties.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,10 +54,16 @@ fn table_of<'c>(message: &Map<String, Value>, catalog: &'c Catalog) -> Option<&'
 
 /// The member of a withheld value. An object is no value of a table, so that a message with one in it is refused when it is sent again.
 const WITHHELD: &str = "withheld";
+/// The fields of a message, and of an entity, that tell what it is about.
+const TELLING: [&str; 15] =
+    ["v", "op", "id", "table", "to_table", "archive", "view", "pk", "rk", "to_pk", "to_rk", "type", "subject", "PartitionKey", "RowKey"];
+/// The longest text of a key, in bytes: a longer one tells of something else.
+const KEY_BYTES: usize = limits::KEY_UTF8_BYTES;
 
-/// Replaces plain values under the names of encrypted properties, wherever they are in a message: those of an entity without a usable key, of
-/// a misspelt table or field, of an event. Not those of an entity that does not meet the condition of its table. Whether there were any.
-pub fn withhold(message: &mut Map<String, Value>, catalog: &Catalog) -> bool {
+/// Replaces plain values of encrypted properties in a message that can be read as what it is, wherever they are in it: those of an entity
+/// without a usable key, of a misspelt table, of a field that no job has (`unknown`), of an event. Not those of an entity that does not meet
+/// the condition of its table. Whether there were any.
+pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &Catalog) -> bool {
     let table = table_of(message, catalog);
     let (when, is_whole) = (table.and_then(|table| catalog.encrypted_when.get(table)), is_whole(message));
     let is_clear = |entity: &Value| when.zip(entity.as_object()).is_some_and(|(when, entity)| is_unmet(when, is_whole, entity));
@@ -68,15 +74,23 @@ pub fn withhold(message: &mut Map<String, Value>, catalog: &Catalog) -> bool {
     if names.is_empty() {
         return false;
     }
+    let is_event = !message.contains_key("op");
     let mut found = false;
     // A staged blob is named in "blobs", and no value. A job's own fields may be called like a property in other case.
     for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
         found |= match value {
-            value if names.contains(name) => withhold_value(value),
+            value if names.contains(name) || unknown.contains(name) => withhold_value(value),
+            // A condition compares with values.
+            Value::String(when) if name == "when" && names_any(when, &names) => withhold_value(value),
+            // What an event is about may be encoded in any way.
+            Value::String(_) if is_event && name.starts_with("data") => withhold_value(value),
             value if name == "entity" && is_clear(value) => false,
             Value::Array(entities) if name == "entities" => {
                 let protected = entities.iter_mut().filter(|entity| !is_clear(entity));
-                protected.fold(false, |found, entity| withhold_within(entity, &names) | found)
+                protected.fold(false, |found, entity| {
+                    let withheld = if entity.is_object() { withhold_within(entity, &names) } else { withhold_value(entity) };
+                    withheld | found
+                })
             }
             value => withhold_within(value, &names),
         };
@@ -92,9 +106,23 @@ fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
             found |= if encrypted { withhold_value(value) } else { withhold_within(value, names) };
         }),
         Value::Array(values) => values.iter_mut().for_each(|value| found |= withhold_within(value, names)),
+        // JSON in a text is read as what it is; one that is cut off may hold anything under names in any spelling.
+        Value::String(text) if text.trim_start().starts_with(['{', '[', '"']) => {
+            let hides = match serde_json::from_str::<Value>(text) {
+                Ok(mut inner) => withhold_within(&mut inner, names),
+                Err(_) => text.contains("\\u") || names_any(text, names),
+            };
+            found = hides && withhold_value(value);
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     found
+}
+
+/// Whether a text names an encrypted property, in any case.
+fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
+    let folded = text.to_ascii_lowercase();
+    names.iter().any(|name| folded.contains(&name.to_ascii_lowercase()))
 }
 
 fn withhold_value(value: &mut Value) -> bool {
@@ -105,11 +133,47 @@ fn withhold_value(value: &mut Value) -> bool {
     plain
 }
 
-/// What is kept of a text that is no JSON object and names an encrypted property; `None` where it names none.
-pub fn withheld_text(text: &str, catalog: &Catalog) -> Option<String> {
-    let folded = text.to_ascii_lowercase();
-    let named = catalog.encrypted.values().flatten().find(|name| folded.contains(&name.to_ascii_lowercase()))?;
-    Some(json!({WITHHELD: format!("{} bytes that are no job and name the encrypted property {named:?}", text.len())}).to_string())
+/// What is kept of an object that is no job and no event, where some properties are encrypted: what it is about, and of all else that it was
+/// there. Where a value is that a property was meant to have, nobody can tell.
+pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
+    let is_key = |value: &Value| value.as_str().is_some_and(|text| text.len() <= KEY_BYTES);
+    let are_keys = |value: &Value| value.as_array().is_some_and(|keys| keys.iter().all(is_key));
+    let is_pair = |value: &Value| are_keys(value) && value.as_array().is_some_and(|pair| pair.len() == 2);
+    let outline = |(name, value): (String, Value)| {
+        let value = match value {
+            value if TELLING.contains(&name.as_str()) && (is_key(&value) || value.is_u64()) => value,
+            value if name == "rks" && are_keys(&value) => value,
+            value if name == "keys" && value.as_array().is_some_and(|keys| keys.iter().all(is_pair)) => value,
+            Value::Object(entity) if name == "entity" => entity_outlined(entity, is_key),
+            Value::Array(entities) if name == "entities" => {
+                let outlined = entities.into_iter().map(|entity| match entity {
+                    Value::Object(entity) => entity_outlined(entity, is_key),
+                    other => bytes_withheld(&other),
+                });
+                outlined.collect()
+            }
+            value => bytes_withheld(&value),
+        };
+        (name, value)
+    };
+    // A worker's own note is of no use any more.
+    message.into_iter().filter(|(name, _)| name != "ek").map(outline).collect()
+}
+
+fn entity_outlined(mut entity: Map<String, Value>, is_key: impl Fn(&Value) -> bool) -> Value {
+    let keys = ["PartitionKey", "RowKey"].map(|name| entity.remove_entry(name).filter(|(_, value)| is_key(value)));
+    let rest = (!entity.is_empty()).then(|| (WITHHELD.to_owned(), bytes_withheld(&Value::Object(entity))));
+    Value::Object(keys.into_iter().flatten().chain(rest).collect())
+}
+
+fn bytes_withheld(value: &Value) -> Value {
+    json!({WITHHELD: format!("{} bytes", value.to_string().len())})
+}
+
+/// What is kept of a text that is no JSON object, where some properties are encrypted: its length. A digest of a short text tells the text to
+/// whoever tries them all.
+pub fn withheld_text(text: &str) -> String {
+    json!({WITHHELD: format!("{} bytes that are no job", text.len())}).to_string()
 }
 
 impl PlainEntity {
@@ -170,26 +234,39 @@ mod tests {
             (json!({"op": "put", "table": "Employes", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}}), "/entity/Ssn"),
             (json!({"op": "put", "table": "Employees", "Entity": {"PartitionKey": "Sales", "RowKey": "1", "ssn": 12}}), "/Entity/ssn"),
             (json!({"specversion": "1.0", "type": "hired", "data": {"people": [{"Salary": 75_000}]}}), "/data/people/0/Salary"),
+            (json!({"specversion": "1.0", "type": "hired", "data": "anything"}), "/data"),
+            (json!({"specversion": "1.0", "type": "hired", "data_base64": "anything"}), "/data_base64"),
+            (json!({"op": "delete_where", "table": "Employees", "when": "ssn == \"1-2\""}), "/when"),
+            (json!({"op": "put", "table": "Employees", "entities": [{}, "Ssn 1-2"]}), "/entities/1"),
+            (json!({"op": "sync", "table": "Employees", "color": "red"}), "/color"),
+            (json!({"op": "put", "table": "Employees", "entity": {"Note": " {\"S\\u0073n\": \"1-2\"}"}}), "/entity/Note"),
+            (json!({"op": "put", "table": "Employees", "entity": {"Note": "[\"{\\\"Ssn\\\": 12}\"]"}}), "/entity/Note"),
+            (json!({"op": "put", "table": "Employees", "entity": {"Note": "{\"ssn\": \"1-"}}), "/entity/Note"),
         ] {
-            let mut message = message.as_object().unwrap().clone();
-            assert!(withhold(&mut message, &catalog()), "{message:?}");
+            let (mut message, unknown) = (message.as_object().unwrap().clone(), ["color".to_owned()]);
+            assert!(withhold(&mut message, &unknown, &catalog()), "{message:?}");
             assert_eq!(Value::Object(message.clone()).pointer(place), Some(&withheld));
-            assert!(!withhold(&mut message, &catalog()), "once");
+            assert!(!withhold(&mut message, &unknown, &catalog()), "once");
         }
-        let keeps = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "ek1.abc", "Salary": null},
-            "blobs": {"Ssn": {"blob": "evenkeel-staging/a"}}, "newer_by": "Ssn"});
+        let keeps = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "ek1.abc", "Salary": null,
+            "Note": "{\"a\": [1]}"}, "blobs": {"Ssn": {"blob": "evenkeel-staging/a"}}, "newer_by": "Ssn", "when": "Region == \"EU\""});
         let mut message = keeps.as_object().unwrap().clone();
-        assert!(!withhold(&mut message, &catalog()));
+        assert!(!withhold(&mut message, &[], &catalog()));
         assert_eq!(Value::Object(message), keeps);
         assert!(odata::decode_properties(json!({"Ssn": withheld}).as_object().unwrap().clone()).is_err());
     }
 
     #[test]
-    fn of_a_text_that_is_no_job_and_names_an_encrypted_property_its_length_is_kept() {
-        let told = withheld_text(r#"{"op":"put","entity":{"SSN":"1-2","#, &catalog()).unwrap();
-        assert_eq!(told, r#"{"withheld":"34 bytes that are no job and name the encrypted property \"Ssn\""}"#);
-        assert_eq!(withheld_text("hello", &catalog()), None);
-        assert_eq!(withheld_text(r#"{"Ssn":"1-2","#, &Catalog::default()), None);
+    fn of_what_is_no_job_it_is_kept_what_it_is_about() {
+        let message = json!({"op": "put", "table": "Employees", "mode": "1-2", "ek": {"id": "1-2"}, "pk": "Sales", "rks": ["1", "2"],
+            "keys": [["Sales", "1", "1-2"]], "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}, "entities": ["1-2", {"RowKey": ["1-2"]}]});
+        let outlined = Value::Object(outlined(message.as_object().unwrap().clone()));
+        let bytes = |bytes: usize| json!({"withheld": format!("{bytes} bytes")});
+        let expected = json!({"op": "put", "table": "Employees", "mode": bytes(5), "pk": "Sales", "rks": ["1", "2"], "keys": bytes(21),
+            "entity": {"PartitionKey": "Sales", "RowKey": "1", "withheld": bytes(13)}, "entities": [bytes(5), {}]});
+        assert_eq!(outlined, expected);
+        assert!(odata::decode_object(outlined["entity"].as_object().unwrap().clone()).is_err(), "nobody sends it again");
+        assert_eq!(withheld_text("hello"), r#"{"withheld":"5 bytes that are no job"}"#);
     }
 
     #[test]
@@ -248,7 +325,7 @@ mod tests {
         let entity = |region: &str, rk: Value| json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "7", "Region": region});
         let mut message = json!({"op": "put", "table": "Employees", "entity": entity("US", json!("1")),
             "entities": [entity("US", json!("1")), entity("EU", json!("1")), entity("US", json!(1)), "none"]});
-        assert!(withhold(message.as_object_mut().unwrap(), &catalog));
+        assert!(withhold(message.as_object_mut().unwrap(), &[], &catalog));
         let kept = |value: &Value| value["Ssn"] == "7";
         assert!(kept(&message["entity"]));
         assert_eq!([0, 1, 2].map(|at| kept(&message["entities"][at])), [true, false, false], "{message}");

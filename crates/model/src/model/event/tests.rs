@@ -167,7 +167,7 @@ fn mistakes_of_a_mapping_are_found_before_an_event_comes() {
         (json!({"op": "sync", "table": "Tags", "pk": "p", "rks": ["r"]}), "", "rk"),
         (json!({"op": "sync", "table": "Tags", "pk": "p", "rk": "r", "id": "x"}), "id", "event's"),
         (json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "p"}}), "", "entity"),
-        (json!({"op": "put", "table": "Tags", "mode": "mix", "entity": entity}), "", "mix"),
+        (json!({"op": "put", "table": "Tags", "mode": "mix", "entity": entity}), "", "`merge`"),
         (json!({"op": "put", "table": "Tags", "newer_by": "Version", "entity": entity}), "", "Version"),
         (json!({"op": "put", "table": "Tags", "entity": {"PartitionKey": "p", "RowKey": "r", "ek_x": "{id}"}}), "", "ek_x"),
         (

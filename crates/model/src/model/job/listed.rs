@@ -250,7 +250,8 @@ impl ListedBatch {
         }
         let blob = staged(op, KEYS_REF, blob)?;
         let cursor = shared.remove("cursor").map(serde_json::from_value).transpose();
-        let cursor = cursor.map_err(|error| wrong(format!("the field \"cursor\": {error}; a client sends none")))?.unwrap_or_default();
+        let cursor =
+            cursor.map_err(|_| wrong("the field \"cursor\" is none of a worker's; a client sends none".to_owned()))?.unwrap_or_default();
         let shared = SharedFields::of(line, known(), shared);
         let listed = Self { op, effect, shared, line, blob, cursor };
         listed.sample()?;

@@ -23,7 +23,7 @@ use crate::model::cursor::JobCursor;
 use crate::model::drop_table::DropTable;
 use crate::model::quoted::Quoted;
 use crate::model::sweep::Sweep;
-use crate::model::{ETag, EntityKey, TableName, ViewName};
+use crate::model::{ETag, EntityKey, TableName, ViewName, cause};
 
 /// A job, regardless of its operation.
 pub trait Operation {
@@ -285,13 +285,13 @@ fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>
         entry
     });
     let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
-    let fields = fields.map_err(|error| match at {
-        Some(field) => JobError::field(F::OP, format_args!("{field:?}: {error}")),
-        None => match known.iter().find_map(|field| Some((field, like(field, unread.iter())?))) {
+    let fields = fields.map_err(|error| match (at, cause::without_value(&error.to_string())) {
+        (Some(field), problem) => JobError::field(F::OP, format_args!("{field:?}: {problem}")),
+        (None, problem) => match known.iter().find_map(|field| Some((field, like(field, unread.iter())?))) {
             Some((field, spelled)) => {
-                JobError::field(F::OP, format_args!("{error}; unknown field {}; did you mean {field:?}?", Quoted(&spelled)))
+                JobError::field(F::OP, format_args!("{problem}; unknown field {}; did you mean {field:?}?", Quoted(&spelled)))
             }
-            None => JobError::field(F::OP, error),
+            None => JobError::field(F::OP, problem),
         },
     })?;
     Ok((fields.job()?, unread))
@@ -315,7 +315,9 @@ fn primary(op: &'static str, table_name: String, pk: String, rk: String) -> Resu
 }
 
 fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError> {
-    text.map(ETag::new).transpose().map_err(|error| JobError::field(op, format_args!("\"if_match\": {error}")))
+    text.map(ETag::new)
+        .transpose()
+        .map_err(|error| JobError::field(op, format_args!("\"if_match\": {}", cause::without_value(&error.to_string()))))
 }
 
 fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>, JobError> {

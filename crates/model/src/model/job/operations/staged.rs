@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::model::job::JobError;
 use crate::model::quoted::Quoted;
-use crate::model::{BlobName, large};
+use crate::model::{BlobName, cause, large};
 
 /// A blob in the container [`STAGING`](crate::model::large::STAGING) that a sender has put there for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,9 @@ pub(super) fn staged_blob(op: &'static str, field: &str, fields: StagedFields) -
 
 /// The staged blob that a field names.
 pub(in crate::model::job) fn staged(op: &'static str, field: &str, value: Value) -> Result<StagedBlob, JobError> {
-    let fields = serde_json::from_value(value).map_err(|error| JobError::field(op, format_args!("{field:?}: {error}")))?;
+    let fields = serde_json::from_value(value);
+    let fields = fields
+        .map_err(|error: serde_json::Error| JobError::field(op, format_args!("{field:?}: {}", cause::without_value(&error.to_string()))))?;
     staged_blob(op, field, fields)
 }
 
