@@ -1,30 +1,110 @@
-//! Whether a rendered key tells a property's value.
+//! Whether rendered keys tell a property's value.
 
 use super::escape::escaped_in_key;
 use super::filter::{KeyFilter, MAX_HASH};
 use super::parse::{Field, Template, TemplatePart};
 
-impl Template {
-    /// Whether the rendered key contains each of these properties whole, so that primaries that differ in one
-    /// of them never render the same key.
-    ///
-    /// True only where that is certain: the field has no filter that loses anything (a whole SHA-256, `hash:64`,
-    /// counts as losing nothing), and where its text begins and ends can be told from the key. `{LastName}_{RowKey}`
-    /// does not cover `RowKey`, since a LastName may contain `_`; `{LastName|slug}_{RowKey}`, `{RowKey}` and
-    /// `{Number|pad:8}_{RowKey}` do. Values of different EDM types may still share a text.
-    pub fn covers(&self, properties: &[&str]) -> bool {
-        properties.iter().all(|property| (0..self.parts.len()).any(|at| self.tells(at, property)))
+/// What counts as two values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apart {
+    /// Each text is a value of its own.
+    Texts,
+    /// Spellings of one value are that value: upper and lower case, white space at the ends, forms of Unicode, zeros in front of a number.
+    Spellings,
+}
+
+/// Whether keys that are rendered together tell a property's value, so that two values never have the same keys. `beginning`: how every
+/// text of it begins, as far as that is known.
+///
+/// True only where that is certain. The property is in one of the keys whole, behind filters that lose nothing (a whole SHA-256, `hash:64`,
+/// counts as losing nothing); or it is there in parts which give it back: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or
+/// what is behind a known beginning. And its text, or that of each part, begins and ends where a reader of the key can see it:
+/// `{LastName}_{RowKey}` does not tell `RowKey`, since a LastName may contain `_`; `{LastName|slug}_{RowKey}`, `{RowKey}` and
+/// `{Number|pad:8}_{RowKey}` do. Values of different EDM types may still share a text.
+pub fn keys_tell(keys: &[&Template], property: &str, apart: Apart, beginning: Option<&str>) -> bool {
+    let visible = keys.iter().flat_map(|key| key.visible(property)).map(Field::filters).collect();
+    Told { visible, apart }.is_told(&mut Vec::new(), beginning)
+}
+
+/// The filters of each place where a property can be cut out of a key.
+struct Told<'k> {
+    visible: Vec<&'k [KeyFilter]>,
+    apart: Apart,
+}
+
+impl<'k> Told<'k> {
+    /// Whether the output of these filters can be told.
+    fn is_told(&self, behind: &mut Vec<&'k KeyFilter>, beginning: Option<&str>) -> bool {
+        let goes_on =
+            |filters: &&[KeyFilter]| filters.len() >= behind.len() && filters.iter().zip(&*behind).all(|(one, other)| one == *other);
+        let here: Vec<&'k [KeyFilter]> = self.visible.iter().copied().filter(goes_on).collect();
+        if here.iter().any(|filters| filters.len() == behind.len()) {
+            return true;
+        }
+        here.iter().any(|filters| {
+            let next = &filters[behind.len()];
+            let counterpart = match next {
+                KeyFilter::Before(part) => KeyFilter::After(part.clone()),
+                KeyFilter::After(part) => match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
+                    // What is cut off is the same in every text.
+                    Some((_, rest)) => return self.is_told_behind(behind, next, Some(rest)),
+                    None => KeyFilter::Before(part.clone()),
+                },
+                KeyFilter::BeforeLast(part) => KeyFilter::AfterLast(part.clone()),
+                KeyFilter::AfterLast(part) => KeyFilter::BeforeLast(part.clone()),
+                _ => return self.loses_nothing(next) && self.is_told_behind(behind, next, None),
+            };
+            let counterpart = here.iter().filter_map(|filters| filters.get(behind.len())).find(|filter| **filter == counterpart);
+            self.is_told_behind(behind, next, None) && counterpart.is_some_and(|counterpart| self.is_told_behind(behind, counterpart, None))
+        })
     }
 
-    /// Whether the part at this place is this property, whole, and can be cut out of the key.
-    fn tells(&self, at: usize, property: &str) -> bool {
-        let TemplatePart::Field(field) = &self.parts[at] else { return false };
-        if field.property != property || !field.filters.iter().all(|filter| *filter == KeyFilter::Hash(MAX_HASH)) {
-            return false;
+    fn is_told_behind(&self, behind: &mut Vec<&'k KeyFilter>, next: &'k KeyFilter, beginning: Option<&str>) -> bool {
+        behind.push(next);
+        let is_told = self.is_told(behind, beginning);
+        behind.pop();
+        is_told
+    }
+
+    fn loses_nothing(&self, filter: &KeyFilter) -> bool {
+        match filter {
+            KeyFilter::Hash(digits) => *digits == MAX_HASH,
+            KeyFilter::Lower
+            | KeyFilter::Upper
+            | KeyFilter::Trim
+            | KeyFilter::Nfc
+            | KeyFilter::Pad(_)
+            | KeyFilter::Sortable
+            | KeyFilter::InvertedTicks => self.apart == Apart::Spellings,
+            KeyFilter::Date(_)
+            | KeyFilter::Bucket(_)
+            | KeyFilter::Slug
+            | KeyFilter::After(_)
+            | KeyFilter::Before(_)
+            | KeyFilter::AfterLast(_)
+            | KeyFilter::BeforeLast(_)
+            | KeyFilter::Each(_) => false,
         }
+    }
+}
+
+impl Template {
+    /// Whether the rendered key alone tells each of these properties, as [`keys_tell`] says.
+    pub fn covers(&self, properties: &[&str]) -> bool {
+        properties.iter().all(|property| keys_tell(&[self], property, Apart::Texts, None))
+    }
+
+    /// The fields of a property whose text can be cut out of the key.
+    fn visible(&self, property: &str) -> impl Iterator<Item = &Field> {
+        self.parts.iter().enumerate().filter_map(move |(at, part)| match part {
+            TemplatePart::Field(field) if field.property == property && self.is_visible(at) => Some(field),
+            _ => None,
+        })
+    }
+
+    fn is_visible(&self, at: usize) -> bool {
         let begins = (0..at).all(|before| self.ends_visibly(before));
-        let ends = self.ends_visibly(at) || (at + 1..self.parts.len()).all(|after| self.has_fixed_width(after));
-        begins && ends
+        begins && (self.ends_visibly(at) || (at + 1..self.parts.len()).all(|after| self.has_fixed_width(after)))
     }
 
     /// Whether a reader that knows the start of this part can find its end.
@@ -53,10 +133,15 @@ impl Field {
     fn never_contains(&self, c: char) -> bool {
         match self.filters.last() {
             Some(KeyFilter::Slug) => c != '-' && !c.is_alphanumeric() && !escaped_in_key(c),
+            // Escaping writes hexadecimal digits too.
+            Some(KeyFilter::Before(part) | KeyFilter::AfterLast(part)) => {
+                part.chars().eq([c]) && !c.is_ascii_hexdigit() && !escaped_in_key(c)
+            }
             Some(
                 KeyFilter::Lower
                 | KeyFilter::Upper
                 | KeyFilter::Trim
+                | KeyFilter::Nfc
                 | KeyFilter::Pad(_)
                 | KeyFilter::Sortable
                 | KeyFilter::InvertedTicks
@@ -64,7 +149,7 @@ impl Field {
                 | KeyFilter::Hash(_)
                 | KeyFilter::Bucket(_)
                 | KeyFilter::After(_)
-                | KeyFilter::Before(_)
+                | KeyFilter::BeforeLast(_)
                 | KeyFilter::Each(_),
             )
             | None => false,

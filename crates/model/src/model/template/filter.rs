@@ -1,6 +1,7 @@
 //! The filters of a field: the input and output of each.
 
 use sha2::{Digest as _, Sha256};
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::each::ListText;
 use super::number::{Number, SORTABLE_DIGITS, sortable};
@@ -9,8 +10,24 @@ use super::zone::DateFormat;
 use crate::model::{EdmDateTime, EdmValue};
 
 /// Every filter's name, for "did you mean".
-pub(super) const NAMES: [&str; 13] =
-    ["lower", "upper", "trim", "pad", "sortable", "inverted_ticks", "date", "hash", "bucket", "slug", "after", "before", "each"];
+pub(super) const NAMES: [&str; 16] = [
+    "lower",
+    "upper",
+    "trim",
+    "nfc",
+    "pad",
+    "sortable",
+    "inverted_ticks",
+    "date",
+    "hash",
+    "bucket",
+    "slug",
+    "after",
+    "before",
+    "after_last",
+    "before_last",
+    "each",
+];
 
 /// Widest `pad`: the digits of the largest Int64, and one to spare.
 pub(super) const MAX_PAD: usize = 20;
@@ -28,6 +45,8 @@ pub enum KeyFilter {
     Upper,
     /// `trim`: without white space at either end.
     Trim,
+    /// `nfc`: the composed form of Unicode (NFC), one for all texts that look the same.
+    Nfc,
     /// `pad:8`: a number of at most so many digits, with zeros on its left. 1 to 20.
     Pad(usize),
     /// `sortable`: any number in 19 hex digits, which sort as the numbers do.
@@ -48,6 +67,10 @@ pub enum KeyFilter {
     After(String),
     /// `before:/`: the text in front of it; empty where it stands nowhere.
     Before(String),
+    /// `after_last:.`: the text behind the last place where the argument stands; empty where it stands nowhere.
+    AfterLast(String),
+    /// `before_last:.`: the text in front of it; empty where it stands nowhere.
+    BeforeLast(String),
     /// `each`, `each:,`: each value of a list. Of one value, as in a lookup, the value itself.
     Each(ListText),
 }
@@ -153,6 +176,7 @@ impl KeyFilter {
             Self::Lower => Ok(value.into_text()?.to_lowercase()),
             Self::Upper => Ok(value.into_text()?.to_uppercase()),
             Self::Trim => Ok(value.into_text()?.trim().to_owned()),
+            Self::Nfc => Ok(value.into_text()?.nfc().collect()),
             Self::Pad(width) => {
                 let digits = value.into_digits()?;
                 if digits.len() > *width {
@@ -173,8 +197,10 @@ impl KeyFilter {
             }
             Self::Slug => Ok(slug(&value.into_text()?)),
             Self::Each(_) => value.into_text(),
-            Self::After(part) => Ok(value.into_text()?.split_once(part).map(|(_, after)| after.to_owned()).unwrap_or_default()),
-            Self::Before(part) => Ok(value.into_text()?.split_once(part).map(|(before, _)| before.to_owned()).unwrap_or_default()),
+            Self::After(part) => Ok(value.into_text()?.split_once(part).map_or_else(String::new, |(_, after)| after.to_owned())),
+            Self::Before(part) => Ok(value.into_text()?.split_once(part).map_or_else(String::new, |(before, _)| before.to_owned())),
+            Self::AfterLast(part) => Ok(value.into_text()?.rsplit_once(part).map_or_else(String::new, |(_, after)| after.to_owned())),
+            Self::BeforeLast(part) => Ok(value.into_text()?.rsplit_once(part).map_or_else(String::new, |(before, _)| before.to_owned())),
         }
     }
 
@@ -185,6 +211,8 @@ impl KeyFilter {
             Self::Lower => Some(beginning.to_lowercase()),
             Self::Upper => Some(beginning.to_uppercase()),
             Self::Trim => Some(beginning.trim_start().to_owned()),
+            // A mark behind the beginning makes another character of its last one: such a text begins otherwise.
+            Self::Nfc => Some(beginning.nfc().collect()),
             Self::Each(_) => Some(beginning),
             Self::Pad(_)
             | Self::Sortable
@@ -194,7 +222,9 @@ impl KeyFilter {
             | Self::Bucket(_)
             | Self::Slug
             | Self::After(_)
-            | Self::Before(_) => None,
+            | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_) => None,
         }
     }
 
@@ -205,7 +235,17 @@ impl KeyFilter {
             Self::Sortable => Some(SORTABLE_DIGITS),
             Self::InvertedTicks => Some(ordered::INVERTED_TICKS_DIGITS),
             Self::Bucket(count) => Some(bucket_width(*count)),
-            Self::Lower | Self::Upper | Self::Trim | Self::Date(_) | Self::Slug | Self::After(_) | Self::Before(_) | Self::Each(_) => None,
+            Self::Lower
+            | Self::Upper
+            | Self::Trim
+            | Self::Nfc
+            | Self::Date(_)
+            | Self::Slug
+            | Self::After(_)
+            | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_)
+            | Self::Each(_) => None,
         }
     }
 
@@ -216,6 +256,7 @@ impl KeyFilter {
             Self::Lower
             | Self::Upper
             | Self::Trim
+            | Self::Nfc
             | Self::Pad(_)
             | Self::Sortable
             | Self::InvertedTicks
@@ -224,6 +265,8 @@ impl KeyFilter {
             | Self::Slug
             | Self::After(_)
             | Self::Before(_)
+            | Self::AfterLast(_)
+            | Self::BeforeLast(_)
             | Self::Each(_) => None,
         }
     }

@@ -16,7 +16,8 @@
 //! - Without a filter, String renders as it is, Int32 and Int64 in decimal, Boolean as `true` or `false`, Guid
 //!   in lower case with dashes, DateTime as `2026-11-20T15:00:00.0000000Z` (always seven digits, so that texts sort as moments). Double
 //!   and Binary are permanent errors: a Double has many texts, a Binary has none.
-//! - `lower`, `upper`, `trim`, `slug`, `hash` and `bucket` work on that text. `pad` takes Int32, Int64 and text of
+//! - `lower`, `upper`, `trim`, `nfc`, `slug`, `hash` and `bucket` work on that text, and so do those that cut it: `after`, `before`,
+//!   `after_last` and `before_last`. `pad` takes Int32, Int64 and text of
 //!   ASCII digits, `sortable` any number but NaN and text of one. `date` and `inverted_ticks` take DateTime and text in RFC 3339.
 //! - `{{` and `}}` are literal braces.
 //!
@@ -35,6 +36,7 @@ mod spread;
 mod tests;
 mod zone;
 
+pub use cover::{Apart, keys_tell};
 pub use each::ListText;
 pub use escape::{Escaping, escape, unescape};
 pub use filter::KeyFilter;

@@ -145,7 +145,7 @@ fn mistakes_are_pointed_at() {
         ("{Email|lowr}", "unknown filter \"lowr\"; did you mean \"lower\"?\n  {Email|lowr}\n         ^^^^"),
         (
             "{Email|sha}",
-            "unknown filter \"sha\"; known are lower, upper, trim, pad, sortable, inverted_ticks, date, hash, bucket, slug, after, before, each\n  {Email|sha}\n         ^^^",
+            "unknown filter \"sha\"; known are lower, upper, trim, nfc, pad, sortable, inverted_ticks, date, hash, bucket, slug, after, before, after_last, before_last, each\n  {Email|sha}\n         ^^^",
         ),
         ("{Number|pad}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad}\n          ^^^"),
         ("{Number|pad:99}", "pad takes a number from 1 to 20, such as pad:8\n  {Number|pad:99}\n              ^^"),
@@ -180,6 +180,8 @@ fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
         "{Name|slug}_{RowKey}",
         "{RowKey}{Hired|inverted_ticks}",
         "{RowKey|hash:64}",
+        "{RowKey|before:_}_{RowKey|after:_}",
+        "{RowKey|before_last:.|hash:64}{RowKey|after_last:.}",
     ] {
         assert!(covers(template, "RowKey"), "{template}");
     }
@@ -193,11 +195,65 @@ fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
         "{Name|slug}-{RowKey}",
         "{RowKey}_{LastName}",
         "{Name|slug}%{RowKey|trim}",
+        "{RowKey|nfc}",
+        "{RowKey|before:_}",
+        "{RowKey|before:_}-{RowKey|after:_}",
+        "{RowKey|before:A}A{RowKey|after:A}",
+        "{RowKey|before:_}_{RowKey|after_last:_}",
     ] {
         assert!(!covers(template, "RowKey"), "{template}");
     }
     assert!(Template::parse("{Name|slug}_{RowKey}").unwrap().covers(&[]));
     assert!(!Template::parse("{PartitionKey}_{RowKey}").unwrap().covers(&["PartitionKey", "RowKey"]));
+}
+
+#[test]
+fn two_keys_tell_a_text_by_its_parts_and_by_a_known_beginning() {
+    let tell = |keys: [&str; 2], apart: Apart, beginning: Option<&str>| {
+        let keys = keys.map(|key| Template::parse_key_of_event(key).unwrap());
+        keys_tell(&[&keys[0], &keys[1]], "subject", apart, beginning)
+    };
+    let begins = Some("/blobServices/default/containers/portraits/blobs/");
+    for (keys, apart, beginning, expected) in [
+        (["{subject|before:/}", "{subject|after:/}"], Apart::Texts, None, true),
+        (["{subject|after_last:.}", "{subject|before_last:.}"], Apart::Texts, None, true),
+        (["{subject|before:/}", "{subject|after_last:/}"], Apart::Texts, None, false),
+        (["{subject|before:/}", "{subject|after:/|after:/|hash:64}{subject|after:/|before:/}"], Apart::Texts, None, true),
+        (["p", "{subject|after:/blobs/}"], Apart::Texts, begins, true),
+        (["p", "{subject|after:/blobs/}"], Apart::Texts, None, false),
+        (["p", "{subject|after:/blobs/}"], Apart::Texts, Some("/blobServices/default/containers/portraits/"), false),
+        (["{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/}"], Apart::Texts, begins, true),
+        (["{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/|before:.}"], Apart::Texts, begins, false),
+        (["p", "{subject|after:/|after:/|after:/|after:/|after:/}"], Apart::Texts, begins, true),
+        (["p", "{subject|trim|lower|nfc}"], Apart::Texts, None, false),
+        (["p", "{subject|trim|lower|nfc}"], Apart::Spellings, None, true),
+        (["{subject|lower|after:@}", "{subject|lower|before:@|hash:64}"], Apart::Spellings, None, true),
+        (["{subject|after:@}", "{subject|lower|before:@}"], Apart::Spellings, None, false),
+        (["p", "{subject|slug}"], Apart::Spellings, None, false),
+        (["p", "{subject}_{id}"], Apart::Spellings, None, false),
+        (["{id}", "{subject}"], Apart::Texts, None, true),
+    ] {
+        assert_eq!(tell(keys, apart, beginning), expected, "{keys:?} {apart:?} {beginning:?}");
+    }
+}
+
+#[test]
+fn texts_are_cut_at_the_first_place_or_the_last_and_composed() {
+    for (template, text, expected) in [
+        ("{X|before_last:.}", "john.smith.png", Some("john.smith")),
+        ("{X|after_last:.}", "john.smith.png", Some("png")),
+        ("{X|before:.}", "john.smith.png", Some("john")),
+        ("{X|before_last:.}", "john", None),
+        ("{X|after_last:.}", "john.", None),
+        ("{X|trim|lower|nfc}", " Ju\u{308}RGEN ", Some("j\u{fc}rgen")),
+        ("{X|nfc}", "\u{1100}\u{1161}\u{11a8}", Some("\u{ac01}")),
+        ("{X|lower|nfc}", "J\u{30c}", Some("\u{1f0}")),
+    ] {
+        let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("X", text);
+        let key = Template::parse(template).unwrap().render(&entity).unwrap();
+        assert_eq!(key.as_ref().map(|key| key.as_str()), expected, "{template} {text}");
+    }
+    assert!(Template::parse("{X|before_last}").unwrap_err().to_string().contains("before_last takes a text, such as before_last:."));
 }
 
 #[test]
@@ -234,8 +290,8 @@ proptest! {
     }
 
     #[test]
-    fn what_covers_a_key_is_different_for_different_keys(a in "[a-c_/%-]{1,3}", b in "[a-c_/%-]{1,3}", x in "[a-c_/%-]{1,3}", y in "[a-c_/%-]{1,3}", pick in 0..6_usize) {
-        let template = Template::parse(["{N}_{RowKey}", "{N|slug}_{RowKey}", "{N|slug}-{RowKey}", "{RowKey}{N|hash:2}", "{N|bucket:7}{RowKey}", "{N|slug}_{N}_{RowKey}"][pick]).unwrap();
+    fn what_covers_a_key_is_different_for_different_keys(a in "[a-c_/%-]{1,3}", b in "[a-c_/%-]{1,3}", x in "[a-c_/%-]{1,3}", y in "[a-c_/%-]{1,3}", pick in 0..8_usize) {
+        let template = Template::parse(["{N}_{RowKey}", "{N|slug}_{RowKey}", "{N|slug}-{RowKey}", "{RowKey}{N|hash:2}", "{N|bucket:7}{RowKey}", "{N|slug}_{N}_{RowKey}", "{RowKey|before:_}_{RowKey|after:_}", "{RowKey|before_last:b}-{RowKey|after_last:b}"][pick]).unwrap();
         let key = |rk: &str, name: &str| template.render(&Entity::new(EntityKey::new("p", rk.replace('/', "")).unwrap()).with("N", name)).unwrap();
         if template.covers(&["RowKey"]) && a.replace('/', "") != b.replace('/', "") {
             let (left, right) = (key(&a, &x), key(&b, &y));

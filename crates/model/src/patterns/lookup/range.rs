@@ -177,7 +177,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
     let mut order = Order::Text;
     for filter in field.filters() {
         order = match filter {
-            KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim | KeyFilter::Each(_) => order,
+            KeyFilter::Lower | KeyFilter::Upper | KeyFilter::Trim | KeyFilter::Nfc | KeyFilter::Each(_) => order,
             // Filters before it that keep texts in order keep the number or moment that a text is.
             KeyFilter::Pad(_) | KeyFilter::Sortable if order == Order::Text => Order::Number,
             KeyFilter::InvertedTicks if order == Order::Text => Order::Reversed,
@@ -191,6 +191,8 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
             KeyFilter::Slug => return refuse("slug"),
             KeyFilter::After(_) => return refuse("after"),
             KeyFilter::Before(_) => return refuse("before"),
+            KeyFilter::AfterLast(_) => return refuse("after_last"),
+            KeyFilter::BeforeLast(_) => return refuse("before_last"),
         };
     }
     Ok(order)
