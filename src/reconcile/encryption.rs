@@ -91,8 +91,8 @@ impl Engine {
         if let Some((property, _)) = self.catalog.hashed.get(table).into_iter().flatten().find(alone) {
             return refused(SealError::Hash { property: property.clone(), table: home.table.clone() });
         }
-        if let Some(property) = put.condition.newer_by.as_ref().filter(|property| encrypted.contains(*property)) {
-            return refused(SealError::Ordered { property: property.clone(), table: home.table.clone() });
+        if let Some(property) = &put.condition.newer_by {
+            self.refuse_sealed_order(table, &home, property)?;
         }
         let mut entity = Cow::Borrowed(&put.entity);
         let mut seals = true;
@@ -109,6 +109,15 @@ impl Engine {
         }
         let in_use = stored.is_some_and(|stored| encrypted.iter().any(|property| stored.get(property).is_some_and(lies_sealed)));
         self.with_encrypted(table, (&home, in_use), &entity, |_| seals).await
+    }
+
+    /// Refuses a comparison by an encrypted property.
+    pub(super) fn refuse_sealed_order(&self, table: &TableRef, home: &Primary, property: &str) -> Result<(), Failure> {
+        if self.encrypted(table).is_none_or(|encrypted| !encrypted.contains(property)) {
+            return Ok(());
+        }
+        let error = SealError::Ordered { property: property.to_owned(), table: home.table.clone() };
+        Err(permanent(format!("comparing {home}"), error))
     }
 
     /// Whether an entity still has the data key of its first sealed values, now that it is there. No erasure that found it absent deletes the

@@ -54,6 +54,7 @@ mod marks;
 mod memory;
 mod moving;
 mod nesting;
+mod newer;
 mod observation;
 mod pass;
 mod permit;

@@ -9,25 +9,18 @@ use super::execute::{Delivery, Failure, FailureClass, Outcome};
 use super::failure::permanent;
 use super::footprint::Settled;
 use super::jobs::RunJob;
+use super::newer::{Incomparable, compared};
 use super::observation::Observation;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
 use super::spill::{SpillStep, Spilling, judged};
 use super::staging::Staging;
 use super::value::refuse_foreign;
-use crate::model::filter::compare_values;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Primary, Put, PutMode, Stamp};
 use crate::model::{ETag, Entity, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
-
-/// Why a `put` cannot ever apply.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum PutError {
-    #[error("\"newer_by\": {property:?} is {new} in the job and {stored} in the table; only values of one type can be compared")]
-    Incomparable { property: String, new: &'static str, stored: &'static str },
-}
 
 /// A job is about a row that a view has made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -257,7 +250,7 @@ fn decide(put: &Put, (stored, judged): (Option<&Row>, Option<&Row>), stamp: &Sta
 }
 
 /// The condition that does not hold, in words.
-fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, PutError> {
+fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable> {
     let condition = &put.condition;
     if planted(Bug::PutIgnoresCondition) {
         return Ok(None);
@@ -275,12 +268,8 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, PutError> {
     if let Some(property) = &condition.newer_by
         && let (Some(new), Some(old)) = (put.entity.get(property), stored.and_then(|row| row.entity.get(property)))
     {
-        let incomparable = || PutError::Incomparable { property: property.clone(), new: new.type_name(), stored: old.type_name() };
-        if std::mem::discriminant(new) != std::mem::discriminant(old) {
-            return Err(incomparable());
-        }
         // NaN is newer than nothing.
-        if compare_values(new, old) != Some(Ordering::Greater) {
+        if compared(property, new, old)? != Some(Ordering::Greater) {
             return Ok(Some(format!("newer_by: {property} is not greater than the stored one")));
         }
     }

@@ -7,6 +7,19 @@ use super::tree::{Condition, Expr};
 use crate::model::filter::compare_values;
 use crate::model::{EdmValue, Entity};
 
+/// What a test finds under a name, in a place other than an entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// A value.
+    Value(EdmValue),
+    /// A list or an object: it exists, and compares with nothing.
+    Compound,
+    /// Something that cannot be read: whether a test of it holds is unknown.
+    Unreadable,
+}
+
 impl Condition {
     /// Whether an entity satisfies it. A comparison with a missing property is false.
     pub fn holds(&self, entity: &Entity) -> bool {
@@ -15,22 +28,31 @@ impl Condition {
 
     /// Whether an entity satisfies it whatever long values these properties have; `None` where it depends on them.
     pub fn decided(&self, entity: &Entity, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
-        self.root.decided(&|property| value_of(entity, property), is_unknown)
+        self.root.decided(&|test| {
+            let is_unknown = test.compares_text() && test.property().is_some_and(is_unknown);
+            (!is_unknown).then(|| test.holds(&|property| value_of(entity, property)))
+        })
     }
 
-    /// Whether values from elsewhere satisfy it, as [`holds`](Self::holds) says.
-    pub fn holds_with(&self, value_of: &dyn Fn(&str) -> Option<EdmValue>) -> bool {
-        self.root.holds(&|property| value_of(property).map(Cow::Owned))
+    /// Whether values from elsewhere satisfy it, as [`holds`](Self::holds) says; `None` where it depends on one that cannot be read.
+    pub fn decided_with(&self, found: &dyn Fn(&str) -> Found) -> Option<bool> {
+        self.root.decided(&|test| match found(test.property()?) {
+            Found::Absent => Some(test.holds(&|_| None)),
+            Found::Value(value) => Some(test.holds(&|_| Some(Cow::Borrowed(&value)))),
+            Found::Compound => Some(matches!(test, Expr::Exists { .. })),
+            Found::Unreadable => None,
+        })
     }
 }
 
 impl Expr {
-    fn decided<'v>(&self, value_of: &dyn Fn(&str) -> Option<Cow<'v, EdmValue>>, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
+    /// What its tests decide together; `None` where it depends on a test that has no answer.
+    fn decided(&self, answer: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
         // Flat lists: one answer of this kind decides, and one that is unknown leaves it open.
         let first_of = |nodes: &[Self], decisive: bool| {
             let mut found = Some(!decisive);
             for node in nodes {
-                match node.decided(value_of, is_unknown) {
+                match node.decided(answer) {
                     Some(answer) if answer == decisive => return Some(decisive),
                     Some(_) => {}
                     None => found = None,
@@ -41,14 +63,8 @@ impl Expr {
         match self {
             Self::All(nodes) => first_of(nodes, false),
             Self::Any(nodes) => first_of(nodes, true),
-            Self::Not(node) => node.decided(value_of, is_unknown).map(|holds| !holds),
-            Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
-                if self.compares_text() && is_unknown(property) {
-                    None
-                } else {
-                    Some(self.holds(value_of))
-                }
-            }
+            Self::Not(node) => node.decided(answer).map(|holds| !holds),
+            Self::Compare { .. } | Self::In { .. } | Self::Exists { .. } | Self::StartsWith { .. } => answer(self),
         }
     }
 
@@ -86,6 +102,12 @@ pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering>
         (None, None) => compare_values(found, wanted),
         (Some(_), None) | (None, Some(_)) => None,
     }
+}
+
+/// Whether two values have an order, by [`compare_by_value`]: numbers of whatever types, and values of one type. NaN is a number.
+pub fn is_comparable(one: &EdmValue, other: &EdmValue) -> bool {
+    let kind = |value: &EdmValue| Number::of(value).is_none().then(|| std::mem::discriminant(value));
+    kind(one) == kind(other)
 }
 
 #[derive(Clone, Copy)]
@@ -155,6 +177,25 @@ mod tests {
             let condition = Condition::parse(text).unwrap();
             assert_eq!(condition.decided(&entity, &|property| property == "Text"), expected, "{text}");
             assert_eq!(condition.decided(&entity, &|_| false), Some(condition.holds(&entity)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_leaves_open_only_what_depends_on_it() {
+        let found = |name: &str| match name {
+            "Kind" => Found::Value("letter".into()),
+            "Tags" => Found::Compound,
+            "Data" => Found::Unreadable,
+            _ => Found::Absent,
+        };
+        for (text, expected) in [
+            ("Kind == \"letter\" and not exists(Gone)", Some(true)),
+            ("exists(Data)", None),
+            ("not (Data > 5)", None),
+            ("Data == true and Kind == \"invoice\"", Some(false)),
+            ("exists(Tags) and not (Tags == \"x\")", Some(true)),
+        ] {
+            assert_eq!(Condition::parse(text).unwrap().decided_with(&found), expected, "{text}");
         }
     }
 

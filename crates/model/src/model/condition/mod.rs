@@ -30,7 +30,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use evaluate::compare_by_value;
+pub use evaluate::{Found, compare_by_value, is_comparable};
 pub(crate) use lex::quoted_text;
 pub use parse::ConditionError;
 pub use timed::TimedCondition;

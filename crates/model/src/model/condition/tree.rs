@@ -32,6 +32,20 @@ impl Condition {
         names
     }
 
+    /// How every text of a property begins that satisfies it, as far as it says so by itself.
+    pub fn beginning(&self, property: &str) -> Option<&str> {
+        let tests = match &self.root {
+            Expr::All(nodes) => nodes.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let beginnings = tests.iter().filter(|test| test.property() == Some(property)).filter_map(|test| match test {
+            Expr::StartsWith { prefix, .. } => Some(prefix.as_str()),
+            Expr::Compare { op: Comparison::Equal, value, .. } => value.as_str(),
+            _ => None,
+        });
+        beginnings.max_by_key(|beginning| beginning.len())
+    }
+
     /// The names of the properties with texts that it compares. Its other tests (there, not empty, more than a number) any long text answers
     /// alike.
     pub fn compared(&self) -> BTreeSet<&str> {
@@ -57,15 +71,23 @@ impl Expr {
         }
     }
 
+    /// The property that it tests; `None` where it is no single test.
+    pub(super) fn property(&self) -> Option<&str> {
+        match self {
+            Self::All(_) | Self::Any(_) | Self::Not(_) => None,
+            Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
+                Some(property)
+            }
+        }
+    }
+
     /// Collects the properties of the wanted tests.
     fn collect<'a>(&'a self, wanted: fn(&Self) -> bool, names: &mut BTreeSet<&'a str>) {
         match self {
             Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.collect(wanted, names)),
             Self::Not(node) => node.collect(wanted, names),
-            Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
-                if wanted(self) {
-                    names.insert(property);
-                }
+            Self::Compare { .. } | Self::In { .. } | Self::Exists { .. } | Self::StartsWith { .. } => {
+                names.extend(self.property().filter(|_| wanted(self)));
             }
         }
     }

@@ -593,7 +593,8 @@ mod tests {
 
     #[test]
     fn every_field_that_the_schema_has_beside_a_list_is_read() {
-        let sample = |name: &str| match name {
+        let sample = |op: &str, name: &str| match name {
+            "newer_by" if op == "delete" => json!({"V": 1}),
             "table" => json!("Staff"),
             "archive" => json!("former"),
             "pk" => json!("p"),
@@ -614,7 +615,8 @@ mod tests {
         let mut lists = 0;
         for alternative in schema["anyOf"].as_array().unwrap().iter().filter(|one| one["title"].as_str().unwrap().contains("of many")) {
             let fields = alternative["properties"].as_object().unwrap().iter();
-            let fields = fields.map(|(name, field)| (name.clone(), if name == "op" { field["const"].clone() } else { sample(name) }));
+            let op = alternative["properties"]["op"]["const"].as_str().unwrap();
+            let fields = fields.map(|(name, field)| (name.clone(), if name == "op" { field["const"].clone() } else { sample(op, name) }));
             let message: Map<String, Value> = fields.collect();
             let title = &alternative["title"];
             let jobs = match decode_request(message).unwrap_or_else(|error| panic!("{title}: {error}")) {

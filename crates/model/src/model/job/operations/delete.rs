@@ -2,11 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{Effect, JobFields, JobSubject, Operation, etag, primary, when};
-use crate::model::ETag;
 use crate::model::condition::TimedCondition;
 use crate::model::job::{JobError, Listing, Primary};
+use crate::model::{ETag, EdmValue, odata};
 
 /// A `delete` job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct DeleteJob {
     pub if_match: Option<ETag>,
     /// Only while it satisfies this condition.
     pub when: Option<TimedCondition>,
+    /// A property and the value that the deletion has of it: not if the stored one is greater.
+    pub newer_by: Option<(String, EdmValue)>,
 }
 
 /// Fields of a `delete` job.
@@ -35,6 +38,9 @@ pub(super) struct DeleteFields {
     /// Delete only while it satisfies this condition, such as `Ended < now - 90d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
+    /// One property with the value that the deletion has of it, typed as in an entity: skipped if the stored value is greater.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    newer_by: Option<Map<String, Value>>,
 }
 
 impl JobFields for DeleteFields {
@@ -45,7 +51,17 @@ impl JobFields for DeleteFields {
 
     fn job(self) -> Result<Self::Job, JobError> {
         let primary = primary(Self::OP, self.table, self.pk, self.rk)?;
-        Ok(DeleteJob { primary, if_match: etag(Self::OP, self.if_match)?, when: when(Self::OP, self.when)? })
+        let newer_by = self.newer_by.map(newer_by).transpose()?;
+        Ok(DeleteJob { primary, if_match: etag(Self::OP, self.if_match)?, when: when(Self::OP, self.when)?, newer_by })
+    }
+}
+
+fn newer_by(json: Map<String, Value>) -> Result<(String, EdmValue), JobError> {
+    let wrong = |problem: &dyn std::fmt::Display| JobError::field(DeleteFields::OP, format_args!("\"newer_by\": {problem}"));
+    let mut values = odata::decode_properties(json).map_err(|error| wrong(&error))?;
+    match (values.pop_first(), values.is_empty()) {
+        (Some(value), true) => Ok(value),
+        _ => Err(wrong(&"expected one property with its value, such as {\"Version\": 18}")),
     }
 }
 

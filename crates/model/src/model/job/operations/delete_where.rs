@@ -52,7 +52,10 @@ impl Sweep {
     pub fn job_of(&self, table: &TableName, key: EntityKey) -> Job {
         let (if_match, when) = (None, self.when.clone());
         match &self.action {
-            SweepAction::Delete(_) => Job::Delete(DeleteJob { primary: Primary { table: table.clone(), key }, if_match, when }),
+            SweepAction::Delete(_) => {
+                let primary = Primary { table: table.clone(), key };
+                Job::Delete(DeleteJob { primary, if_match, when, newer_by: None })
+            }
             SweepAction::Archive(archive) => Job::Archive(ArchiveJob { archive: archive.clone(), key, if_match, when }),
         }
     }
