@@ -57,7 +57,8 @@ struct Tried<'a> {
 #[derive(Serialize)]
 struct Mapping<'a> {
     name: &'a str,
-    takes: bool,
+    /// Nothing when that cannot be told, since a field of its `when` cannot be read.
+    takes: Option<bool>,
 }
 
 /// Tries an event.
@@ -74,7 +75,8 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
         Format::Json => out.value(&tried)?,
         Format::Text => {
             for Mapping { name, takes } in &tried.mappings {
-                out.line(format_args!("[events.{name}] {}", if *takes { "takes it" } else { "does not take it" }))?;
+                let takes = takes.map_or("may take it", |takes| if takes { "takes it" } else { "does not take it" });
+                out.line(format_args!("[events.{name}] {takes}"))?;
             }
             match (&tried.job, &tried.error) {
                 (Some(job), None) => {
@@ -93,7 +95,7 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
 
 fn tried<'s>(event: Result<ForeignEvent<'_>, EventError>, settings: &'s Settings) -> Tried<'s> {
     let takes = |event: &ForeignEvent<'_>| {
-        settings.events.0.iter().map(|mapping| Mapping { name: mapping.name.as_str(), takes: mapping.takes(event) }).collect()
+        settings.events.0.iter().map(|mapping| Mapping { name: mapping.name.as_str(), takes: mapping.takes(event).ok() }).collect()
     };
     let mappings = event.as_ref().map(takes).unwrap_or_default();
     let mapped = event.and_then(|event| settings.events.map(&event)).map_err(|error| error.to_string());

@@ -11,7 +11,7 @@ use crate::site::Site;
 const CATALOG: &str = r#"
 [[queues]]
 name = "evenkeel-jobs"
-allow = ["put", "sync"]
+allow = ["delete", "put", "sync"]
 
 [[queues]]
 name = "evenkeel-leavers"
@@ -28,7 +28,7 @@ source = "Employees"
 to = { kind = "table", table = "FormerEmployees" }
 
 [events.portraits]
-when = 'type == "Microsoft.Storage.BlobCreated" and startsWith(subject, "/blobServices/default/containers/portraits/")'
+when = 'type == "Microsoft.Storage.BlobCreated" and startsWith(subject, "/blobServices/default/containers/portraits/blobs/")'
 
 [events.portraits.job]
 op = "put"
@@ -37,12 +37,22 @@ newer_by = "Sequencer"
 
 [events.portraits.job.entity]
 PartitionKey = "{subject|after:/blobs/|before:/}"
-RowKey = "{subject|after:/blobs/|after:/|before:.}"
+RowKey = "{subject|after:/blobs/|after:/}"
 Url = "{data.url}"
 Kind = "{data.contentType}"
 Bytes = "{data.contentLength}"
 Sequencer = "{data.sequencer}"
 Created = "{time}"
+
+[events.portraits_gone]
+when = 'type == "Microsoft.Storage.BlobDeleted"'
+
+[events.portraits_gone.job]
+op = "delete"
+table = "Portraits"
+pk = "{subject|after:/blobs/|before:/}"
+rk = "{subject|after:/blobs/|after:/}"
+newer_by = { Sequencer = "{data.sequencer}" }
 
 [events.hired]
 when = 'type == "Contoso.Hired"'
@@ -66,6 +76,14 @@ fn blob_created(id: &str, name: &str, sequencer: &str) -> Value {
     })
 }
 
+fn blob_deleted(id: &str, name: &str, sequencer: &str) -> Value {
+    let mut event = blob_created(id, name, sequencer);
+    event["eventType"] = "Microsoft.Storage.BlobDeleted".into();
+    // As text, which some senders make of it.
+    event["data"] = event["data"].to_string().into();
+    event
+}
+
 fn cloud_event(id: &str, kind: &str, data: &Value) -> Value {
     json!({"specversion": "1.0", "id": id, "source": "/contoso/staff", "type": kind, "time": "2026-11-20T15:00:00Z", "data": data})
 }
@@ -74,17 +92,18 @@ fn events_become_jobs(site: &Site) {
     site.migrate();
     site.write("Employees", &[Entity::new(EntityKey::new("Sales", "000223").unwrap()).with("Name", "Jon")]);
     let created = blob_created("e-1", "Sales/000223.png", "0002").to_string();
-    // Delivered twice, plain and in Base64, and overtaken by one that is older.
+    // Delivered twice, plain and in Base64, and overtaken by one that is older, and by a deletion that is.
     let texts = [
         created.clone(),
         BASE64.encode(&created),
         BASE64.encode(blob_created("e-0", "Sales/000223.png", "0001").to_string()),
+        blob_deleted("d-0", "Sales/000223.png", "0001").to_string(),
         cloud_event("h-1", "Contoso.Hired", &json!({"department": "Sales", "number": "000223"})).to_string(),
     ];
     site.put_texts(texts.iter().map(String::as_str));
     let ended = site.run_until_idle(&[]);
-    assert_eq!((ended.done + ended.skipped, ended.poisoned), (4, 0));
-    let portrait = site.row("Portraits", "Sales", "000223").expect("the portrait").entity;
+    assert_eq!((ended.done + ended.skipped, ended.poisoned), (5, 0));
+    let portrait = site.row("Portraits", "Sales", "000223.png").expect("the portrait").entity;
     assert_eq!(portrait.text("Url"), Some("https://contoso.blob.core.windows.net/portraits/Sales/000223.png"));
     assert_eq!(portrait.text("Sequencer"), Some("0002"));
     assert_eq!(portrait.get("Bytes"), Some(&524_288_i64.into()));
@@ -103,10 +122,13 @@ fn events_become_jobs(site: &Site) {
             vec!["\"archive\" is not allowed", "put, sync"],
         ),
         (json!({"specversion": "0.3", "id": "x-4", "type": "Contoso.Hired", "source": "/"}).to_string(), vec!["\"0.3\"; 1.0 is read"]),
-        (BASE64.encode(json!([blob_created("x-5", "Sales/1.png", "1")]).to_string()), vec!["an array of events", "one message each"]),
+        (
+            BASE64.encode(json!([blob_created("x-5", "Sales/1.png", "1")]).to_string()),
+            vec!["an array of events: send one message per event"],
+        ),
     ];
     site.put_texts(poisoned.iter().map(|(text, _)| text.as_str()));
-    assert_eq!(site.run_until_idle(&[]).poisoned, 5);
+    assert_eq!(site.run_until_idle(&[]).poisoned, 6);
     let errors: Vec<String> = site.poison().iter().map(|one| format!("{} {}", one["id"], one["error"].as_str().unwrap())).collect();
     for (text, words) in &poisoned {
         let said = errors.iter().filter(|error| words.iter().all(|word| error.contains(word))).count();
@@ -114,8 +136,12 @@ fn events_become_jobs(site: &Site) {
     }
     assert!(site.row("Employees", "Sales", "000223").is_some(), "the archive job was refused");
 
+    site.put_texts([blob_deleted("d-1", "Sales/000223.png", "0003").to_string().as_str()]);
+    assert_eq!(site.run_until_idle(&[]).done, 1);
+    assert!(site.row("Portraits", "Sales", "000223.png").is_none() && site.rows("PortraitsByKind").is_empty());
+
     // A poisoned event is requeued as it came, and mapped anew.
-    site.declare(&CATALOG.replace("allow = [\"put\", \"sync\"]", ""));
+    site.declare(&CATALOG.replace("allow = [\"delete\", \"put\", \"sync\"]", ""));
     assert_eq!(site.command(&["poison", "requeue", "x-3"]).code, 0);
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert!(site.row("FormerEmployees", "Sales", "000223").is_some_and(|row| row.entity.text("Name") == Some("Jon")));
@@ -140,8 +166,11 @@ fn an_event_is_tried_without_a_store() {
     assert_eq!(tried.code, 0, "{}", tried.err);
     let tried: Value = serde_json::from_str(&tried.out).unwrap();
     let takes = |name: &str, takes: bool| json!({"name": name, "takes": takes});
-    assert_eq!(tried["mappings"], json!([takes("hired", false), takes("left", false), takes("portraits", true)]));
-    assert_eq!((&tried["job"]["entity"]["RowKey"], &tried["job"]["id"]), (&json!("000223"), &json!("e-1")));
+    assert_eq!(
+        tried["mappings"],
+        json!([takes("hired", false), takes("left", false), takes("portraits", true), takes("portraits_gone", false)])
+    );
+    assert_eq!((&tried["job"]["entity"]["RowKey"], &tried["job"]["id"]), (&json!("000223.png"), &json!("e-1")));
     assert_eq!(tried["queues"], json!(["evenkeel-jobs", "evenkeel-leavers"]));
     let people = site.command_with(&["events", "try", "-"], &BASE64.encode(&event));
     assert!(people.code == 0 && people.out.contains("[events.portraits] takes it") && people.out.contains("\"op\": \"put\""), "{people:?}");

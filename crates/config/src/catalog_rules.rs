@@ -9,7 +9,7 @@ use evenkeel_model::model::claim::CLAIMS;
 use evenkeel_model::model::folder;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
-use evenkeel_model::model::template::{Crowding, Template, TemplatePart};
+use evenkeel_model::model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
 use evenkeel_model::model::{TableName, ViewName};
 use evenkeel_model::patterns::lookup::{Unranged, unranged};
 use evenkeel_model::sealing::KEYS;
@@ -141,7 +141,7 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
     if view.declared.on_conflict.is_some() || matches!(view.form(), Form::Lists { .. }) {
         return;
     }
-    let covered = |property: &str| rows.partition_key.covers(&[property]) || rows.row_key.covers(&[property]);
+    let covered = |property: &str| keys_tell(&[rows.partition_key, rows.row_key], property, Apart::Texts, None);
     let named = |property: &&str| rows.partition_key.properties().contains(property) || rows.row_key.properties().contains(property);
     let (blurred, missing): (Vec<&str>, Vec<&str>) =
         ["PartitionKey", "RowKey"].into_iter().filter(|property| !covered(property)).partition(named);

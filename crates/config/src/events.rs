@@ -7,6 +7,7 @@ use super::tree::{Node, Toml};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::event::{EventMapping, EventMappings};
+use evenkeel_model::model::template::{Apart, keys_tell};
 use evenkeel_model::model::{TableName, ViewName};
 use evenkeel_model::settings::QueueSettings;
 
@@ -27,16 +28,21 @@ fn mapping(name: &str, section: &Section<'_>, catalog: &Catalog, queues: &[Queue
     section.finish();
     let (job, name, when) = (job?, name?, when.ok()?);
     let json: Map<String, Value> = job.nodes().map(|(key, node)| (key.to_owned(), json(node))).collect();
-    let mapping = EventMapping::new(name, when, json).map_err(|error| match error.field.strip_prefix("entity.") {
-        Some(property) => {
-            if let Some(entity) = job.section("entity") {
-                entity.error(property, &error);
+    let mapping = EventMapping::new(name, when, json).map_err(|error| {
+        let within =
+            ["entity", "newer_by"].into_iter().find_map(|field| Some((field, error.field.strip_prefix(field)?.strip_prefix('.')?)));
+        match within {
+            Some((field, property)) => {
+                if let Some(section) = job.section(field) {
+                    section.error(property, &error);
+                }
             }
+            None => job.error(&error.field, &error),
         }
-        None => job.error(&error.field, &error),
     });
     let mapping = mapping.ok()?;
     check(&mapping, &job, catalog);
+    meeting(&mapping, &job);
     if !queues.iter().any(|queue| queue.carries(mapping.op())) {
         job.warning(
             "op",
@@ -59,12 +65,32 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
         }
         let table = TableName::new(name).ok().and_then(|name| catalog.table(&name));
         let encrypted = table.and_then(|table| catalog.encrypted.get(table));
-        if let Some(property) = mapping.written().find(|property| encrypted.is_some_and(|encrypted| encrypted.contains(*property))) {
+        if let Some(property) = mapping.properties().find(|property| encrypted.is_some_and(|encrypted| encrypted.contains(*property))) {
             job.error(
                 "entity",
                 format!("{property:?} is encrypted in {name}, and an event holds it in plain text: in its queue, and in the poison queue"),
             );
         }
+    }
+}
+
+/// Reports where events about two things can make one key: where no field of the row key, or of the partition key of a fixed row key, is told
+/// whole. Spellings of one text are meant to meet.
+fn meeting(mapping: &EventMapping, job: &Section<'_>) {
+    let Some([partition_key, row_key]) = mapping.key_templates() else { return };
+    let row_decides = row_key.fields().next().is_some();
+    let fields = if row_decides { row_key.properties() } else { partition_key.properties() };
+    let is_told = |field: &&str| keys_tell(&[partition_key, row_key], field, Apart::Spellings, mapping.beginning(field));
+    if fields.is_empty() || fields.iter().any(is_told) {
+        return;
+    }
+    let message = format!(
+        "events about two things can make one key, and the later job then changes the entity of the other, since {} cannot be told from the key for certain: expected it whole, or in parts that give it back, such as before:/ and after:/",
+        fields.into_iter().collect::<Vec<_>>().join(" and ")
+    );
+    match job.section("entity").filter(|entity| entity.has("RowKey")) {
+        Some(entity) => entity.warning(if row_decides { "RowKey" } else { "PartitionKey" }, message),
+        None => job.warning(if row_decides { "rk" } else { "pk" }, message),
     }
 }
 

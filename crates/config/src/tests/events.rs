@@ -48,3 +48,40 @@ fn a_mapping_whose_jobs_no_queue_carries_is_warned_about() {
         loaded.warnings
     );
 }
+
+#[test]
+fn keys_that_events_about_two_things_can_make_are_warned_about() {
+    let warned = |when: &str, pk: &str, rk: &str| {
+        let entity = format!("{{ PartitionKey = \"{pk}\", RowKey = \"{rk}\" }}");
+        let put = format!("{TABLE}[events.m]\nwhen = '{when}'\njob = {{ op = \"put\", table = \"Portraits\", entity = {entity} }}\n");
+        let sync =
+            format!("{TABLE}[events.m]\nwhen = '{when}'\njob = {{ op = \"sync\", table = \"Portraits\", pk = \"{pk}\", rk = \"{rk}\" }}\n");
+        let [put, sync] =
+            [put, sync].map(|text| warnings(&text).into_iter().filter(|one| one.contains("events about two things")).collect::<Vec<_>>());
+        assert_eq!(put.len(), sync.len(), "{put:?} {sync:?}");
+        put.into_iter().chain(sync).next()
+    };
+    let created = r#"type == "Microsoft.Storage.BlobCreated""#;
+    let in_container = format!(r#"{created} and startsWith(subject, "/blobServices/default/containers/portraits/blobs/")"#);
+    for (when, pk, rk, place) in [
+        (
+            in_container.as_str(),
+            "{subject|after:/blobs/|before:/}",
+            "{subject|after:/blobs/|after:/|before:.}",
+            Some("m.job.entity.RowKey: "),
+        ),
+        (created, "{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/}", Some("m.job.entity.RowKey: ")),
+        (created, "{subject|slug}", "", Some("m.job.entity.PartitionKey: ")),
+        (created, "p", "{data.name}_{data.id}", Some("m.job.entity.RowKey: ")),
+        (in_container.as_str(), "{subject|after:/blobs/|before:/}", "{subject|after:/blobs/|after:/}", None),
+        (created, "{time|date:%Y%m}", "{id}", None),
+        (created, "{subject|before:/}", "{subject|after:/}", None),
+        (created, "{data.department}", "{data.number|pad:8}", None),
+        (created, "p", "{data.mail|trim|lower|nfc}", None),
+        (created, "p", "latest", None),
+    ] {
+        let warning = warned(when, pk, rk);
+        assert_eq!(warning.is_some(), place.is_some(), "{when} {pk} {rk}: {warning:?}");
+        assert!(warning.iter().zip(place).all(|(warning, place)| warning.contains(place)), "{warning:?}");
+    }
+}

@@ -136,7 +136,9 @@ const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
 /// What a text that is no JSON object is all the same, where that can be told: of a message, or of what was in its Base64.
 fn foreign(text: &str) -> Option<&'static str> {
     let is_json = |bytes: Vec<u8>| bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP);
-    if text.starts_with('[') {
+    if text.starts_with('[') && ["\"specversion\"", "\"eventType\""].iter().any(|field| text.contains(field)) {
+        Some("an array of events: send one message per event")
+    } else if text.starts_with('[') {
         Some("a JSON array, not an object; of an array of events or jobs, put one message each")
     } else if text.starts_with('"') {
         Some("a JSON text, not an object: was it encoded as JSON twice?")

@@ -245,7 +245,8 @@ pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
     object_of(&body.text)
 }
 
-fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
+/// The JSON object in a text: without a key twice, without an integer that would be rounded, and of no more memory than a message may take.
+pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
     if text.len() > NEVER_DENSE {
         let parsed = Extent::of(text.as_bytes()).parsed();
         if parsed > limits::PARSED_BODY_BYTES {
@@ -355,6 +356,8 @@ mod tests {
             (STANDARD_NO_PAD.encode(sync), "padding"),
             (format!("[{sync}]"), "an array of events or jobs, put one message each"),
             (body::encode(&format!("[{sync}]")), "an array of events or jobs, put one message each"),
+            (r#"[{"eventType":"Contoso.Hired"}]"#.to_owned(), "an array of events: send one message per event"),
+            (body::encode(r#"[{"specversion":"1.0"}]"#), "an array of events: send one message per event"),
             (json!(sync).to_string(), "encoded as JSON twice"),
             (body::encode(&json!(sync).to_string()), "encoded as JSON twice"),
             (r#"{"Op":"sync"}"#.to_owned(), "unknown field \"Op\"; did you mean \"op\"?"),

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::data::{EventData, kind};
+use crate::model::condition::Found;
 use crate::model::{EdmDateTime, EdmValue, quoted};
 
 /// The form of an event.
@@ -42,11 +44,50 @@ impl Schema {
 }
 
 /// An event with an envelope that its schema allows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ForeignEvent<'e> {
     /// Its schema.
     pub schema: Schema,
     object: &'e Map<String, Value>,
+    data: EventData<'e>,
+}
+
+/// What an event has under the name of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventValue {
+    /// Nothing, or null.
+    Absent,
+    /// A value that a property can have.
+    Value(EdmValue),
+    /// A list or an object, which no property can hold. The problem, in words.
+    Compound(String),
+    /// A value that evenkeel cannot read. The problem, in words.
+    Unreadable(String),
+}
+
+impl EventValue {
+    /// The value; `None` when the event has none.
+    ///
+    /// # Errors
+    ///
+    /// What is there cannot be taken for a value, nor for none.
+    pub fn read(self) -> Result<Option<EdmValue>, String> {
+        match self {
+            Self::Absent => Ok(None),
+            Self::Value(value) => Ok(Some(value)),
+            Self::Compound(problem) | Self::Unreadable(problem) => Err(problem),
+        }
+    }
+
+    /// The same to a condition.
+    pub fn found(self) -> Found {
+        match self {
+            Self::Absent => Found::Absent,
+            Self::Value(value) => Found::Value(value),
+            Self::Compound(_) => Found::Compound,
+            Self::Unreadable(_) => Found::Unreadable,
+        }
+    }
 }
 
 /// Why an event is no event, or no job.
@@ -61,17 +102,21 @@ impl<'e> ForeignEvent<'e> {
     ///
     /// Another version of CloudEvents, or an envelope without a field that its schema demands.
     pub fn of(object: &'e Map<String, Value>) -> Option<Result<Self, EventError>> {
-        let schema = match object {
-            _ if object.contains_key("op") => return None,
-            _ if object.contains_key("specversion") => Schema::CloudEvents,
-            _ if object.contains_key("eventType") => Schema::EventGrid,
-            _ => return None,
-        };
-        if schema == Schema::CloudEvents && object["specversion"] != "1.0" {
-            let found = quoted::cut(&object["specversion"], 180);
-            return Some(Err(EventError(format!("the message is a CloudEvents event with \"specversion\" {found}; 1.0 is read"))));
+        if object.contains_key("op") {
+            return None;
         }
-        let event = Self { schema, object };
+        // Version 0.1 named its fields as Event Grid does.
+        let version = ["specversion", "cloudEventsVersion"].into_iter().find_map(|name| Some((name, object.get(name)?)));
+        let schema = match version {
+            Some(("specversion", version)) if version == "1.0" => Schema::CloudEvents,
+            Some((name, version)) => {
+                let found = quoted::cut(version, 180);
+                return Some(Err(EventError(format!("the message is a CloudEvents event with {name:?} {found}; 1.0 is read"))));
+            }
+            None if object.contains_key("eventType") => Schema::EventGrid,
+            None => return None,
+        };
+        let event = Self { schema, object, data: EventData::of(schema, object) };
         let lacking = schema.required().iter().find(|name| event.text(name).is_none_or(str::is_empty));
         Some(lacking.map_or(Ok(event), |name| {
             Err(EventError(format!("the message is an event ({}) without the text {:?}", schema.name(), schema.field(name))))
@@ -83,20 +128,51 @@ impl<'e> ForeignEvent<'e> {
         self.object.get(self.schema.field(name))?.as_str()
     }
 
-    /// The value at a path such as `data.url`. Numbers without a fraction are Edm.Int64, `time` is Edm.DateTime. `None` for null, lists and
-    /// objects.
-    pub fn value(&self, path: &str) -> Option<EdmValue> {
-        let mut names = path.split('.');
-        let first = self.object.get(self.schema.field(names.next()?))?;
-        match names.try_fold(first, |value, name| value.as_object()?.get(name))? {
-            Value::String(text) if path == "time" => {
-                Some(EdmDateTime::parse(text).map_or_else(|_| EdmValue::String(text.clone()), EdmValue::DateTime))
+    /// The value at a path such as `data.url`. Numbers without a fraction are Edm.Int64, `time` is Edm.DateTime.
+    pub fn value(&self, path: &str) -> EventValue {
+        let (first, members) = path.split_once('.').map_or((path, None), |(first, members)| (first, Some(members)));
+        let found = match (members, &self.data) {
+            (None, _) => self.object.get(self.schema.field(first)),
+            (Some(_), EventData::Absent) => None,
+            (Some(_), EventData::Unreadable(problem)) => return EventValue::Unreadable(format!("{path} cannot be read: {problem}")),
+            (Some(members), EventData::Object(data)) => {
+                let (member, rest) = members.split_once('.').map_or((members, None), |(member, rest)| (member, Some(rest)));
+                let mut found = data.get(member);
+                for member in rest.into_iter().flat_map(|rest| rest.split('.')) {
+                    found = match found {
+                        None | Some(Value::Null) => None,
+                        Some(Value::Object(object)) => object.get(member),
+                        Some(other) => {
+                            let problem = format!("{path} cannot be read: what should have {member:?} is {}", kind(other));
+                            return EventValue::Unreadable(problem);
+                        }
+                    };
+                }
+                found
             }
-            Value::String(text) => Some(EdmValue::String(text.clone())),
-            Value::Bool(truth) => Some(EdmValue::Bool(*truth)),
-            Value::Number(number) => number.as_i64().map(EdmValue::Int64).or_else(|| number.as_f64().map(EdmValue::Double)),
-            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        };
+        match found {
+            None | Some(Value::Null) => EventValue::Absent,
+            Some(Value::String(text)) if path == "time" => match EdmDateTime::parse(text) {
+                Ok(moment) => EventValue::Value(moment.into()),
+                Err(error) => EventValue::Unreadable(format!("time cannot be read: {error}")),
+            },
+            Some(Value::String(text)) => EventValue::Value(text.as_str().into()),
+            Some(Value::Bool(truth)) => EventValue::Value((*truth).into()),
+            Some(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+                (Some(integer), _) => EventValue::Value(integer.into()),
+                (None, Some(fraction)) if !number.is_u64() => EventValue::Value(fraction.into()),
+                _ => EventValue::Unreadable(format!("{path} is {number}, which is beyond Edm.Int64; send it as a text")),
+            },
+            Some(compound @ (Value::Array(_) | Value::Object(_))) => {
+                EventValue::Compound(format!("{path} is {}, which no key or property can hold", kind(compound)))
+            }
         }
+    }
+
+    /// Whether it has no data at all.
+    pub const fn is_without_data(&self) -> bool {
+        matches!(self.data, EventData::Absent)
     }
 }
 

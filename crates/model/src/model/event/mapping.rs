@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value};
 
-use super::envelope::{EventError, ForeignEvent};
+use super::envelope::{EventError, EventValue, ForeignEvent};
 use crate::model::condition::Condition;
 use crate::model::job;
 use crate::model::odata::{self, ODataError};
@@ -13,7 +15,11 @@ use crate::model::{EdmValue, Key, ViewName, cause};
 
 /// The fields of a job that are key templates.
 const KEYS: [&str; 4] = ["pk", "rk", "to_pk", "to_rk"];
-/// Those of its entity.
+/// The field of a job's entity.
+const ENTITY: &str = "entity";
+/// The field of what a job's entity is compared by.
+const NEWER_BY: &str = "newer_by";
+/// The fields of an entity that are key templates.
 const ENTITY_KEYS: [&str; 2] = ["PartitionKey", "RowKey"];
 /// Fields that come from the event, or that workers write.
 const OWN: [&str; 4] = ["id", "traceparent", "ek", "cursor"];
@@ -34,9 +40,11 @@ pub struct EventMapping {
     fixed: Map<String, Value>,
     keys: BTreeMap<String, Template>,
     entity: Option<EntityMapping>,
+    /// The property and the value that a `delete` compares.
+    newer_by: Option<EntityMapping>,
 }
 
-/// The entity of a job.
+/// The entity of a job, or other properties in it.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct EntityMapping {
     /// Properties of one value, and the types of all.
@@ -49,7 +57,7 @@ struct EntityMapping {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct MappingError {
-    /// The field of the job: `pk`, or `entity.Name`; empty for the job as a whole.
+    /// The field of the job: `pk`, `entity.Name` or `newer_by.Name`; empty for the job as a whole.
     pub field: String,
     /// The problem, and the expected input.
     pub problem: String,
@@ -76,7 +84,7 @@ impl EventMapping {
     /// A template that cannot be parsed, and a job that no event could make: an unknown operation, a field that it does not have, one that
     /// is about many entities.
     pub fn new(name: ViewName, when: Option<Condition>, job: Map<String, Value>) -> Result<Self, MappingError> {
-        let mut mapping = Self { name, when, fixed: Map::new(), keys: BTreeMap::new(), entity: None };
+        let mut mapping = Self { name, when, fixed: Map::new(), keys: BTreeMap::new(), entity: None, newer_by: None };
         for (field, value) in job {
             match value {
                 _ if OWN.contains(&field.as_str()) => {
@@ -84,7 +92,8 @@ impl EventMapping {
                     return Err(MappingError { field, problem });
                 }
                 Value::String(text) if KEYS.contains(&field.as_str()) => drop(mapping.keys.insert(field.clone(), key(field, &text)?)),
-                Value::Object(entity) if field == "entity" => mapping.entity = Some(EntityMapping::new(entity)?),
+                Value::Object(entity) if field == ENTITY => mapping.entity = Some(EntityMapping::new(ENTITY, entity)?),
+                Value::Object(value) if field == NEWER_BY => mapping.newer_by = Some(EntityMapping::new(NEWER_BY, value)?),
                 value => drop(mapping.fixed.insert(field, value)),
             }
         }
@@ -96,10 +105,24 @@ impl EventMapping {
         ["table", "to_table", "archive"].into_iter().filter_map(|field| Some((field, self.fixed.get(field)?.as_str()?)))
     }
 
-    /// The names of the properties that its jobs write.
-    pub fn written(&self) -> impl Iterator<Item = &str> {
-        let entity = self.entity.iter();
-        entity.flat_map(|entity| entity.properties.keys().chain(entity.fixed.keys()).map(String::as_str))
+    /// The names of the properties whose values its jobs hold.
+    pub fn properties(&self) -> impl Iterator<Item = &str> {
+        let entities = self.entity.iter().chain(&self.newer_by);
+        entities.flat_map(|entity| entity.properties.keys().chain(entity.fixed.keys()).map(String::as_str))
+    }
+
+    /// The templates of its primaries' keys: PartitionKey, then RowKey.
+    pub fn key_templates(&self) -> Option<[&Template; 2]> {
+        let (keys, [pk, rk]) = match &self.entity {
+            Some(entity) => (&entity.keys, ENTITY_KEYS),
+            None => (&self.keys, ["pk", "rk"]),
+        };
+        Some([keys.get(pk)?, keys.get(rk)?])
+    }
+
+    /// How every text of a field begins in the events that it takes, as far as its condition says so.
+    pub fn beginning(&self, field: &str) -> Option<&str> {
+        self.when.as_ref()?.beginning(field)
     }
 
     /// The operation of its jobs.
@@ -108,8 +131,16 @@ impl EventMapping {
     }
 
     /// Whether it takes an event.
-    pub fn takes(&self, event: &ForeignEvent<'_>) -> bool {
-        self.when.as_ref().is_none_or(|when| when.holds_with(&|path| event.value(path)))
+    ///
+    /// # Errors
+    ///
+    /// That depends on a field which cannot be read: the problem with it, in words.
+    pub fn takes(&self, event: &ForeignEvent<'_>) -> Result<bool, String> {
+        let Some(when) = &self.when else { return Ok(true) };
+        when.decided_with(&|path| event.value(path).found()).ok_or_else(|| {
+            let problem = |path: &str| if let EventValue::Unreadable(problem) = event.value(path) { Some(problem) } else { None };
+            when.properties().into_iter().find_map(problem).unwrap_or_default()
+        })
     }
 
     /// The job of an event that it takes.
@@ -119,7 +150,16 @@ impl EventMapping {
             job.insert(field.clone(), filled(field, template, event)?);
         }
         if let Some(entity) = &self.entity {
-            job.insert("entity".to_owned(), Value::Object(entity.filled(event)?));
+            let filled = entity.filled(event)?;
+            self.check_lacking(entity, &filled, event)?;
+            job.insert(ENTITY.to_owned(), Value::Object(filled));
+        }
+        if let Some(newer_by) = &self.newer_by {
+            let filled = newer_by.filled(event)?;
+            if let Some((name, template)) = newer_by.properties.iter().find(|(name, _)| !filled.contains_key(*name)) {
+                return Err(format!("{template} has no value in it, and \"newer_by\" compares {name}"));
+            }
+            job.insert(NEWER_BY.to_owned(), Value::Object(filled));
         }
         for field in ["id", "traceparent"] {
             job.extend(event.text(field).map(|text| (field.to_owned(), Value::from(text))));
@@ -127,12 +167,32 @@ impl EventMapping {
         Ok(job)
     }
 
+    /// Refuses an entity that lacks what it is compared by, and a replacement by an event without any data: it would remove every property that
+    /// the mapping takes from there. One property that the data lacks is left out.
+    fn check_lacking(&self, entity: &EntityMapping, filled: &Map<String, Value>, event: &ForeignEvent<'_>) -> Result<(), String> {
+        let mut lacking = entity.properties.iter().filter(|(name, _)| !filled.contains_key(*name));
+        let compared = self.fixed.get(NEWER_BY).and_then(Value::as_str);
+        if let Some((name, template)) = lacking.clone().find(|(name, _)| Some(name.as_str()) == compared) {
+            return Err(format!("{template} has no value in it, and \"newer_by\" compares {name}"));
+        }
+        let replaces = self.fixed.get("mode").is_none_or(|mode| mode == "replace");
+        let of_data = |template: &Template| template.properties().into_iter().any(|path| path.starts_with("data."));
+        match lacking.find(|(_, template)| of_data(template)).filter(|_| replaces && event.is_without_data()) {
+            Some((name, template)) => Err(format!(
+                "{template} has no value in it, since it has no data, and a replacement would remove {name}; \"mode\" = \"merge\" keeps it"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Decodes the job of an event with a text in every field.
     fn tried(&self) -> Result<(), MappingError> {
         let mut sample = self.fixed.clone();
         sample.extend(self.keys.keys().map(|field| (field.clone(), Value::from("x"))));
-        if let Some(entity) = &self.entity {
-            sample.insert("entity".to_owned(), Value::Object(entity.sample()?));
+        for (field, entity) in [(ENTITY, &self.entity), (NEWER_BY, &self.newer_by)] {
+            if let Some(entity) = entity {
+                sample.insert(field.to_owned(), Value::Object(entity.sample(field)?));
+            }
         }
         let whole = |problem: String| MappingError { field: String::new(), problem };
         let decoded = job::decode_job(sample).map_err(|error| whole(cause::chain(&error)))?;
@@ -148,12 +208,14 @@ impl EventMapping {
 }
 
 impl EntityMapping {
-    fn new(json: Map<String, Value>) -> Result<Self, MappingError> {
+    fn new(of: &str, json: Map<String, Value>) -> Result<Self, MappingError> {
         let mut entity = Self::default();
         for (name, value) in json {
-            let field = format!("entity.{name}");
+            let field = format!("{of}.{name}");
             match value {
-                Value::String(text) if ENTITY_KEYS.contains(&name.as_str()) => drop(entity.keys.insert(name, key(field, &text)?)),
+                Value::String(text) if of == ENTITY && ENTITY_KEYS.contains(&name.as_str()) => {
+                    drop(entity.keys.insert(name, key(field, &text)?));
+                }
                 Value::String(text) if !name.ends_with(TYPE_SUFFIX) => {
                     let template = Template::parse_of_event(&text).map_err(|error| MappingError { field, problem: error.to_string() })?;
                     entity.properties.insert(name, template);
@@ -168,7 +230,7 @@ impl EntityMapping {
         self.fixed.get(&format!("{property}{TYPE_SUFFIX}"))?.as_str()
     }
 
-    /// The entity of an event. A property without a value in the event is left out.
+    /// The properties of an event. One without a value in it is left out; one that cannot be read is a mistake.
     fn filled(&self, event: &ForeignEvent<'_>) -> Result<Map<String, Value>, String> {
         let mut entity = self.fixed.clone();
         for (name, template) in &self.keys {
@@ -176,9 +238,10 @@ impl EntityMapping {
         }
         let mut typed = BTreeMap::new();
         for (name, template) in &self.properties {
+            let values = values(template, event)?;
             let value = match template.bare_property() {
-                Some(path) => event.value(path),
-                None => template.render_text_with(|path| event.value(path)).map_err(|error| error.message)?.map(EdmValue::String),
+                Some(path) => values.get(path).cloned(),
+                None => template.render_text_with(|path| values.get(path).cloned()).map_err(|error| error.message)?.map(EdmValue::String),
             };
             match (value, self.type_of(name)) {
                 (None, _) => drop(entity.remove(&format!("{name}{TYPE_SUFFIX}"))),
@@ -190,7 +253,7 @@ impl EntityMapping {
         Ok(entity)
     }
 
-    fn sample(&self) -> Result<Map<String, Value>, MappingError> {
+    fn sample(&self, of: &str) -> Result<Map<String, Value>, MappingError> {
         let mut entity = self.fixed.clone();
         entity.extend(self.keys.keys().map(|name| (name.clone(), Value::from("x"))));
         for name in self.properties.keys() {
@@ -206,7 +269,7 @@ impl EntityMapping {
                 _ => "no value has this type".to_owned(),
             };
             let Some(value) = values.find(|value| decoded(value).is_ok()) else {
-                return Err(MappingError { field: format!("entity.{annotation}"), problem: unknown() });
+                return Err(MappingError { field: format!("{of}.{annotation}"), problem: unknown() });
             };
             entity.insert(name.clone(), value);
         }
@@ -219,9 +282,16 @@ impl EventMappings {
     ///
     /// # Errors
     ///
-    /// No mapping takes it, or more than one does; a key has no value in it, or one that its filters do not take.
+    /// No mapping takes it, or more than one does; a key has no value in it, or one that its filters do not take; something that a mapping
+    /// needs cannot be read.
     pub fn map(&self, event: &ForeignEvent<'_>) -> Result<MappedJob<'_>, EventError> {
-        let takers: Vec<&EventMapping> = self.0.iter().filter(|mapping| mapping.takes(event)).collect();
+        let mut takers: Vec<&EventMapping> = Vec::new();
+        for mapping in &self.0 {
+            match mapping.takes(event) {
+                Ok(takes) => takers.extend(Some(mapping).filter(|_| takes)),
+                Err(problem) => return Err(EventError(format!("[events.{}]: \"when\" cannot be decided: {problem}", mapping.name))),
+            }
+        }
         match takers.as_slice() {
             [mapping] => match mapping.job(event) {
                 Ok(job) => Ok(MappedJob { mapping, job }),
@@ -261,25 +331,35 @@ fn key(field: String, text: &str) -> Result<Template, MappingError> {
     Template::parse_key_of_event(text).map_err(|error| MappingError { field, problem: error.to_string() })
 }
 
+/// The values of an event that a template takes.
+fn values<'t>(template: &'t Template, event: &ForeignEvent<'_>) -> Result<BTreeMap<&'t str, EdmValue>, String> {
+    let read = |path: &'t str| event.value(path).read().map(|value| value.map(|value| (path, value))).transpose();
+    template.properties().into_iter().filter_map(read).collect()
+}
+
 /// The key that a template renders for an event: of an entity that its sender knows by the very key, or by values of which it is made.
 fn filled(field: &str, template: &Template, event: &ForeignEvent<'_>) -> Result<Value, String> {
-    let rendered = template.render_with(Escaping::WhereForbidden, |path| event.value(path));
+    let values = values(template, event).map_err(|problem| format!("{field:?}: {problem}"))?;
+    let rendered = template.render_with(Escaping::WhereForbidden, |path| values.get(path).cloned());
     let rendered: Option<Key> = rendered.map_err(|error| format!("{field:?}: {}", error.message))?;
     rendered.map(|key| Value::from(key.as_str())).ok_or_else(|| format!("{field:?}: {template} has no value in it"))
 }
 
 /// The JSON of a value under a type that the mapping names. A value that does not fit is refused when the job is decoded.
 fn annotated(type_name: &str, value: &EdmValue) -> Value {
-    let json = match value {
+    let text = match value {
+        EdmValue::Double(number) => return Value::from(*number),
         EdmValue::String(text) => text.clone(),
         EdmValue::DateTime(moment) => moment.to_string(),
+        EdmValue::Int32(number) => number.to_string(),
         EdmValue::Int64(number) => number.to_string(),
         EdmValue::Bool(truth) => truth.to_string(),
-        EdmValue::Double(number) => return Value::from(*number),
-        EdmValue::Int32(_) | EdmValue::Guid(_) | EdmValue::Binary(_) => return Value::Null,
+        EdmValue::Guid(guid) => guid.to_string(),
+        EdmValue::Binary(bytes) => BASE64.encode(bytes),
     };
     match type_name {
-        "Edm.Int32" | "Edm.Boolean" => serde_json::from_str(&json).unwrap_or(Value::String(json)),
-        _ => Value::String(json),
+        "Edm.Int32" => text.parse::<i32>().map_or(Value::String(text), Value::from),
+        "Edm.Boolean" => text.parse::<bool>().map_or(Value::String(text), Value::from),
+        _ => Value::String(text),
     }
 }

@@ -146,6 +146,8 @@ fn an_envelope_is_checked() {
     let mut old = cloud_event();
     old["specversion"] = "0.3".into();
     assert!(mapped(vec![portraits()], &old).unwrap_err().contains("\"0.3\"; 1.0 is read"));
+    let first = json!({"cloudEventsVersion": "0.1", "eventType": "Contoso.Hired", "eventID": "1", "source": "s"});
+    assert!(mapped(vec![portraits()], &first).unwrap_err().contains("\"cloudEventsVersion\" \"0.1\"; 1.0 is read"));
     let mut job = cloud_event();
     job["op"] = "sync".into();
     assert!(ForeignEvent::of(&object(&job)).is_none(), "a job is a job, whatever else it has");
@@ -189,15 +191,151 @@ fn a_condition_compares_by_the_types_of_json_and_of_time() {
     let object = object(&cloud_event());
     let event = ForeignEvent::of(&object).unwrap().unwrap();
     for (when, holds) in [
-        ("data.contentLength >= 524288", true),
-        ("data.contentLength > 524288", false),
-        ("time > datetime'2026-11-20T00:00:00Z'", true),
-        ("data.storageDiagnostics.batchId == \"b68529f3\"", true),
-        ("exists(data.storageDiagnostics)", false),
-        ("exists(data.api.deeper)", false),
-        ("not exists(dataschema)", true),
+        ("data.contentLength >= 524288", Some(true)),
+        ("data.contentLength > 524288", Some(false)),
+        ("time > datetime'2026-11-20T00:00:00Z'", Some(true)),
+        ("data.storageDiagnostics.batchId == \"b68529f3\"", Some(true)),
+        ("exists(data.storageDiagnostics)", Some(true)),
+        ("data.storageDiagnostics == 1", Some(false)),
+        ("exists(data.api.deeper)", None),
+        ("exists(data.other.deeper)", Some(false)),
+        ("not exists(dataschema)", Some(true)),
     ] {
-        assert_eq!(Condition::parse_of_event(when).unwrap().holds_with(&|path| event.value(path)), holds, "{when}");
+        assert_eq!(Condition::parse_of_event(when).unwrap().decided_with(&|path| event.value(path).found()), holds, "{when}");
+    }
+}
+
+/// A replacement of an entity whose key is the subject's and whose properties are the data's.
+fn person(mode: &str) -> EventMapping {
+    let entity = json!({"PartitionKey": "p", "RowKey": "{subject}", "Name": "{data.name}", "Nick": "{data.nick}", "Seen": "{time}"});
+    mapping("person", "exists(id)", json!({"op": "put", "table": "People", "mode": mode, "entity": entity})).unwrap()
+}
+
+fn changed(fields: Value) -> Value {
+    let mut event = json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Contoso.Changed", "subject": "k"});
+    event.as_object_mut().unwrap().extend(object(&fields));
+    event
+}
+
+#[test]
+fn data_is_read_in_every_form_that_tells_its_members() {
+    let body = json!({"name": "Kim Lee"}).to_string();
+    let base64 = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    for fields in [
+        json!({"data": {"name": "Kim Lee"}}),
+        json!({"data": body}),
+        json!({"data": body, "datacontenttype": "application/json"}),
+        json!({"data": body, "datacontenttype": "application/vnd.contoso+JSON; charset=utf-8"}),
+        json!({"data_base64": base64(&body)}),
+        json!({"data": null, "data_base64": base64(&format!("\u{feff}{body}")), "datacontenttype": "text/json"}),
+    ] {
+        let job = mapped(vec![person("replace")], &changed(fields.clone())).unwrap_or_else(|error| panic!("{fields}: {error}"));
+        assert_eq!(job["entity"], json!({"PartitionKey": "p", "RowKey": "k", "Name": "Kim Lee"}), "{fields}");
+    }
+    let mut grid = blob_created();
+    grid["data"] = grid["data"].to_string().into();
+    assert_eq!(mapped(vec![portraits()], &grid), mapped(vec![portraits()], &blob_created()));
+}
+
+/// The entity of a replacement has only what the event has: taking for absent what cannot be read would remove it from the table.
+#[test]
+fn data_that_cannot_be_read_makes_no_job_and_the_error_names_mapping_and_field() {
+    for (fields, words) in [
+        (json!({"data": "Kim Lee"}), "data is text that is not JSON"),
+        (json!({"data": "[1]"}), "data is text that holds no JSON object"),
+        (json!({"data": r#"{"name":"Kim","name":"Lee"}"#}), "the key \"name\" is there twice"),
+        (json!({"data": r#"{"name":99999999999999999999}"#}), "99999999999999999999, which has more than 64 bits"),
+        (json!({"data": "<name/>", "datacontenttype": "text/xml"}), "data is text of \"text/xml\", not JSON"),
+        (json!({"data_base64": "?"}), "data_base64 is not Base64"),
+        (json!({"data_base64": "/w=="}), "data_base64 holds bytes that are no text"),
+        (json!({"data_base64": 7}), "data_base64 is a number"),
+        (json!({"data": {}, "data_base64": "e30="}), "both data and data_base64"),
+        (json!({"data": [{"name": "Kim"}]}), "data is an array, which has no members"),
+        (json!({"data": true}), "data is a truth value"),
+    ] {
+        for mode in ["replace", "merge"] {
+            let error = mapped(vec![person(mode)], &changed(fields.clone())).unwrap_err();
+            for word in ["[events.person]", "data.name cannot be read: ", words] {
+                assert!(error.contains(word), "{fields}: {error}");
+            }
+        }
+    }
+    for (fields, words) in [
+        (json!({"data": {"name": 18_446_744_073_709_551_615_u64}}), "data.name is 18446744073709551615, which is beyond Edm.Int64"),
+        (json!({"data": {"name": ["Kim"]}}), "data.name is an array, which no key or property can hold"),
+        (json!({"data": {"name": "Kim"}, "time": "yesterday"}), "time cannot be read"),
+        (json!({"data": {"name": "Kim"}, "subject": {"a": 1}}), "\"RowKey\": subject is an object"),
+    ] {
+        let error = mapped(vec![person("merge")], &changed(fields.clone())).unwrap_err();
+        assert!(error.contains("[events.person]") && error.contains(words), "{fields}: {error}");
+    }
+    // Whoever needs nothing of the data is not concerned.
+    let sync = mapping("m", "exists(id)", json!({"op": "sync", "table": "People", "pk": "p", "rk": "{subject}"})).unwrap();
+    assert!(mapped(vec![sync], &changed(json!({"data": [1]}))).is_ok());
+}
+
+#[test]
+fn a_condition_on_what_cannot_be_read_decides_nothing() {
+    let delete = json!({"op": "delete", "table": "People", "pk": "p", "rk": "{subject}"});
+    let gone = || mapping("gone", "type == \"Contoso.Changed\" and not (data.live == true)", delete.clone()).unwrap();
+    assert!(mapped(vec![gone()], &changed(json!({"data": {"live": false}}))).is_ok());
+    let error = mapped(vec![gone()], &changed(json!({"data": "live"}))).unwrap_err();
+    assert!(error.contains("[events.gone]: \"when\" cannot be decided: data.live cannot be read: data is text"), "{error}");
+    let mut other = changed(json!({"data": "live"}));
+    other["type"] = "Contoso.Hired".into();
+    assert!(mapped(vec![gone()], &other).unwrap_err().contains("no mapping takes this event"), "the type decides");
+}
+
+#[test]
+fn a_replacement_needs_data_and_leaves_out_what_data_lacks() {
+    let without = |data: Value| changed(json!({"data": data, "time": "2026-11-20T15:00:00Z"}));
+    let error = mapped(vec![person("replace")], &without(Value::Null)).unwrap_err();
+    assert!(error.contains("[events.person]") && error.contains("{data.name} has no value in it, since it has no data"), "{error}");
+    for (mode, data) in [("replace", json!({"nick": null})), ("merge", Value::Null)] {
+        let job = mapped(vec![person(mode)], &without(data)).unwrap();
+        let seen = json!({"PartitionKey": "p", "RowKey": "k", "Seen": "2026-11-20T15:00:00Z", "Seen@odata.type": "Edm.DateTime"});
+        assert_eq!(job["entity"], seen, "{mode}");
+    }
+    // As docs/events.md has it.
+    let mut grid = blob_created();
+    for data in [Value::Null, json!({"url": "https://contoso"})] {
+        grid["data"] = data;
+        let error = mapped(vec![portraits()], &grid).unwrap_err();
+        assert!(error.contains("[events.portraits]") && error.contains("{data.sequencer} has no value in it"), "{error}");
+    }
+}
+
+#[test]
+fn a_text_is_no_null_of_another_type() {
+    let entity = json!({"PartitionKey": "p", "RowKey": "k", "B": "{data.b}", "B@odata.type": "Edm.Boolean", "N": "{data.n}", "N@odata.type": "Edm.Int32"});
+    let typed = || mapping("m", "exists(id)", json!({"op": "put", "table": "People", "entity": entity.clone()})).unwrap();
+    let job = |b: Value, n: Value| job::decode_job(object(&mapped(vec![typed()], &changed(json!({"data": {"b": b, "n": n}}))).unwrap()));
+    assert!(job(json!("true"), json!("-7")).is_ok() && job(json!(false), json!(7)).is_ok());
+    for (b, n) in [(json!("null"), json!(7)), (json!(true), json!("null")), (json!(true), json!(3_000_000_000_u64))] {
+        assert!(job(b.clone(), n.clone()).is_err(), "{b} {n}");
+    }
+}
+
+#[test]
+fn a_delete_carries_the_value_of_its_event_to_be_compared() {
+    let gone = json!({"op": "delete", "table": "Portraits", "pk": "p", "rk": "{subject}", "newer_by": {"Sequencer": "{data.sequencer}"}});
+    let gone = || mapping("gone", "exists(id)", gone.clone()).unwrap();
+    let job = mapped(vec![gone()], &changed(json!({"data": {"sequencer": "0002"}}))).unwrap();
+    assert_eq!(job["newer_by"], json!({"Sequencer": "0002"}));
+    assert!(job::decode_job(object(&job)).unwrap().unknown_fields.is_empty());
+    let error = mapped(vec![gone()], &changed(json!({"data": {}}))).unwrap_err();
+    assert!(error.contains("{data.sequencer} has no value in it, and \"newer_by\" compares Sequencer"), "{error}");
+    assert_eq!(gone().properties().collect::<Vec<_>>(), ["Sequencer"]);
+    for (newer_by, field, word) in [
+        (json!("Sequencer"), "", "newer_by"),
+        (json!({}), "", "one property"),
+        (json!({"A": "{id}", "B": "{id}"}), "", "one property"),
+        (json!({"A": "{id|lowr}"}), "newer_by.A", "lower"),
+        (json!({"A": "{id}", "A@odata.type": "Edm.Int46"}), "newer_by.A@odata.type", "Edm.Int64"),
+    ] {
+        let job = json!({"op": "delete", "table": "Portraits", "pk": "p", "rk": "r", "newer_by": newer_by});
+        let error = mapping("m", "exists(id)", job.clone()).unwrap_err();
+        assert!(error.field == field && error.problem.contains(word), "{job}: {error:?} does not name {word}");
     }
 }
 
