@@ -56,6 +56,7 @@ pub use connect::{AppConnectError, connect, prepare_store};
 
 use budget::Budgeted;
 use condition::ProgramState;
+use signals::Interrupts;
 use stores::OpenedStores;
 
 /// How often poison queues are counted for the board.
@@ -94,6 +95,8 @@ fn verbosity(cli: &Cli) -> Verbosity {
 
 /// Runs a command: those that ask no store at once, the others on a runtime.
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
+    // Before anything else: a worker that is told to stop while it reads its configuration ends in order too.
+    let early = if matches!(cli.command, Command::Run(_)) { Some(Listening::begin()?) } else { None };
     // A command that runs for long logs and traces as its configuration says, which is read first.
     let loaded = match &cli.command {
         Command::Run(_) => Some(load(&cli.global, out, Warnings::Unsaid)?),
@@ -115,12 +118,28 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
         Command::Config(args) => cli::config::config(args, &request(&cli.global), out),
         Command::Events(args) => cli::events::events(args, &request(&cli.global), out),
         _ => {
-            let runtime = runtime().context("starting the runtime")?;
-            let ended = runtime.block_on(dispatch(cli, loaded, log, out));
+            let Listening { runtime, mut interrupts } = early.map_or_else(Listening::begin, Ok)?;
+            let ended = runtime.block_on(dispatch(cli, loaded, log, &mut interrupts, out));
             // Standard input is read on a thread that cannot be interrupted: it is not waited for.
             runtime.shutdown_background();
             ended
         }
+    }
+}
+
+/// A runtime, with the signals that end its command.
+struct Listening {
+    runtime: Runtime,
+    interrupts: Interrupts,
+}
+
+impl Listening {
+    fn begin() -> anyhow::Result<Self> {
+        let runtime = runtime().context("starting the runtime")?;
+        let within = runtime.enter();
+        let interrupts = Interrupts::listen();
+        drop(within);
+        Ok(Self { runtime, interrupts })
     }
 }
 
@@ -136,10 +155,16 @@ fn runtime() -> io::Result<Runtime> {
     builder.enable_all().build()
 }
 
-async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+async fn dispatch(
+    cli: Cli,
+    loaded: Option<Loaded>,
+    log: LogControl,
+    interrupts: &mut Interrupts,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     match (cli.command, loaded) {
-        (Command::Demo(args), _) => Box::pin(demo::demo(&args, &request(&cli.global), log, out)).await,
-        (Command::Run(args), Some(loaded)) => Box::pin(run::run(&args, loaded, request(&cli.global), log, out)).await,
+        (Command::Demo(args), _) => Box::pin(demo::demo(&args, &request(&cli.global), log, interrupts, out)).await,
+        (Command::Run(args), Some(loaded)) => Box::pin(run::run(&args, loaded, request(&cli.global), log, interrupts, out)).await,
         (command, _) => {
             let loaded = load(&cli.global, out, warns(&command))?;
             if !command.creates_stores() {
@@ -149,7 +174,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             let mut ended = Box::pin(one_shot(&command, &parts, out));
             tokio::select! {
                 biased;
-                _ = signals::interrupted() => {}
+                _ = interrupts.next() => {}
                 ended = &mut ended => return ended,
             }
             if !command.ends_in_order() {
@@ -159,7 +184,7 @@ async fn dispatch(cli: Cli, loaded: Option<Loaded>, log: LogControl, out: &mut O
             parts.context.stop.cancel();
             tokio::select! {
                 biased;
-                _ = signals::interrupted() => Ok(Exit::Interrupted),
+                _ = interrupts.next() => Ok(Exit::Interrupted),
                 ended = ended => ended,
                 () = tokio::time::sleep(LAST_WORDS) => Ok(Exit::Interrupted),
             }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::condition::ProgramState;
 use super::scratch::ScratchFolder;
+use super::signals::Interrupts;
 use super::{AppParts, signals};
 use crate::adapters::system::SystemClock;
 use crate::cli::demo::{self, DemoArgs, DemoStage};
@@ -31,7 +32,13 @@ const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464)
 const SETTABLE: [&str; 2] = ["http.", "worker."];
 
 /// Tells the story; with `--once` that is all, else the worker runs on with its HTTP endpoints. With `--guide`: an example.
-pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+pub(super) async fn demo(
+    args: &DemoArgs,
+    request: &Request,
+    log: LogControl,
+    interrupts: &mut Interrupts,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     match &args.guide {
         Some(None) => return demo::list_examples(out),
         Some(Some(example)) => {
@@ -54,7 +61,7 @@ pub(super) async fn demo(args: &DemoArgs, request: &Request, log: LogControl, ou
     };
     tokio::select! {
         biased;
-        never = signals::obey(&shutdown) => match never {},
+        never = signals::obey(interrupts, &shutdown) => match never {},
         ended = Box::pin(perform(&parts, server, &folder, &shutdown, out)) => ended,
     }
 }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::condition::ProgramState;
 use super::reload::Reload;
-use super::signals::Hangups;
+use super::signals::{Hangups, Interrupts};
 use super::{AppParts, fleet, provision, signals};
 use crate::catalog::Catalog;
 use crate::cli::run::RunArgs;
@@ -41,7 +41,14 @@ const TEND_AGAIN: Duration = Duration::from_mins(2);
 const TEND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Works off the queues until told to stop, or until idle.
-pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: LogControl, out: &mut Output) -> anyhow::Result<Exit> {
+pub(super) async fn run(
+    args: &RunArgs,
+    loaded: Loaded,
+    request: Request,
+    log: LogControl,
+    interrupts: &mut Interrupts,
+    out: &mut Output,
+) -> anyhow::Result<Exit> {
     let hangups = Hangups::listen();
     // Gauges start at zero when stores and workers are made: the recorder comes first. Without a server nothing
     // reads it, and nothing would keep its memory bounded.
@@ -68,7 +75,7 @@ pub(super) async fn run(args: &RunArgs, loaded: Loaded, request: Request, log: L
     let daemon = Daemon { parts: &parts, condition, board, shutdown: shutdown.clone(), mode: mode(args), request, hangups };
     let summary = tokio::select! {
         biased;
-        never = signals::obey(&shutdown) => match never {},
+        never = signals::obey(interrupts, &shutdown) => match never {},
         summary = daemon.beside(server) => summary?,
     };
     if args.until_idle.is_some() {

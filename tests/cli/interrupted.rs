@@ -163,3 +163,25 @@ fn a_long_error_is_shortened_in_the_table_and_whole_where_it_is_asked_for() {
     assert!(table.contains(&format!("{short}…")) && !table.contains(&whole), "{table}");
     says(&crate::place::stdout(&place.run(&["-v", "poison", "list"]).success()), &[&whole]);
 }
+
+/// The configuration is a pipe, so that the program waits for it.
+#[cfg(unix)]
+#[test]
+fn a_worker_that_is_told_to_stop_while_it_reads_its_configuration_ends_in_order() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let file = place.folder().join("default.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let mut child = place.command(&["run", "--no-http"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // Opens when the program reads.
+    let mut pipe = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    assert!(Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status().unwrap().success());
+    pipe.write_all(text.as_bytes()).unwrap();
+    drop(pipe);
+    let mut aside = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut aside).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{aside}");
+    assert!(aside.contains("told to stop"), "{aside}");
+}
