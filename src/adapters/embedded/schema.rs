@@ -153,6 +153,8 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     // One sync of the log per commit: an acknowledged write survives a power cut. (fullfsync is for macOS, where
     // an ordinary sync stops at the drive's cache.)
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA cache_size = -4096;").map_err(sqlite)?;
+    // What is deleted is overwritten with zeros: an erased entity must not stay readable in free pages of the file.
+    connection.execute_batch("PRAGMA secure_delete = ON;").map_err(sqlite)?;
     // Statement journals of savepoints stay in memory; a log that grew shrinks again to 64 MiB.
     connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;").map_err(sqlite)?;
     Ok(connection)

@@ -141,6 +141,35 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
 }
 
 #[tokio::test]
+async fn what_is_deleted_or_replaced_is_not_in_the_file_any_more() {
+    let (file, mark) = (File::new(), "MARK-of-what-is-erased");
+    let store = file.open();
+    store.tables.create_table(&table()).await.unwrap();
+    store.queues.create_queue(&queue()).await.unwrap();
+    store.blobs.create_container(&container()).await.unwrap();
+    let blob = BlobName::new("photo").unwrap();
+    let beside = |rk: &str| TableOperation::InsertOrReplace(entity(rk).with("Note", "x".repeat(300)));
+    for n in 0..50 {
+        store.tables.apply(&table(), &beside(&n.to_string())).await.unwrap();
+    }
+    for length in [1, 400] {
+        let marked = entity("25x").with("Note", mark.repeat(length));
+        store.tables.apply(&table(), &TableOperation::InsertOrReplace(marked)).await.unwrap();
+        store.blobs.put(&container(), &blob, Bytes::from(mark.repeat(length * 50)), &BlobUpload::default()).await.unwrap();
+        store.queues.put(&queue(), &mark.repeat(length), Duration::ZERO, Ttl::Never).await.unwrap();
+    }
+    store.tables.apply(&table(), &TableOperation::Delete(entity("25x").key, IfMatch::Any)).await.unwrap();
+    store.blobs.delete(&container(), &blob, None).await.unwrap();
+    for got in store.queues.get(&queue(), 32, MINUTE).await.unwrap() {
+        store.queues.delete(&queue(), &got.id, &got.pop_receipt).await.unwrap();
+    }
+    drop(store);
+    let bytes = std::fs::read(file.path()).unwrap();
+    assert!(!bytes.windows(mark.len()).any(|window| window == mark.as_bytes()));
+    assert!(!file.path().with_extension("db-wal").exists(), "its log goes with the last who has it open");
+}
+
+#[tokio::test]
 async fn a_file_of_the_first_layout_is_brought_up_to_date_and_keeps_what_it_holds() {
     let file = File::new();
     let (old, log) = (BlobName::new("old").unwrap(), BlobName::new("log").unwrap());

@@ -66,6 +66,8 @@ fn connect(path: &Path) -> Result<Connection, DatabaseError> {
         connection.pragma_update(None, "journal_mode", "wal")?;
         // An acknowledged row outlives a loss of power: its footprint does as well.
         connection.pragma_update(None, "synchronous", "full")?;
+        // What is deleted is overwritten with zeros: an erased row must not stay readable in free pages of the file.
+        connection.pragma_update(None, "secure_delete", "on")?;
         Ok(connection)
     };
     open().map_err(|error: rusqlite::Error| {
