@@ -14,7 +14,8 @@
 //! written or deleted in between, and though another delivery, or its late request, writes into the folder afterwards.
 //!
 //! A folder with `complete.json` is only compared: the table may be another one by now, which a worker with a clock behind, or an
-//! application, has created anew. Rows that are the very lines in those files are archived; others begin a folder of their own.
+//! application, has created anew. Rows that are the very lines in those files are archived; others begin a folder of their own. A second job
+//! for a table compares with the folder that the first has completed, so that a table that was not dropped has one `complete.json`.
 
 use std::time::Duration;
 
@@ -65,6 +66,9 @@ struct ArchiveClaim {
     /// It is done.
     #[serde(default)]
     ended: bool,
+    /// The own folder of the job that compares the table with the folder of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
 }
 
 /// Archives the rows of a table from a cursor on, for about ten seconds or to the end.
@@ -82,6 +86,7 @@ pub(super) async fn part(
     let mut claimed = false;
     let mut run = run_of(delivery, cursor.folder);
     let mut is_complete = false;
+    let begins = cursor.folder == 0 && cursor.files == 0;
     loop {
         let Some(file) = read(engine, table, &cursor).await? else {
             if claimed {
@@ -92,9 +97,11 @@ pub(super) async fn part(
         };
         // A table that is dropped already is no run's to archive any more.
         if !claimed {
-            if !shelf.claim(&run, engine.clock.now()).await? {
+            let own = run_of(delivery, cursor.folder);
+            let Some(folder) = shelf.claim(own, begins && cursor.folder == 0, engine.clock.now()).await? else {
                 return Ok(ArchiveProgress::Elsewhere);
-            }
+            };
+            run = folder;
             is_complete = shelf.version(&complete(&run)).await?.is_some();
         }
         claimed = true;
@@ -292,22 +299,25 @@ impl<'e> TableFiles<'e> {
         Ok(self.read(name).await?.is_some_and(|(content, _)| content == lines))
     }
 
-    /// Says that this run is at it. `false` where another one is.
-    async fn claim(&self, run: &str, now: Timestamp) -> Result<bool, Failure> {
+    /// Says that this job is at it, and tells the folder that it goes on with. `None` if another job is at it.
+    async fn claim(&self, own: String, begins: bool, now: Timestamp) -> Result<Option<String>, Failure> {
         let name = "archiving.json";
         let (claimed, condition) = match self.read(name).await? {
             None => (None, BlobCondition::Absent),
             // A claim that cannot be read claims nothing.
             Some((content, etag)) => (serde_json::from_slice::<ArchiveClaim>(&content).ok(), BlobCondition::Matches(etag)),
         };
-        let silent =
-            |claimed: &ArchiveClaim| now.duration_since(claimed.at) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX);
-        if claimed.is_some_and(|claimed| claimed.run != run && !claimed.ended && !silent(&claimed)) {
-            return Ok(false);
-        }
-        let mine = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: false }).to_string();
-        match self.write(name, mine.into(), condition).await? {
-            Ok(_) => Ok(true),
+        let silent = |at: Timestamp| now.duration_since(at) > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX);
+        let mine = match claimed {
+            Some(claimed) if claimed.run == own => ArchiveClaim { by: None, ..claimed },
+            Some(claimed) if claimed.by.as_ref() == Some(&own) => claimed,
+            Some(claimed) if !claimed.ended && !silent(claimed.at) => return Ok(None),
+            Some(claimed) if begins && self.version(&complete(&claimed.run)).await?.is_some() => ArchiveClaim { by: Some(own), ..claimed },
+            Some(_) | None => ArchiveClaim { run: own, at: now, ended: false, by: None },
+        };
+        let mine = ArchiveClaim { at: now, ended: false, ..mine };
+        match self.write(name, json!(mine).to_string().into(), condition).await? {
+            Ok(_) => Ok(Some(mine.run)),
             // It was this run or another one; who comes next sees which.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
             Err(error) => Err(storage(self.doing("writing", name), error)),
@@ -339,7 +349,7 @@ impl<'e> TableFiles<'e> {
 
     /// Says that no run is at it any more.
     async fn release(&self, run: &str, now: Timestamp) -> Result<(), Failure> {
-        let ended = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: true }).to_string();
+        let ended = json!(ArchiveClaim { run: run.to_owned(), at: now, ended: true, by: None }).to_string();
         self.put("archiving.json", ended.into()).await
     }
 }

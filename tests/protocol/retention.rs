@@ -369,6 +369,25 @@ async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
     }
 }
 
+/// The first job is killed before each of its last operations, and never comes again.
+#[tokio::test]
+async fn a_second_job_for_a_table_that_was_archived_and_not_dropped_makes_no_second_archive() {
+    let operations = filled(blobs()).await.operations_of(&drop_table(&json!({}))).await;
+    for (to, last) in [blobs(), folder()].iter().flat_map(|to| (0..4).map(move |last| (to, last))) {
+        let story = format!("{to:?}: killed at operation {}", operations - last);
+        let lab = filled(to.clone()).await;
+        lab.faults.arm(operations - last, Disturbance::Crash);
+        assert!(lab.deliver(&drop_table(&json!({})), 1).await.is_none(), "{story}");
+        lab.faults.calm();
+        lab.wait(Duration::from_hours(2));
+        assert!(matches!(lab.work(&drop_table(&json!({}))).await.unwrap(), Outcome::Done(_)), "{story}");
+        archived(&lab, to, &story).await;
+        if *to == blobs() {
+            assert_eq!(complete(&lab).await.into_values().collect::<Vec<_>>(), [ROWS as u64], "{story}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_table_that_is_found_missing_is_not_dropped_unread() {
     let lab = lab(blobs());
