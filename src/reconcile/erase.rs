@@ -13,18 +13,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::change::{Change, Commit};
 use super::document::is_anothers;
 use super::engine::Engine;
 use super::entity_place::EntityPlace;
 use super::execute::{Action, Delivery, Failure, Outcome, Summary};
+use super::failure::storage;
 use super::jobs::RunJob;
 use super::put::refuse_derived;
+use super::queueing;
+use super::scope::Scope;
 use super::since::is_written_since;
 use super::waiting::RunSummary;
-use crate::catalog::{ArchiveTarget, TableRef};
+use crate::catalog::{ArchiveTarget, Shelf, TableRef};
 use crate::model::job::{EraseJob, Looks, Primary};
 use crate::model::{AccountName, ViewName};
+use crate::ports::all_blobs;
+
+/// Large values of an erased entity that are still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuesLeft {
+    /// By when a second look deletes them, if a worker runs then.
+    pub until: Timestamp,
+    /// How many there are; `None` if that cannot be told.
+    pub values: Option<u64>,
+}
 
 /// Result of an erasure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +48,11 @@ pub struct Erasure {
     pub removed: BTreeMap<AccountName, Removed>,
     /// Archives that are logs. Their lines stay: encrypted values in them are noise now, everything else is as it was.
     pub logs: BTreeSet<ViewName>,
+    /// Large values that stay until a second look, by the primary that they belong to: a request of an earlier, disturbed job may still
+    /// bring back a row that points to them.
+    pub left: BTreeMap<Primary, ValuesLeft>,
+    /// Until when footprints and second looks have its key, and keys that views made of its values.
+    pub second_looks: Option<Timestamp>,
     /// Why the entity was left alone, in words.
     pub skipped: Option<String>,
     /// Changes made to items.
@@ -50,18 +70,33 @@ pub struct Removed {
     pub data_keys: u32,
 }
 
+impl Erasure {
+    /// Until when large values stay; `None` if there are none.
+    pub fn until(&self) -> Option<Timestamp> {
+        self.left.values().map(|left| left.until).max()
+    }
+}
+
 impl RunJob for EraseJob {
     async fn run(&self, engine: &Engine, delivery: &Delivery) -> Result<Outcome, Failure> {
         let mut erasure = Erasure::default();
         let ended = engine.erase(&self.primary, delivery, &mut erasure).await;
-        let Erasure { removed, logs, skipped, summary } = erasure;
-        let said = if ended.is_ok() && skipped.is_none() { "entity erased" } else { "entity erased in part" };
+        let until = erasure.until();
+        let Erasure { removed, logs, skipped, summary, left, .. } = erasure;
+        let whole = ended.is_ok() && skipped.is_none() && until.is_none();
+        let said = if whole { "entity erased" } else { "entity erased in part" };
         for (account, Removed { entities, items, data_keys }) in &removed {
             tracing::warn!(entity = %self.primary, %account, entities, items, data_keys, "{said}");
         }
         ended?;
         if let Some(reason) = skipped {
             return Ok(Outcome::Skipped { reason, summary });
+        }
+        for (of, ValuesLeft { until, values }) in &left {
+            tracing::warn!(
+                entity = %self.primary, %of, %until, values,
+                "entity is being erased: large values stay until a second look, since an earlier job was disturbed"
+            );
         }
         for archive in &logs {
             tracing::warn!(entity = %self.primary, %archive, "erased entity: its lines in a log stay");
@@ -118,7 +153,44 @@ impl Engine {
             erasure.removed.entry(source.account).or_default().data_keys += 1;
         }
         erasure.summary = changes.take();
+        erasure.second_looks = self.second_looks(&seen, erasure.until());
         Ok(())
+    }
+
+    /// Until when second looks have the keys of what was erased from these tables.
+    fn second_looks(&self, tables: &BTreeSet<TableRef>, until: Option<Timestamp>) -> Option<Timestamp> {
+        let later = |from: Timestamp, by| from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX));
+        let ends = match until {
+            // The second look that deletes them leaves a tombstone of its own.
+            Some(until) => later(until, queueing::tombstone_stays(self.recheck_after)),
+            None if tables.iter().any(|table| self.catalog.has_views(table)) => {
+                later(self.clock.now(), queueing::second_look_after(self.recheck_after))
+            }
+            None => return None,
+        };
+        ends.ok()
+    }
+
+    /// Large values that stay although their primary is gone, and by when they go.
+    async fn values_left(&self, scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
+        let Some((_, shelf)) = self.catalog.shelf_of(scope.source) else { return Ok(None) };
+        let Some((footprint, row)) = scope.read_footprint().await? else { return Ok(None) };
+        let now = self.clock.now();
+        let Some(tainted_until) = footprint.tainted_until.filter(|until| *until > now) else { return Ok(None) };
+        let values = match &shelf {
+            Shelf::Blobs { account, container } => {
+                let blobs = all_blobs(scope.target(account)?.blobs.as_ref(), container, scope.folder.prefix()).await;
+                let step = || format!("looking for large values of {} in {container}", scope.primary);
+                let blobs = blobs.map_err(|error| storage(step(), error))?;
+                Some(blobs.iter().filter(|blob| scope.folder.has(&blob.name)).count() as u64)
+            }
+            Shelf::Files { .. } => None,
+        };
+        let after = SignedDuration::try_from(queueing::second_look_after(self.recheck_after)).unwrap_or(SignedDuration::MAX);
+        let due = row.timestamp.and_then(|written| written.timestamp().saturating_add(after).ok());
+        // One that is late has no worker, or has found the footprint written anew.
+        let until = due.filter(|due| *due > now).unwrap_or(tainted_until);
+        Ok((values != Some(0)).then_some(ValuesLeft { until, values }))
     }
 
     fn row<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<EntityPlace<'e>, Failure> {
@@ -140,7 +212,18 @@ impl Engine {
         if erasure.skipped.is_some() {
             return Ok(());
         }
-        let ended = self.delete_kept(erasure, account, &mut kept, home, delivery).await;
+        let mut ended = self.delete_kept(erasure, account, &mut kept, home, delivery).await;
+        if ended.is_ok()
+            && erasure.skipped.is_none()
+            && let EntityPlace::Row(reconciler) = &kept
+        {
+            let scope = &reconciler.pass.scope;
+            match self.values_left(scope).await {
+                Ok(Some(left)) => drop(erasure.left.insert(scope.primary.clone(), left)),
+                Ok(None) => drop(erasure.left.remove(&scope.primary)),
+                Err(failure) => ended = Err(failure),
+            }
+        }
         if let Some(summary) = kept.into_summary() {
             for change in summary.changes.iter().filter(|change| change.action == Action::Delete) {
                 erasure.removed.entry(change.account.clone()).or_default().items += 1;

@@ -95,7 +95,7 @@ pub use audit::{AuditFailure, AuditFinding, AuditPass, Mismatch};
 pub use audit_records::{AuditRecord, audit_records, audited_primaries};
 pub use backfill::BackfillPass;
 pub use engine::{CatalogHold, Engine, EngineParts, Unread};
-pub use erase::{Erasure, Removed};
+pub use erase::{Erasure, Removed, ValuesLeft};
 pub use execute::{Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, Summary, Work};
 pub use key_list::ListWindow;
 pub(crate) use key_list::WINDOW_MEMORY;

@@ -34,6 +34,16 @@ fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
 }
 
+/// By when a second look comes that was queued when a footprint was written: about so long afterwards.
+pub(super) fn second_look_after(recheck_after: Duration) -> Duration {
+    delay_of(recheck_after, 0) + SERVED_MARGIN
+}
+
+/// How long a tombstone stays at most that a second look has written: the next one removes it.
+pub(super) fn tombstone_stays(recheck_after: Duration) -> Duration {
+    delay_of(recheck_after, 1) + SERVED_MARGIN
+}
+
 /// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
 pub(super) struct RunRechecks {

@@ -1,15 +1,17 @@
 //! Erasures beside others at work: an entity that was put anew is left alone, wherever it lies by then, and can be read.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel::model::{EdmValue, Entity, Job};
+use evenkeel::model::{CollectionName, ContainerName, EdmValue, Entity, Job, QueueName, body};
+use evenkeel::ports::{MessageText, Query, all_blobs, all_tables};
 use evenkeel::reconcile::{Erasure, Outcome};
 use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
 use serde_json::{Value, json};
 
 use crate::encryption::{CANARY, lab, opened, primary, put};
 use crate::oracle;
-use crate::world::{Disturbance, Lab, job};
+use crate::world::{Disturbance, Lab, SMALL, declared, job};
 
 fn erasure() -> Value {
     json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"})
@@ -245,5 +247,205 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_tha
             after += 1;
         }
         assert!(after > 2, "stops: {stops}: moved {after} times after the erasure");
+    }
+}
+
+/// Something of every kind of view, archive and sink.
+const EVERYWHERE: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[sinks.catalog]
+kind = "search"
+endpoint = "http://127.0.0.1:1"
+key = "unused"
+
+[views.by_email]
+kind = "secondary_index"
+source = "Staff"
+table = "ByEmail"
+partition_key = "email"
+row_key = "{Email|lower}"
+
+[views.by_email_again]
+kind = "secondary_index"
+source = "ByEmail"
+table = "ByEmailAgain"
+partition_key = "{RowKey}"
+row_key = "again"
+
+[views.beside]
+kind = "secondary_index"
+source = "Staff"
+table = "Staff"
+partition_key = "{PartitionKey}"
+row_key = "name_{Name}_{RowKey}"
+
+[views.named]
+kind = "index_entity"
+source = "Staff"
+store = "table"
+table = "Named"
+partition_key = "name"
+row_key = "{Name}"
+member = ["{PartitionKey}", "{RowKey}", "{Email}"]
+property = "Staff"
+
+[views.listed]
+kind = "index_entity"
+source = "Staff"
+store = "blob"
+container = "listed"
+blob = "{Name}.json"
+member = ["{PartitionKey}", "{RowKey}", "{Email}"]
+
+[views.manager]
+kind = "denormalize"
+source = "Staff"
+table = "Departments"
+partition_key = "{PartitionKey}"
+row_key = "department"
+set = { ManagerEmail = "{Email}" }
+
+[views.counted]
+kind = "aggregate"
+source = "Staff"
+group_table = "Counted"
+partition_key = "name"
+row_key = "{Name}"
+set = { People = "count()" }
+
+[views.photos]
+kind = "large_entity"
+source = "Staff"
+properties = ["Photo"]
+container = "large"
+threshold = "16B"
+
+[views.found]
+kind = "search_index"
+source = "Staff"
+sink = "catalog"
+index = "people"
+select = ["Email"]
+
+[archives.former]
+source = "Staff"
+to = { kind = "table", table = "Former" }
+
+[views.former_photos]
+kind = "large_entity"
+source = "Former"
+container = "former"
+
+[archives.papers]
+source = "Staff"
+to = { kind = "blob", container = "papers" }
+
+[archives.drawer]
+source = "Staff"
+to = { kind = "file", dir = "/mnt/drawer" }
+"#;
+
+/// In every value of the entity that is erased, and in none of its keys.
+const VALUE: &str = "valueofher";
+
+fn everywhere() -> Lab {
+    let lab = Lab::with(SMALL, declared(EVERYWHERE));
+    futures::executor::block_on(async {
+        for name in ["large", "former", "papers", "listed"] {
+            lab.account.blobs.create_container(&ContainerName::new(name).unwrap()).await.unwrap();
+        }
+    });
+    lab.sim.create_collection(&CollectionName::new("people").unwrap(), &["Email"]);
+    lab
+}
+
+fn hired(rk: &str, value: &str) -> Job {
+    let entity = json!({
+        "PartitionKey": "Sales", "RowKey": rk, "Name": format!("{value}name"), "Email": format!("{value}@contoso.com"),
+        "Photo": format!("{value} photo of many bytes"),
+    });
+    job(&json!({"op": "put", "table": "Staff", "entity": entity}))
+}
+
+/// Each place where something is stored, and what it has.
+async fn places(lab: &Lab) -> BTreeMap<String, String> {
+    let mut places = BTreeMap::new();
+    for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {
+        for row in lab.account.tables.query(&table, &Query::default()).await.unwrap().rows {
+            places.insert(format!("{table} {:?}", row.entity.key), format!("{:?}", row.entity));
+        }
+    }
+    for name in ["large", "former", "papers", "listed"] {
+        let container = ContainerName::new(name).unwrap();
+        for blob in all_blobs(lab.account.blobs.as_ref(), &container, "").await.unwrap() {
+            let content = lab.account.blobs.get(&container, &blob.name, None).await.unwrap().unwrap().content;
+            places.insert(format!("{name}/{}", blob.name), String::from_utf8_lossy(&content).into_owned());
+        }
+    }
+    for place in lab.sim.places() {
+        let content = lab.sim.files().read(&place).await.unwrap().unwrap().content;
+        places.insert(format!("{}/{}", place.dir, place.name), String::from_utf8_lossy(&content).into_owned());
+    }
+    for (key, document) in lab.sim.documents(&CollectionName::new("people").unwrap()) {
+        places.insert(format!("people {key:?}"), format!("{document:?}"));
+    }
+    for name in ["jobs", "jobs-recheck"] {
+        for message in lab.sim.messages(&QueueName::new(name).unwrap()) {
+            let text = body::decode(&message.text).map_or_else(|_| message.text.clone(), |body| body.text);
+            places.insert(format!("queue {name} {}", message.id), text);
+        }
+    }
+    places
+}
+
+async fn marked(lab: &Lab) -> Vec<String> {
+    let is_marked = |(place, content): (String, String)| (place.contains(VALUE) || content.contains(VALUE)).then_some(place);
+    places(lab).await.into_iter().filter_map(is_marked).collect()
+}
+
+/// An answer of her first job is lost. She was archived wherever there is an archive since, in peace, and put anew each time.
+#[tokio::test]
+async fn nothing_of_an_erased_entity_stays_anywhere_but_what_its_erasure_tells_of() {
+    let first = hired("1", VALUE);
+    let operations = everywhere().operations_of(&first).await;
+    let erased = async |lab: &Lab| {
+        let mut told = Erasure::default();
+        lab.engine.erase(&primary("Staff", "Sales", "1"), &lab.delivery(), &mut told).await.unwrap();
+        told
+    };
+    for at in 1..=operations {
+        let story = format!("the answer of operation {at} was lost");
+        let lab = everywhere();
+        lab.work(&hired("2", "another")).await.unwrap();
+        lab.faults.arm(at, Disturbance::LoseAnswer);
+        lab.deliver_until_done(&first).await;
+        lab.faults.calm();
+        for archive in ["former", "papers", "drawer"] {
+            lab.work(&job(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}))).await.unwrap();
+            lab.work(&hired("1", VALUE)).await.unwrap();
+        }
+        lab.do_queued().await;
+        assert!(marked(&lab).await.len() > 15, "{story}: {:?}", marked(&lab).await);
+        lab.wait(Duration::from_mins(12));
+        let told = erased(&lab).await;
+        lab.do_queued().await;
+        assert!(told.second_looks.is_some(), "{story}");
+        let values: u64 = told.left.values().filter_map(|left| left.values).sum();
+        let is_value = |place: &str| place.starts_with("large/") || place.starts_with("former/") || place.contains("%values/");
+        let is_second_look = |place: &str| place.starts_with("EvenkeelFootprints") || place.starts_with("queue jobs-recheck");
+        let left: Vec<String> = marked(&lab).await.into_iter().filter(|place| !is_second_look(place)).collect();
+        assert!(left.iter().all(|place| is_value(place)), "{story}: {left:?}");
+        let in_files = left.iter().any(|place| place.starts_with("/mnt")) || told.left.values().any(|left| left.values.is_none());
+        assert!(in_files || left.len() as u64 == values, "{story}: {left:?}, {told:?}");
+        lab.finish().await;
+        assert_eq!(marked(&lab).await, [""; 0], "{story}");
+        assert_eq!(erased(&lab).await.until(), None, "{story}");
+        assert!(
+            !places(&lab).await.into_iter().all(|(_, content)| !content.contains("another@contoso.com")),
+            "{story}: the other one stays"
+        );
     }
 }

@@ -9,12 +9,12 @@ use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
 use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Site, ViewName, odata};
 use evenkeel::ports::{BlobUpload, FilePlace, IfMatch, TableOperation};
 use evenkeel::reconcile::footprint::{self, FOOTPRINTS};
-use evenkeel::reconcile::{Execute as _, FailureClass, Outcome, Recheck, Work};
+use evenkeel::reconcile::{Erasure, Execute as _, FailureClass, Outcome, Recheck, Work};
 use futures::future::BoxFuture;
 use serde_json::json;
 
 use crate::sweep::Sweep;
-use crate::world::{Disturbance, Lab, SMALL, declared, job, table};
+use crate::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, declared, job, table};
 
 const CATALOG: &str = r#"
 [accounts.main]
@@ -390,6 +390,49 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     let refused = lab.work(&put).await;
     assert!(refused.is_err_and(|failure| failure.class == FailureClass::Permanent), "what a put carries would be lost");
     assert!(lab.sim.rows(&table("Departments")).iter().all(|row| row.entity.key != person("Ada").key));
+}
+
+/// Erases the person; by when the rest goes, and how much that is.
+async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
+    let mut told = Erasure::default();
+    let primary = Primary { table: table("Staff"), key: person("").key };
+    lab.engine.erase(&primary, &lab.delivery(), &mut told).await.unwrap();
+    (told.until(), told.left.values().filter_map(|left| left.values).sum())
+}
+
+/// An answer of an earlier job is lost, and everything after it is done in peace.
+#[tokio::test]
+async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_second_look_deletes_them() {
+    let first = put(&person("Ada").with("Photo", FIRST), "replace");
+    let operations = lab().await.operations_of(&first).await;
+    let mut stayed = 0;
+    for at in 1..=operations {
+        let story = format!("the answer of operation {at} was lost");
+        let lab = lab().await;
+        lab.faults.arm(at, Disturbance::LoseAnswer);
+        lab.deliver_until_done(&first).await;
+        lab.faults.calm();
+        lab.work(&put(&person("Ada").with("Photo", SECOND), "replace")).await.unwrap();
+        lab.wait(Duration::from_mins(12));
+        let (until, left) = erased(&lab).await;
+        assert_eq!(left, names(&lab, "large").await.len() as u64, "{story}");
+        assert_eq!(until.is_some(), left > 0, "{story}");
+        if left == 0 {
+            continue;
+        }
+        stayed += 1;
+        let (again, still) = erased(&lab).await;
+        assert_eq!(still, left, "{story}: a second erasure tells the same");
+        let until = again.unwrap();
+        let wait = Duration::try_from(until.duration_since(lab.now())).unwrap();
+        assert!(wait < RECHECK_AFTER + Duration::from_mins(5), "{story}: {wait:?}");
+        lab.wait(wait);
+        lab.recheck().await;
+        assert_eq!(names(&lab, "large").await, [""; 0], "{story}: at the time that it told");
+        assert_eq!(erased(&lab).await, (None, 0), "{story}");
+        lab.finish().await;
+    }
+    assert!(stayed > 2, "values stayed {stayed} times");
 }
 
 /// A laboratory whose archived values lie in another account, with an entity that has one value of one block and one of several.

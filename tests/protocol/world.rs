@@ -622,6 +622,11 @@ impl Lab {
         (waits.of(self.work(job)).await, waits.untold())
     }
 
+    /// The time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Delivers a job once. Nothing where the worker crashed.
     pub(crate) async fn deliver(&self, job: &Job, dequeue_count: u32) -> Option<Result<Outcome, Failure>> {
         let delivery = self.delivered(dequeue_count);
@@ -696,6 +701,27 @@ impl Lab {
         messages.into_iter().flat_map(|message| Recheck::decode_all(&text(message.text)).unwrap()).collect()
     }
 
+    /// Runs the rechecks that are due.
+    pub(crate) async fn recheck(&self) {
+        let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
+        for message in messages {
+            let MessageText::Readable(text) = &message.text else { panic!("unreadable recheck") };
+            let delivery = Delivery {
+                stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job: None },
+                dequeue_count: message.dequeue_count,
+                ..self.delivery()
+            };
+            for recheck in Recheck::decode_all(text).unwrap() {
+                match self.engine.execute(&Work::Recheck(recheck), &delivery).await {
+                    Ok(_) => {}
+                    Err(failure) if failure.class == FailureClass::Permanent => {}
+                    Err(failure) => panic!("a recheck failed: {}", failure.chain()),
+                }
+            }
+            self.account.queues.delete(&recheck_queue(), &message.id, &message.pop_receipt).await.unwrap();
+        }
+    }
+
     /// Lets late requests arrive, time pass, and rechecks run, until none is queued.
     pub(crate) async fn finish(&self) {
         self.sim.settle();
@@ -709,23 +735,7 @@ impl Lab {
             if self.sim.messages(&recheck_queue()).is_empty() {
                 return;
             }
-            let messages = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
-            for message in messages {
-                let MessageText::Readable(text) = &message.text else { panic!("unreadable recheck") };
-                let delivery = Delivery {
-                    stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job: None },
-                    dequeue_count: message.dequeue_count,
-                    ..self.delivery()
-                };
-                for recheck in Recheck::decode_all(text).unwrap() {
-                    match self.engine.execute(&Work::Recheck(recheck), &delivery).await {
-                        Ok(_) => {}
-                        Err(failure) if failure.class == FailureClass::Permanent => {}
-                        Err(failure) => panic!("a recheck failed: {}", failure.chain()),
-                    }
-                }
-                self.account.queues.delete(&recheck_queue(), &message.id, &message.pop_receipt).await.unwrap();
-            }
+            self.recheck().await;
         }
         let left = self.account.queues.get(&recheck_queue(), 32, Duration::from_mins(1)).await.unwrap();
         let footprints = self.rows(footprint::FOOTPRINTS).await;

@@ -86,6 +86,11 @@ impl ValueFolder {
         Self(format!("{document}%values/"))
     }
 
+    /// How the names of its values begin.
+    pub fn prefix(&self) -> &str {
+        &self.0
+    }
+
     /// Whether a blob or file of this name is a value of this entity: a property and a hash, and no folder below.
     pub fn has(&self, name: &BlobName) -> bool {
         let value = name.as_str().strip_prefix(self.0.as_str()).and_then(|rest| rest.rsplit_once('-'));
