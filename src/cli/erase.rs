@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
@@ -12,9 +13,9 @@ use super::output::counted;
 use super::{Context, Exit, Format, Output, Tone, UsageError, args, help, whole_tables};
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey, Job, Key, QueueName, ViewName};
-use crate::reconcile::{Engine, Erasure, Removed};
+use crate::reconcile::{Engine, Erasure, Removed, ValuesLeft};
 use crate::telemetry::AUDIT;
-use crate::worker::poison::Discarded;
+use crate::worker::poison::{Discarded, ErasedPrimary, LeftMessages};
 use crate::worker::{KeyOf, QueueDiscards, discard_about};
 
 /// Arguments of `erase`.
@@ -52,9 +53,34 @@ struct ErasureReport<'a> {
     logs: &'a BTreeSet<ViewName>,
     /// Poison messages that were held by another command, and may be about the entity.
     hidden: u64,
+    /// Poison messages that stay, and have something of the entity in them, or may have.
+    left: LeftMessages,
+    /// Large values that stay until a second look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erasing: Option<ErasingReport>,
+    /// Until when second looks have its key, and keys that views made of its values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    second_looks_until: Option<Timestamp>,
     /// Why something may be left.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,
+}
+
+/// The part of an erasure that follows by itself.
+#[derive(Serialize)]
+struct ErasingReport {
+    /// By when, if a worker runs then.
+    until: Timestamp,
+    /// How many large values there are; absent if that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<u64>,
+}
+
+impl ErasingReport {
+    fn of(left: &BTreeMap<Primary, ValuesLeft>) -> Option<Self> {
+        let until = left.values().map(|left| left.until).max()?;
+        Some(Self { until, values: left.values().map(|left| left.values).sum() })
+    }
 }
 
 /// Why an erasure ended before its end.
@@ -107,14 +133,15 @@ pub async fn erase(
         () = context.stop.cancelled() => None,
         ended = engine.erase(&primary, &delivery, &mut erasure) => Some(ended),
     };
-    let Erasure { removed, logs, skipped, .. } = erasure;
+    let Erasure { removed, logs, skipped, left, second_looks, .. } = erasure;
     let mut rest = match (ended, skipped) {
         (None, _) => Some(Unfinished::Interrupted),
         (Some(Err(failure)), _) => Some(Unfinished::Failed(failure.into())),
         (Some(Ok(())), reason) => reason.map(Unfinished::Skipped),
     };
     // At once: no later failure takes these lines away.
-    note_removed(&primary, &removed, rest.is_none());
+    let erasing = ErasingReport::of(&left);
+    note_removed(&primary, &removed, rest.is_none(), erasing.as_ref());
     let mut report = ErasureReport {
         table: primary.table.as_str(),
         pk: primary.key.pk.as_str(),
@@ -122,6 +149,9 @@ pub async fn erase(
         removed: removed.into_iter().map(|(account, removed)| (account, AccountReport { removed, ..AccountReport::default() })).collect(),
         logs: &logs,
         hidden: 0,
+        left: LeftMessages::default(),
+        erasing,
+        second_looks_until: second_looks,
         incomplete: None,
     };
     if rest.is_none() {
@@ -132,7 +162,8 @@ pub async fn erase(
         tell(&report, out)?;
     }
     match rest {
-        None => Ok(if report.hidden > 0 { Exit::Failed } else { Exit::Done }),
+        None if report.hidden > 0 => Ok(Exit::Failed),
+        None => Ok(if report.erasing.is_some() { Exit::Unfinished } else { Exit::Done }),
         Some(Unfinished::Failed(error)) => Err(error),
         Some(Unfinished::Skipped(reason)) => {
             out.complain(format_args!("{primary} was left alone: {reason}"))?;
@@ -153,12 +184,14 @@ async fn discard(
     report: &mut ErasureReport<'_>,
     out: &mut Output,
 ) -> anyhow::Result<Option<Unfinished>> {
-    let (keys, meant) = (Arc::clone(engine), BTreeSet::from([primary.clone()]));
+    let (keys, meant) = (Arc::clone(engine), [ErasedPrimary { primary: primary.clone(), reach: None }]);
     let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
+    let stores = (&context.stores, context.settings.queues.as_slice());
     let mut rest = None;
-    for QueueDiscards { queue, account, discarded: Discarded { messages, staged, hidden }, error } in
-        discard_about(&meant, &context.stores, &context.settings.queues, &key_of, &context.stop).await
+    for QueueDiscards { queue, account, discarded: Discarded { messages, staged, hidden, left }, error } in
+        discard_about(&meant, stores, (&key_of, &context.settings.events), &context.stop).await
     {
+        report.left += left;
         if messages + staged > 0 {
             tracing::warn!(target: AUDIT, entity = %primary, %queue, messages, staged, "audit: poison messages about an erased entity discarded");
             let of = report.removed.entry(account).or_default();
@@ -180,7 +213,11 @@ async fn discard(
 }
 
 /// The audit lines of an erasure: its removals by account.
-fn note_removed(primary: &Primary, removed: &BTreeMap<AccountName, Removed>, whole: bool) {
+fn note_removed(primary: &Primary, removed: &BTreeMap<AccountName, Removed>, whole: bool, erasing: Option<&ErasingReport>) {
+    if let Some(ErasingReport { until, values }) = erasing {
+        tracing::warn!(target: AUDIT, entity = %primary, %until, values, "audit: entity is being erased: large values stay until a second look");
+    }
+    let whole = whole && erasing.is_none();
     if removed.is_empty() && whole {
         tracing::warn!(target: AUDIT, entity = %primary, "audit: nothing was left of the entity to erase");
     }
@@ -205,11 +242,31 @@ fn tell(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Result<()> {
         out.line(format_args!("{account}: {} removed", removed.join(", ")))?;
     }
     let whole = report.incomplete.is_none();
-    if report.removed.is_empty() && whole {
+    if report.removed.is_empty() && whole && report.erasing.is_none() {
         out.line("Nothing was left to remove.")?;
+    }
+    if let Some(ErasingReport { until, values }) = &report.erasing {
+        let values = values.map_or_else(|| "Large values".to_owned(), |values| counted(values, "large value"));
+        out.complain(out.aside_tone(
+            Tone::Bad,
+            format_args!("Erasing until {until:.0}: {values} may stay until then, since an earlier job was disturbed. A worker deletes the rest; run it again then."),
+        ))?;
+    }
+    let LeftMessages { about_many, unclear, in_errors } = report.left;
+    for (count, what) in [
+        (about_many, "about it and about others"),
+        (unclear, "that may be about it: their text or table cannot be told"),
+        (in_errors, "about others, with its key in their errors"),
+    ] {
+        if count > 0 {
+            out.complain(format_args!("{} stay {what}: see `evenkeel poison list`.", counted(count, "poison message")))?;
+        }
     }
     for archive in report.logs.iter().filter(|_| whole) {
         out.say(format_args!("Lines in the log {archive} stay; what is encrypted in them cannot be read any more."))?;
+    }
+    if let Some(until) = report.second_looks_until.filter(|_| whole) {
+        out.say(format_args!("Second looks keep its key, and keys that views made of its values, until about {until:.0}."))?;
     }
     if report.hidden > 0 {
         let line = out.aside_tone(

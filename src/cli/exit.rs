@@ -27,13 +27,15 @@ pub enum Exit {
     Unreachable,
     /// The recorded catalog is not the configured one: 5.
     Outdated,
+    /// A part of it follows later by itself: 6.
+    Unfinished,
     /// It was interrupted: 130, as shells report SIGINT.
     Interrupted,
 }
 
 /// End of every command's help.
 pub const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 drift found, 4 store unreachable, 5 another catalog is recorded, \
-                              130 interrupted.";
+                              6 the rest follows by itself, 130 interrupted.";
 
 impl Exit {
     /// The number.
@@ -45,6 +47,7 @@ impl Exit {
             Self::Drift => 3,
             Self::Unreachable => 4,
             Self::Outdated => 5,
+            Self::Unfinished => 6,
             Self::Interrupted => 130,
         }
     }

@@ -1,6 +1,5 @@
 //! Execution of erasures: poison messages about an entity are discarded when everything else of it is gone.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -9,9 +8,10 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::context::KeyOf;
-use super::poison::{Discarded, PoisonQueue};
-use crate::model::job::{JobSubject, ListedBatch, Primary};
-use crate::model::{AccountName, ETag, Job, QueueName};
+use super::poison::{Discarded, ErasedPrimary, ErasureReach, LeftMessages, PoisonQueue, Sought};
+use crate::model::event::EventMappings;
+use crate::model::job::ListedBatch;
+use crate::model::{AccountName, ETag, QueueName};
 use crate::ports::{Chance, StoreError, Stores};
 use crate::reconcile::{Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Work, aside};
 use crate::settings::QueueSettings;
@@ -28,6 +28,7 @@ pub(super) struct Erasing {
     pub(super) stores: Stores,
     pub(super) queues: Vec<QueueSettings>,
     pub(super) key_of: KeyOf,
+    pub(super) events: Arc<EventMappings>,
     pub(super) chance: Arc<dyn Chance>,
     pub(super) walks: PoisonWalks,
 }
@@ -45,19 +46,19 @@ struct Asked {
     /// How many walks have begun.
     begun: u64,
     /// Those that the next one is for, as far as they wait still.
-    waiting: Vec<Weak<Primary>>,
+    waiting: Vec<Weak<ErasedPrimary>>,
 }
 
 struct LastWalk {
     number: u64,
-    meant: BTreeSet<Primary>,
+    meant: Vec<ErasedPrimary>,
     ended: WalkEnd,
 }
 
 /// The erasures that a walk under way is for: they wait for the next one again where it is cut off.
 struct WalkUnderWay<'w> {
     walks: &'w PoisonWalks,
-    waiting: Vec<Weak<Primary>>,
+    waiting: Vec<Weak<ErasedPrimary>>,
 }
 
 impl Drop for WalkUnderWay<'_> {
@@ -66,12 +67,12 @@ impl Drop for WalkUnderWay<'_> {
     }
 }
 
-/// How many messages were hidden.
-type WalkEnd = Result<u64, Arc<StoreError>>;
+/// How many messages were hidden, and those that stay.
+type WalkEnd = Result<(u64, LeftMessages), Arc<StoreError>>;
 
 impl Default for LastWalk {
     fn default() -> Self {
-        Self { number: 0, meant: BTreeSet::new(), ended: Ok(0) }
+        Self { number: 0, meant: Vec::new(), ended: Ok((0, LeftMessages::default())) }
     }
 }
 
@@ -81,7 +82,7 @@ impl PoisonWalks {
     }
 
     /// Waits for the walk that is for this primary, or does it.
-    async fn over(&self, primary: Primary, walk: impl AsyncFnOnce(&BTreeSet<Primary>) -> WalkEnd) -> WalkEnd {
+    async fn over(&self, primary: ErasedPrimary, walk: impl AsyncFnOnce(&[ErasedPrimary]) -> WalkEnd) -> WalkEnd {
         let primary = Arc::new(primary);
         let number = {
             let mut asked = self.asked();
@@ -99,7 +100,7 @@ impl PoisonWalks {
             (asked.begun, WalkUnderWay { walks: self, waiting: std::mem::take(&mut asked.waiting) })
         };
         let waiting = under_way.waiting.iter().filter_map(Weak::upgrade).chain([Arc::clone(&primary)]);
-        let meant = waiting.map(|primary| Primary::clone(&primary)).collect();
+        let meant: Vec<ErasedPrimary> = waiting.map(|primary| ErasedPrimary::clone(&primary)).collect();
         let ended = walk(&meant).await;
         under_way.waiting.clear();
         *last = LastWalk { number, meant, ended: ended.clone() };
@@ -123,19 +124,17 @@ pub struct QueueDiscards {
 /// Discards the poison messages about primaries, of every queue: one that fails holds up no other. Ends early, in order, once `stop` is
 /// cancelled.
 pub async fn discard_about(
-    primaries: &BTreeSet<Primary>,
-    stores: &Stores,
-    queues: &[QueueSettings],
-    key_of: &KeyOf,
+    erased: &[ErasedPrimary],
+    (stores, queues): (&Stores, &[QueueSettings]),
+    (key_of, events): (&KeyOf, &EventMappings),
     stop: &CancellationToken,
 ) -> Vec<QueueDiscards> {
     let mut all = Vec::new();
+    let sought = Sought { erased, key_of, events };
     for queue in queues.iter().take_while(|_| !stop.is_cancelled()) {
         let Ok(account) = stores.account(&queue.account) else { continue };
         let Ok(poison) = PoisonQueue::new(account, queue) else { continue };
-        let arrives = |job: &Job| matches!(job.operation().subject(), JobSubject::Moved(_, to) if primaries.contains(to));
-        let meant = |job: &Job| key_of(job).is_some_and(|primary| primaries.contains(&primary)) || arrives(job);
-        let (discarded, ended) = poison.until(stop).discard_about(meant).await;
+        let (discarded, ended) = poison.until(stop).discard_about(&queue.account, &sought).await;
         all.push(QueueDiscards { queue: queue.name.clone(), account: queue.account.clone(), discarded, error: ended.err() });
     }
     all
@@ -150,14 +149,31 @@ impl Execute for Erasing {
             return Ok(ended);
         }
         let Some(primary) = (self.key_of)(job) else { return Ok(ended) };
-        let walk = async |meant: &BTreeSet<Primary>| {
-            let all = discard_about(meant, &self.stores, &self.queues, &self.key_of, &CancellationToken::new()).await;
-            let hidden: u64 = all.iter().map(|queue| queue.discarded.hidden).sum();
-            all.into_iter().find_map(|queue| queue.error).map_or(Ok(hidden), |error| Err(Arc::new(error)))
+        let walk = async |meant: &[ErasedPrimary]| {
+            let (of, with) = ((&self.stores, self.queues.as_slice()), (&self.key_of, self.events.as_ref()));
+            let all = discard_about(meant, of, with, &CancellationToken::new()).await;
+            let (mut hidden, mut left) = (0, LeftMessages::default());
+            for queue in &all {
+                hidden += queue.discarded.hidden;
+                left += queue.discarded.left;
+            }
+            all.into_iter().find_map(|queue| queue.error).map_or(Ok((hidden, left)), |error| Err(Arc::new(error)))
         };
-        match self.walks.over(primary, walk).await {
-            Ok(0) => Ok(ended),
-            Ok(hidden) => {
+        let of = primary.clone();
+        let reach = delivery.tables.clone().map(|tables| ErasureReach {
+            tables,
+            account: delivery.account.clone(),
+            recheck: delivery.recheck_queue.clone(),
+        });
+        match self.walks.over(ErasedPrimary { primary, reach }, walk).await {
+            Ok((0, left)) => {
+                if left.total() > 0 {
+                    let LeftMessages { about_many, unclear, in_errors } = left;
+                    tracing::warn!(entity = %of, about_many, unclear, in_errors, "entity erased: poison messages stay that may have something of it");
+                }
+                Ok(ended)
+            }
+            Ok((hidden, _)) => {
                 let held = format!("about {hidden} poison messages are held by another command at the moment; the job is tried again");
                 Err(Failure::new(FailureClass::Transient { retry_after: Some(self.chance.jittered(HELD)) }, STEP, held))
             }

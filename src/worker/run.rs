@@ -215,6 +215,7 @@ impl Worker {
                 stores: parts.stores.clone(),
                 queues: parts.queues.clone(),
                 key_of: Arc::clone(&parts.key_of),
+                events: Arc::clone(&self.events),
                 chance: Arc::clone(&parts.chance),
                 walks: PoisonWalks::default(),
             }),

@@ -1,5 +1,9 @@
 //! One entity is erased, and a scan of everything that is stored finds nothing of it.
 
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::{EdmDateTime, TableName};
+use evenkeel::ports::{Clock as _, IfMatch, Query, TableOperation};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::encryption::stored;
@@ -51,6 +55,17 @@ properties = ["Resume"]
 container = "former-documents"
 threshold = "64B"
 
+[sinks.reporting]
+kind = "sqlite"
+path = "reporting.db"
+
+[views.staff]
+kind = "sql_table"
+source = "Employees"
+sink = "reporting"
+table = "staff"
+columns = { email = "text {Email}", name = "text(80) {LastName}" }
+
 [archives.former]
 source = "Employees"
 to = { kind = "table", table = "FormerEmployees" }
@@ -91,8 +106,11 @@ fn kept_everywhere(site: &Site) {
     // The key of another one.
     poisoned["entity"]["Email"] = json!("other2@contoso.com");
     let moved = r#"{"op":"move","table":"Nowhere","pk":"Sales","rk":"9","to_table":"Employees","to_pk":"Sales","to_rk":"1"}"#;
-    site.put_texts([poisoned.to_string().as_str(), moved, r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"1"}"#]);
-    assert_eq!(site.run_until_idle(&[]).poisoned, 3, "{:?}", site.poison());
+    let mut later = put("1", CANARY);
+    later["v"] = json!(2);
+    let later = later.to_string();
+    site.put_texts([poisoned.to_string().as_str(), &later, moved, r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"1"}"#]);
+    assert_eq!(site.run_until_idle(&[]).poisoned, 4, "{:?}", site.poison());
     assert!(stored(site).contains(CANARY), "the scan sees what is stored");
 }
 
@@ -116,6 +134,51 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
 }
 
+/// No byte of a database file, or of another file of the site, has anything of the entity.
+fn nothing_is_in_files(site: &Site) {
+    let mut folders = vec![site.file("")];
+    let mut databases = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap();
+            assert!(!bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()), "{}", path.display());
+            databases += u32::from(path.extension().is_some_and(|extension| extension == "db"));
+        }
+    }
+    assert!(databases > 0);
+}
+
+/// An earlier job was disturbed, as its footprint tells.
+#[test]
+fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
+    let site = place(Site::embedded);
+    site.submit(&[put("1", CANARY)]);
+    assert_eq!(site.run_until_idle(&[]).done, 1);
+    site.with(async |account| {
+        let footprints = TableName::new("EvenkeelFootprints").unwrap();
+        let rows = account.tables.query(&footprints, &Query::default()).await.unwrap().rows;
+        let row = rows.into_iter().find(|row| row.entity.key.pk.as_str().starts_with("employees~")).unwrap();
+        let until = SystemClock::new().now() + SignedDuration::from_mins(50);
+        let tainted = row.entity.with("TaintedUntil", EdmDateTime::from_timestamp(until).unwrap());
+        account.tables.apply(&footprints, &TableOperation::Replace(tainted, IfMatch::Any)).await.unwrap();
+    });
+    for _ in 0..2 {
+        let ended = site.command(&["--json", "erase", "Employees", "Sales", "1", "--yes"]);
+        assert_eq!(ended.code, 6, "{} {}", ended.out, ended.err);
+        let report: Value = serde_json::from_str(&ended.out).unwrap();
+        assert_eq!(report["erasing"]["values"], json!(1), "{report}");
+        assert!(report["erasing"]["until"].as_str().unwrap().parse::<Timestamp>().unwrap() > SystemClock::new().now(), "{report}");
+    }
+    let told = site.command(&["erase", "Employees", "Sales", "1", "--yes"]);
+    assert!(told.code == 6 && told.err.contains("Erasing until") && told.err.contains("1 large value"), "{} {}", told.out, told.err);
+    assert!(stored(&site).lines().all(|line| !line.contains(CANARY) || line.contains("/Resume-")), "{}", stored(&site));
+}
+
 fn erased_by_a_command(site: &Site) {
     kept_everywhere(site);
     let unsure = site.command(&["erase", "Employees", "Sales", "1"]);
@@ -124,9 +187,12 @@ fn erased_by_a_command(site: &Site) {
     assert_eq!(ended.code, 0, "{} {}", ended.out, ended.err);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     let main = &report["removed"]["main"];
-    assert_eq!((&main["entities"], &main["data_keys"], &main["poison"]), (&json!(3), &json!(1), &json!(2)), "{report}");
+    assert_eq!((&main["entities"], &main["data_keys"], &main["poison"]), (&json!(3), &json!(1), &json!(3)), "{report}");
+    assert_eq!(report["left"], json!({"about_many": 0, "unclear": 1, "in_errors": 0}), "the one of a table that nobody knows: {report}");
+    assert!(report["second_looks_until"].is_string() && report["erasing"].is_null(), "{report}");
     assert!(main["items"].as_u64().unwrap() >= 3, "{report}");
     nothing_is_left(site);
+    nothing_is_in_files(site);
     let again = site.command(&["erase", "Employees", "Sales", "1", "--yes"]);
     assert!(again.code == 0 && again.out.contains("Nothing was left"), "{} {}", again.out, again.err);
 }

@@ -1,12 +1,13 @@
-//! Discarding the messages about one primary.
+//! Discarding the messages about erased primaries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::pages::PoisonPages;
-use super::{PoisonMessage, PoisonQueue};
-use crate::model::job::{StagedBlob, decode_kept};
+use super::PoisonQueue;
+use super::pages::{PoisonPages, hashed};
+use super::subject::{Bearing, Sought};
+use crate::model::job::StagedBlob;
 use crate::model::large::STAGING;
-use crate::model::{ContainerName, Job};
+use crate::model::{AccountName, ContainerName};
 use crate::ports::{ErrorClass, Message, StoreError};
 use crate::worker::weight;
 
@@ -24,6 +25,34 @@ pub struct Discarded {
     pub staged: u64,
     /// About how many messages were not seen, which are held by another command at the moment.
     pub hidden: u64,
+    /// Messages that were left, and have something of an erased primary in them, or may have.
+    pub left: LeftMessages,
+}
+
+/// Messages that an erasure leaves on a poison queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LeftMessages {
+    /// About an erased primary, and about others too.
+    pub about_many: u64,
+    /// Nobody can tell whether they are about it.
+    pub unclear: u64,
+    /// About others, with its key in their errors.
+    pub in_errors: u64,
+}
+
+impl LeftMessages {
+    /// How many there are.
+    pub const fn total(self) -> u64 {
+        self.about_many + self.unclear + self.in_errors
+    }
+}
+
+impl std::ops::AddAssign for LeftMessages {
+    fn add_assign(&mut self, Self { about_many, unclear, in_errors }: Self) {
+        self.about_many += about_many;
+        self.unclear += unclear;
+        self.in_errors += in_errors;
+    }
 }
 
 /// A walk for discards, so far.
@@ -36,6 +65,8 @@ struct DiscardWalk {
     others: BTreeMap<String, Message>,
     /// Their memory.
     held: u64,
+    /// All that stay, by a hash of their ids.
+    seen: BTreeSet<u64>,
 }
 
 impl DiscardWalk {
@@ -52,21 +83,20 @@ impl DiscardWalk {
 }
 
 impl PoisonQueue {
-    /// Discards the messages with a single job that is meant, and its staged blobs. A message about many primaries stays: it is about
-    /// others too.
+    /// Discards the messages about erased primaries alone, and the blobs that they had staged. A message about others too stays.
     ///
-    /// Takes bounded memory, and eight bytes or so for each message of the queue: where those that are not meant have no room, they show
+    /// Takes bounded memory, and eight bytes or so for each message of the queue: if those that stay have no room, they show
     /// again after two minutes at most.
     ///
     /// Discards before a failure are told as well.
-    pub async fn discard_about(&self, is_meant: impl Fn(&Job) -> bool) -> (Discarded, Result<(), StoreError>) {
+    pub(crate) async fn discard_about(&self, account: &AccountName, sought: &Sought<'_>) -> (Discarded, Result<(), StoreError>) {
         let mut pages = match PoisonPages::of(self).await {
             Ok(Some(pages)) => pages,
             Ok(None) => return (Discarded::default(), Ok(())),
             Err(error) => return (Discarded::default(), Err(error)),
         };
         let mut walk = DiscardWalk::default();
-        let ended = self.discard_pages(&mut pages, &is_meant, &mut walk).await;
+        let ended = self.discard_pages(&mut pages, (account, sought), &mut walk).await;
         self.show_again(walk.others.values()).await;
         (Discarded { hidden: pages.left() + walk.failed, ..walk.done }, ended)
     }
@@ -74,24 +104,43 @@ impl PoisonQueue {
     async fn discard_pages(
         &self,
         pages: &mut PoisonPages<'_>,
-        is_meant: impl Fn(&Job) -> bool,
+        of: (&AccountName, &Sought<'_>),
         walk: &mut DiscardWalk,
     ) -> Result<(), StoreError> {
         while pages.left() + walk.failed > 0 && !self.stop.is_cancelled() {
             let Some(page) = pages.next_page().await? else { break };
-            self.discard_of(page.messages, &is_meant, walk).await?;
+            self.discard_of(page.messages, of, walk).await?;
         }
         Ok(())
     }
 
-    /// Discards those of a page that are meant.
-    async fn discard_of(&self, page: Vec<Message>, is_meant: impl Fn(&Job) -> bool, walk: &mut DiscardWalk) -> Result<(), StoreError> {
+    /// Discards those of a page that are about erased primaries.
+    async fn discard_of(
+        &self,
+        page: Vec<Message>,
+        (account, sought): (&AccountName, &Sought<'_>),
+        walk: &mut DiscardWalk,
+    ) -> Result<(), StoreError> {
         for held in self.gather(page.into_iter(), None) {
-            let Some(job) = self.job_of(&held.entry.message).await?.filter(|job| is_meant(job)) else {
+            let message = &held.entry.message;
+            let bearing = match self.body(message).await {
+                // No body of a worker's: nothing that large was ever a message.
+                Err(error) if error.class == ErrorClass::TooLarge => Bearing::Unclear,
+                body => body?.map_or(Bearing::Other, |body| sought.bearing(&body, account, &self.recheck)),
+            };
+            let Bearing::About(staged) = bearing else {
+                // A page may come around again.
+                if held.copies.iter().filter(|copy| walk.seen.insert(hashed(&copy.id))).count() == held.copies.len() {
+                    match bearing {
+                        Bearing::Several => walk.done.left.about_many += 1,
+                        Bearing::Unclear => walk.done.left.unclear += 1,
+                        _ => walk.done.left.in_errors += u64::from(sought.is_named_in(&message.error)),
+                    }
+                }
                 held.copies.into_iter().for_each(|copy| walk.keep(copy));
                 continue;
             };
-            walk.done.staged += self.unstage(&job).await?;
+            walk.done.staged += self.unstage(&staged).await?;
             match self.delete_copies(&held).await {
                 Ok(()) => walk.done.messages += held.copies.len() as u64,
                 Err(problem) => {
@@ -103,21 +152,11 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// The single job of a poisoned message.
-    async fn job_of(&self, message: &PoisonMessage) -> Result<Option<Job>, StoreError> {
-        let body = match self.body(message).await {
-            // No body of a worker's: nothing that large was ever a message.
-            Err(error) if error.class == ErrorClass::TooLarge => None,
-            body => body?,
-        };
-        Ok(body.and_then(|body| decode_kept(&body).ok()).map(|envelope| envelope.job))
-    }
-
     /// Deletes the staged blobs of a job; how many there were.
-    async fn unstage(&self, job: &Job) -> Result<u64, StoreError> {
+    async fn unstage(&self, staged: &[StagedBlob]) -> Result<u64, StoreError> {
         let Ok(container) = ContainerName::new(STAGING) else { return Ok(0) };
         let mut deleted = 0;
-        for StagedBlob { name, .. } in job.staged() {
+        for StagedBlob { name, .. } in staged {
             match self.blobs.delete(&container, name, None).await {
                 Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
                 gone => deleted += u64::from(gone?),

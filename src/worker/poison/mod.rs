@@ -13,14 +13,16 @@
 
 mod about;
 mod list;
+mod mention;
 mod message;
 mod pages;
 mod queue;
 mod send;
 mod shown;
+mod subject;
 mod walk;
 
-pub use about::Discarded;
+pub use about::{Discarded, LeftMessages};
 pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;
@@ -28,3 +30,5 @@ pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
 pub use queue::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
 pub(crate) use send::send;
 pub use shown::{SHOWN_BYTES, ShownBody};
+pub(crate) use subject::Sought;
+pub use subject::{ErasedPrimary, ErasureReach};

@@ -73,11 +73,7 @@ impl<'q> PoisonPages<'q> {
             return Ok(None);
         }
         let before = self.met.len();
-        self.met.extend(messages.iter().map(|message| {
-            let mut hasher = DefaultHasher::new();
-            message.id.hash(&mut hasher);
-            hasher.finish()
-        }));
+        self.met.extend(messages.iter().map(|message| hashed(&message.id)));
         let is_new = self.met.len() > before;
         self.again += u64::from(!is_new);
         Ok(Some(WalkPage { messages, is_new }))
@@ -97,6 +93,13 @@ impl<'q> PoisonPages<'q> {
     pub(super) fn left(&self) -> u64 {
         self.most.saturating_sub(self.met())
     }
+}
+
+/// A hash of a message's id.
+pub(super) fn hashed(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn is_absent(error: &StoreError) -> bool {

@@ -16,7 +16,6 @@ use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
 use crate::ports::{Account, BlobStore, ErrorClass, Message, MessageText, Missing, QueueStore, StoreError, Subject, Ttl, What};
 use crate::settings::QueueSettings;
-use crate::worker::examine::follow_ups;
 use crate::worker::note;
 
 /// Bytes of the longest body: a job of a compressed message, expanded, which is longer by a third where it is encrypted.
@@ -32,7 +31,7 @@ pub struct PoisonQueue {
     origin: QueueName,
     /// Where messages go back to: the queue, or its shards, and the recheck queue.
     own: Vec<QueueName>,
-    recheck: QueueName,
+    pub(super) recheck: QueueName,
     /// The operations that those may carry; all where absent.
     allowed: JobAllowance,
     pub(super) poison: QueueName,
@@ -221,7 +220,7 @@ impl PoisonQueue {
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
-                Ok(poisoned) => match poisoned.forged(&self.own).or_else(|| self.misplaced(&poisoned.queue, poisoned.body.as_deref()?)) {
+                Ok(poisoned) => match poisoned.forged(&self.own) {
                     None => return poisoned,
                     Some(problem) => (text, problem),
                 },
@@ -251,22 +250,11 @@ impl PoisonQueue {
         let message = &held.entry.message;
         let body = self.body(message).await.map_err(|error| format!("its body cannot be read: {}", cause::chain(&error)))?;
         let body = body.ok_or_else(|| "its body is gone".to_owned())?;
-        self.misplaced(&message.queue, &body).map_or(Ok(()), Err)?;
         self.refuse_disallowed(&message.queue, &body)?;
         let text = PoisonMessage::requeued_text(&body);
         let put = self.queues.put(&message.queue, &text, Duration::ZERO, Ttl::Never).await;
         put.map_err(|error| format!("it cannot be put back: {}", cause::chain(&error)))?;
         self.delete_copies(held).await.map_err(|error| format!("it was put back, but {error}"))
-    }
-
-    /// Why a message cannot be one of the recheck queue: a forged one may name it.
-    fn misplaced(&self, queue: &QueueName, body: &str) -> Option<String> {
-        if *queue != self.recheck {
-            return None;
-        }
-        // Never written compressed: nothing is expanded for it.
-        let object = serde_json::from_str(body).map_err(|error| cause::chain(&error));
-        object.and_then(follow_ups).err().map(|error| format!("the queue {queue} does not carry it: {error}"))
     }
 
     /// Refuses a job that its queue would poison again at once.

@@ -11,7 +11,9 @@ use crate::model::{ContainerName, body};
 use crate::ports::{BlobStore as _, Clock as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
 use crate::worker::poison::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
-use crate::worker::testing::{Effect, JOBS, Op, POISON, SECOND, World, done, from_to, full, permanent, put, sync, transient, withheld};
+use crate::worker::testing::{
+    Effect, JOBS, Op, POISON, RECHECK, SECOND, World, done, from_to, full, permanent, put, sync, transient, withheld,
+};
 
 fn tool(world: &World) -> PoisonQueue {
     PoisonQueue::new(&world.account(), &world.queue).unwrap()
@@ -46,6 +48,26 @@ async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_r
     let reasons: Vec<Reason> = world.poisoned().await.iter().map(|entry| entry.message.reason).collect();
     assert!(reasons.contains(&Reason::Undecodable) && reasons.contains(&Reason::Permanent), "{reasons:?}");
     assert!(world.work.runs().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_poisoned_from_the_recheck_queue_is_not_foreign_and_goes_back_there() {
+    let world = World::new();
+    let texts = ["{}", r#"{"op":"sync","pk":"p","rk":"r"}"#, "no job"].map(body::encode);
+    texts.iter().for_each(|text| drop(world.queues.seed(RECHECK, text, None)));
+    assert_eq!(world.until_idle().await.unwrap().poisoned, 3);
+    let poisoned = world.poisoned().await;
+    assert!(
+        poisoned.iter().all(|entry| entry.message.reason != Reason::Foreign && entry.message.queue.as_str() == RECHECK),
+        "{poisoned:?}"
+    );
+    let requeued = tool(&world).requeue(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((requeued.done.len(), requeued.failed.len()), (3, 0), "{:?}", requeued.failed);
+    let mut back: Vec<String> = world.queues.messages(RECHECK).into_iter().map(|message| message.text).collect();
+    back.sort();
+    let mut sent = texts.to_vec();
+    sent.sort();
+    assert_eq!((back, world.queues.messages(JOBS).len()), (sent, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -586,6 +608,32 @@ async fn a_walk_that_takes_longer_than_messages_are_hidden_sees_them_all() {
 
 fn erase(rk: impl std::fmt::Display) -> String {
     body::encode(&format!(r#"{{"op":"erase","table":"Employees","pk":"p","rk":"{rk}"}}"#))
+}
+
+/// What was poisoned because it is no job, is about the erased entity all the same.
+#[tokio::test(start_paused = true)]
+async fn an_erasure_discards_what_is_no_valid_job_and_leaves_what_is_about_others() {
+    let world = World::new();
+    let entity = |rk: &str| json!({"PartitionKey": "p", "RowKey": rk, "Email": format!("{rk}@contoso.com")});
+    let long = json!({"op": "put", "table": "Employees", "mode": "patch", "entity": {"PartitionKey": "p", "RowKey": "anna", "Note": "x".repeat(60_000)}});
+    for text in [
+        body::encode(&json!({"op": "put", "table": "Employees", "v": 2, "entity": entity("anna")}).to_string()),
+        body::pack(&long.to_string()).unwrap(),
+        body::encode(&json!([{"op": "put", "table": "Employees", "entity": entity("anna")}]).to_string()),
+        json!({"op": "put", "table": "Employees", "entity": entity("anna")}).to_string()[..90].to_owned(),
+        body::encode(&json!({"op": "put", "table": "Employees", "mode": "patch", "entity": entity("anton")}).to_string()),
+        body::encode(&json!({"op": "explode", "table": "Employees", "pk": "p", "rks": ["anna", "anton"]}).to_string()),
+        "hello".to_owned(),
+    ] {
+        world.queues.seed(JOBS, &text, None);
+    }
+    assert_eq!(world.until_idle().await.unwrap().poisoned, 7);
+    assert!(!world.blobs.names().is_empty(), "a body in a blob");
+    world.queues.seed(JOBS, &erase("anna"), None);
+    assert_eq!(world.until_idle().await.unwrap().done, 1);
+    let left: Vec<String> = world.poisoned().await.into_iter().filter_map(|entry| entry.message.body).collect();
+    assert_eq!(left.iter().filter(|body| body.contains("anna")).count(), 1, "what is about many: {left:?}");
+    assert_eq!((left.len(), world.blobs.names().len()), (3, 0), "{left:?}");
 }
 
 /// The lease of a poison message is lost before it is deleted.
