@@ -30,7 +30,7 @@ use super::waiting::RunSummary;
 use crate::catalog::{ArchiveTarget, Shelf, TableRef};
 use crate::model::job::{EraseJob, Looks, Primary};
 use crate::model::{AccountName, ViewName};
-use crate::ports::all_blobs;
+use crate::ports::{ErrorClass, Missing, all_blobs};
 
 /// Large values of an erased entity that are still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,23 +174,29 @@ impl Engine {
     /// Large values that stay although their primary is gone, and by when they go.
     async fn values_left(&self, scope: &Scope<'_>) -> Result<Option<ValuesLeft>, Failure> {
         let Some((_, shelf)) = self.catalog.shelf_of(scope.source) else { return Ok(None) };
-        let Some((footprint, row)) = scope.read_footprint().await? else { return Ok(None) };
+        let later = |from: Timestamp, by| from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX)).unwrap_or(from);
         let now = self.clock.now();
-        let Some(tainted_until) = footprint.tainted_until.filter(|until| *until > now) else { return Ok(None) };
-        let values = match &shelf {
-            Shelf::Blobs { account, container } => {
+        let read = scope.read_footprint().await?;
+        let tainted = read.and_then(|(footprint, _)| footprint.tainted_until).filter(|until| *until > now);
+        let values = match (&shelf, tainted) {
+            (Shelf::Blobs { account, container }, _) => {
                 let blobs = all_blobs(scope.target(account)?.blobs.as_ref(), container, scope.folder.prefix()).await;
                 let step = || format!("looking for large values of {} in {container}", scope.primary);
-                let blobs = blobs.map_err(|error| storage(step(), error))?;
-                Some(blobs.iter().filter(|blob| scope.folder.has(&blob.name)).count() as u64)
+                match blobs {
+                    Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Some(0),
+                    blobs => {
+                        let blobs = blobs.map_err(|error| storage(step(), error))?;
+                        Some(blobs.iter().filter(|blob| scope.folder.has(&blob.name)).count() as u64)
+                    }
+                }
             }
-            Shelf::Files { .. } => None,
+            (Shelf::Files { .. }, Some(_)) => None,
+            (Shelf::Files { .. }, None) => Some(0),
         };
-        let after = SignedDuration::try_from(queueing::second_look_after(self.recheck_after)).unwrap_or(SignedDuration::MAX);
-        let due = row.timestamp.and_then(|written| written.timestamp().saturating_add(after).ok());
-        // One that is late has no worker, or has found the footprint written anew.
-        let until = due.filter(|due| *due > now).unwrap_or(tainted_until);
-        Ok((values != Some(0)).then_some(ValuesLeft { until, values }))
+        // The footprint may have gone before them.
+        let until = tainted.unwrap_or_else(|| now.saturating_add(self.taint_for()).unwrap_or(now));
+        let due = later(now, queueing::second_look_after(self.recheck_after)).max(later(until, 2 * queueing::SERVED_MARGIN));
+        Ok((values != Some(0)).then_some(ValuesLeft { until: due, values }))
     }
 
     fn row<'e>(&'e self, primary: &Primary, delivery: &'e Delivery) -> Result<EntityPlace<'e>, Failure> {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::footprint::{Entry, Footprint};
 use crate::model::item::Owner;
 use crate::model::job::Primary;
@@ -49,9 +51,9 @@ impl Look {
 }
 
 /// Whether an awaited key is to be forgotten: no takeover can bring it any more, or its former holder has lost it and is told.
-pub(super) fn has_forgettable(footprint: &Footprint, looks: &BTreeMap<ItemAddress, Look>, tainted: bool) -> bool {
+pub(super) fn has_forgettable(footprint: &Footprint, looks: &BTreeMap<ItemAddress, Look>, now: Timestamp) -> bool {
     let is_lost = |item, from| looks.get(item).is_some_and(|look: &Look| !look.is_of(from));
-    footprint.awaited().any(|(item, from)| !tainted || is_lost(item, from))
+    footprint.awaited().any(|(item, from)| !footprint.is_tainted(now) || is_lost(item, from))
 }
 
 /// Relation of the row at an item's address to this primary.

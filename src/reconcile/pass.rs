@@ -164,7 +164,15 @@ impl<'e> Pass<'e> {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of
             // its job.
-            self.doubt.rechecks.queue(scope, &close.again).await?;
+            let (spared, again): (Vec<ItemAddress>, Vec<ItemAddress>) =
+                std::mem::take(&mut close.again).into_iter().partition(|address| plan.spared.contains(address));
+            if spared.is_empty() || plan.disturbed || !again.is_empty() {
+                self.doubt.rechecks.queue(scope, &again).await?;
+            }
+            if !spared.is_empty() {
+                let until = close.footprint.tainted_until.unwrap_or(situation.now);
+                self.doubt.rechecks.queue_spared(scope, &spared, until).await?;
+            }
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
         close.leave_to_the_next(on.failed);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::engine::Engine;
@@ -17,7 +18,7 @@ use crate::model::claim::{self, Claim};
 use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packer, Primary, RECHECKS_FORM};
 use crate::model::{ItemAddress, Part, QueueName, body, limits};
 use crate::planted::{Bug, planted};
-use crate::ports::Ttl;
+use crate::ports::{QueueStore, Ttl};
 
 /// How long after its recheck was queued a tombstone may have been written: the close follows the queueing,
 /// on another service's clock, and possibly a round later. The recheck is delayed by as much more.
@@ -44,10 +45,18 @@ pub(super) fn tombstone_stays(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 1) + SERVED_MARGIN
 }
 
+/// The delay of a recheck of values that are spared for a taint of so long: by then it is over. A recheck that came before would spare
+/// them again, and leave them to one that comes twice as late. Pure.
+fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
+    let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
+    delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
+}
+
 /// The rechecks that one run queues before it closes a footprint.
 #[derive(Debug, Default)]
 pub(super) struct RunRechecks {
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
+    spared: bool,
 }
 
 impl RunRechecks {
@@ -65,9 +74,24 @@ impl RunRechecks {
         Ok(())
     }
 
+    /// Queues a recheck of values that are spared for a taint until then.
+    pub(super) async fn queue_spared(&mut self, scope: &Scope<'_>, values: &[ItemAddress], until: Timestamp) -> Result<(), Failure> {
+        let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
+        let taint = Duration::try_from(until.duration_since(scope.engine.clock.now())).unwrap_or_default();
+        let delay = delay_of_spared(scope.engine.recheck_after, taint);
+        let queue = RecheckQueue { queues: recheck_queues(scope, delivery)?, name: &delivery.recheck_queue, delay };
+        for items in messages(values) {
+            let recheck = Recheck { primary: scope.primary.clone(), items, chained: scope.chained };
+            let put = queue.put(&[&recheck]).await;
+            put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
+        }
+        self.spared = true;
+        Ok(())
+    }
+
     /// Whether any is queued.
     pub(super) const fn are_queued(&self) -> bool {
-        self.queued.is_some()
+        self.queued.is_some() || self.spared
     }
 }
 
@@ -114,14 +138,17 @@ fn sync_messages(primaries: &BTreeSet<Primary>, looks: Looks, most: usize) -> Ve
     messages
 }
 
+fn recheck_queues<'e>(scope: &Scope<'e>, delivery: &Delivery) -> Result<&'e dyn QueueStore, Failure> {
+    let account = scope.engine.stores.account(&delivery.account);
+    account.map(|account| account.queues.as_ref()).map_err(|error| permanent("finding the account of the recheck queue", error))
+}
+
 /// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
 pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
     let (engine, chained) = (scope.engine, scope.chained);
-    let account = engine.stores.account(&delivery.account);
-    let account = account.map_err(|error| permanent("finding the account of the recheck queue", error))?;
     let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { delay_of(engine.recheck_after, chained) };
-    let queue = RecheckQueue { queues: account.queues.as_ref(), name: &delivery.recheck_queue, delay };
+    let queue = RecheckQueue { queues: recheck_queues(scope, delivery)?, name: &delivery.recheck_queue, delay };
     let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone(), chained);
     let packs = engine.catalog.generations.forms >= RECHECKS_FORM;
     for items in messages(items) {
@@ -189,6 +216,16 @@ mod tests {
         for (recheck_after, chained) in [(6 * hour, 5), (6 * hour, u32::MAX), (167 * hour, 0), (167 * hour, 1)] {
             assert!(delay_of(recheck_after, chained).as_secs() <= limits::QUEUE_VISIBILITY_SECONDS, "{recheck_after:?}, {chained}");
         }
+    }
+
+    #[test]
+    fn spared_values_are_looked_at_when_their_taint_is_over_and_no_earlier_than_anything_else() {
+        let (half, minute) = (Duration::from_mins(26), Duration::from_mins(1));
+        for taint in [Duration::ZERO, 5 * minute, 30 * minute, 56 * minute] {
+            let delay = delay_of_spared(half, taint);
+            assert!(delay > taint && delay >= delay_of(half, 0) && delay <= 56 * minute + SERVED_MARGIN, "{taint:?}: {delay:?}");
+        }
+        assert!(delay_of_spared(167 * 60 * minute, 200 * 60 * minute).as_secs() <= limits::QUEUE_VISIBILITY_SECONDS);
     }
 
     /// Items that take about this many bytes each.

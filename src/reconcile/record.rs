@@ -161,8 +161,7 @@ pub(super) fn close(situation: &Situation<'_>, plan: &Plan, written: &BTreeMap<I
             if plan.waiting.is_empty() { Settled::At { etag, fingerprint } } else { Settled::Waiting { etag, fingerprint } }
         }
     };
-    let outlived = situation.outlived && !situation.disturbed && !plan.disturbed;
-    if outlived || !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
+    if !footprint.is_tainted(situation.now) || planted(Bug::TaintEndsWithItsPass) {
         footprint.tainted_until = None;
     }
     // While its former holder has a key, an old takeover may still bring it.

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
 use super::document::ArchiveDocument;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
@@ -105,11 +103,6 @@ impl<'e> Scope<'e> {
             outer: None,
             memory: RowMemory::default(),
         }
-    }
-
-    /// When the recheck was queued that this is the run of, by the queue's clock.
-    pub(super) fn recheck_queued(&self) -> Option<Timestamp> {
-        self.delivery.filter(|_| self.chained > 0).map(|delivery| delivery.stamp.enqueued)
     }
 
     pub(super) fn has_views(&self) -> bool {

@@ -60,7 +60,7 @@ async fn look(reconciler: &mut Reconciler<'_>, lists: &mut Vec<ListRow>) -> Resu
             seen.row.is_none() && seen.looks.values().all(|look| !matches!(look, Look::Ours(_) | Look::Unsure | Look::Says(_)));
         if nothing_there
             && seen.footprint.items.is_empty()
-            && !has_forgettable(&seen.footprint, &seen.looks, is_tainted(&reconciler.pass.scope, &seen))
+            && !has_forgettable(&seen.footprint, &seen.looks, reconciler.pass.scope.engine.clock.now())
         {
             match &seen.etag {
                 None => return Ok(()),
@@ -85,20 +85,8 @@ async fn look(reconciler: &mut Reconciler<'_>, lists: &mut Vec<ListRow>) -> Resu
 /// Whether a tombstone was last written no later than just after this recheck was queued, so that it is
 /// `recheck_after` old by the services' own clocks.
 fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
-    seen.footprint.settled == footprint::Settled::Absent && has_outlived(scope, seen)
-}
-
-/// Whether this is a second look that was queued no earlier than just before the footprint was last written. Every pass that had seen
-/// an older footprint is over then, and each of its requests has arrived or is lost: a taint is over too, whatever it says. It is a time
-/// by the clock of one worker, read by another, and so lasts half an hour longer than any request.
-pub(super) fn has_outlived(scope: &Scope<'_>, seen: &Observation) -> bool {
-    let (Some(queued), Some(written)) = (scope.recheck_queued(), seen.written) else { return false };
-    is_old_enough(queued, written.timestamp())
-}
-
-/// Whether a forgotten insert may still arrive.
-fn is_tainted(scope: &Scope<'_>, seen: &Observation) -> bool {
-    seen.footprint.is_tainted(scope.engine.clock.now()) && !has_outlived(scope, seen)
+    let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else { return false };
+    seen.footprint.settled == footprint::Settled::Absent && is_old_enough(delivery.stamp.enqueued, written.timestamp())
 }
 
 async fn remove_tombstone(scope: &Scope<'_>, etag: &ETag) -> Result<bool, Failure> {

@@ -9,7 +9,6 @@ use super::footprint::{Entry, Footprint, Settled};
 use super::look::Look;
 use super::observation::Observation;
 use super::scope::{Scope, Wanted};
-use super::second_look::has_outlived;
 use super::value::{RunValues, Supply};
 use crate::catalog::{Catalog, TableRef, ViewStatus};
 use crate::model::job::Primary;
@@ -59,8 +58,6 @@ pub(super) struct Situation<'a> {
     /// Whether an old write may be under way: the footprint had another pass's open announcement, or an insert of an
     /// item or a write of the primary is unanswered in this run.
     pub(super) disturbed: bool,
-    /// Whether every request from before the last write of the footprint has arrived or is lost.
-    pub(super) outlived: bool,
     pub(super) now: Timestamp,
     /// How long an old insert may be under way.
     pub(super) taint_for: SignedDuration,
@@ -89,7 +86,6 @@ impl<'a> Situation<'a> {
             referred: &wanted.referred,
             underived: &wanted.underived,
             disturbed: doubt.is_disturbed(seen),
-            outlived: has_outlived(scope, seen),
             now: engine.clock.now(),
             taint_for: engine.taint_for(),
         }
@@ -103,14 +99,9 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Whether a forgotten insert may still arrive.
-    pub(super) fn is_tainted(&self) -> bool {
-        self.footprint.is_tainted(self.now) && !self.outlived
-    }
-
     /// Whether another run, or a request of this one, may still be about to write the primary as it was announced.
     pub(super) fn is_in_flight(&self) -> bool {
-        (self.disturbed || self.is_tainted()) && !planted(Bug::ValueNotSpared)
+        (self.disturbed || self.footprint.is_tainted(self.now)) && !planted(Bug::ValueNotSpared)
     }
 
     /// Whether the properties that were looked at differ from their expected content, because another writer changed

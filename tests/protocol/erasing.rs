@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel::model::{CollectionName, ContainerName, EdmValue, Entity, Job, QueueName, body};
-use evenkeel::ports::{MessageText, Query, all_blobs, all_tables};
+use evenkeel::ports::{Query, all_blobs, all_tables};
 use evenkeel::reconcile::{Erasure, Outcome};
 use evenkeel_simulation::company::{BLOB_ARCHIVE, FILE_ARCHIVE};
 use serde_json::{Value, json};
@@ -297,7 +297,7 @@ kind = "index_entity"
 source = "Staff"
 store = "blob"
 container = "listed"
-blob = "{Name}.json"
+name = "{Name}.jsonl"
 member = ["{PartitionKey}", "{RowKey}", "{Email}"]
 
 [views.manager]

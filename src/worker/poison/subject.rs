@@ -293,7 +293,7 @@ mod tests {
         Arc::new(|job| {
             let of = |name: &str, key: &EntityKey| Some(Primary { table: TableName::new(name).unwrap(), key: key.clone() });
             match job.operation().subject() {
-                JobSubject::Primary(table, key) if ["employees", "partners"].contains(&table.canonical().as_str()) => {
+                JobSubject::Primary(table, key) if ["employees", "partners"].contains(&&*table.canonical()) => {
                     Some(Primary { table: table.clone(), key: key.clone() })
                 }
                 JobSubject::Moved(from, _) => Some(from.clone()),
