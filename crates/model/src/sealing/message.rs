@@ -55,8 +55,8 @@ fn table_of<'c>(message: &Map<String, Value>, catalog: &'c Catalog) -> Option<&'
 /// The member of a withheld value. An object is no value of a table, so that a message with one in it is refused when it is sent again.
 const WITHHELD: &str = "withheld";
 /// The fields of a message, and of an entity, that tell what it is about.
-const TELLING: [&str; 15] =
-    ["v", "op", "id", "table", "to_table", "archive", "view", "pk", "rk", "to_pk", "to_rk", "type", "subject", "PartitionKey", "RowKey"];
+const TELLING: [&str; 14] =
+    ["op", "id", "table", "to_table", "archive", "view", "pk", "rk", "to_pk", "to_rk", "type", "subject", "PartitionKey", "RowKey"];
 /// The longest text of a key, in bytes: a longer one tells of something else.
 const KEY_BYTES: usize = limits::KEY_UTF8_BYTES;
 
@@ -141,7 +141,7 @@ pub fn outlined(message: Map<String, Value>) -> Map<String, Value> {
     let is_pair = |value: &Value| are_keys(value) && value.as_array().is_some_and(|pair| pair.len() == 2);
     let outline = |(name, value): (String, Value)| {
         let value = match value {
-            value if TELLING.contains(&name.as_str()) && (is_key(&value) || value.is_u64()) => value,
+            value if TELLING.contains(&name.as_str()) && is_key(&value) || name == "v" && value.is_u64() => value,
             value if name == "rks" && are_keys(&value) => value,
             value if name == "keys" && value.as_array().is_some_and(|keys| keys.iter().all(is_pair)) => value,
             Value::Object(entity) if name == "entity" => entity_outlined(entity, is_key),
@@ -258,11 +258,11 @@ mod tests {
 
     #[test]
     fn of_what_is_no_job_it_is_kept_what_it_is_about() {
-        let message = json!({"op": "put", "table": "Employees", "mode": "1-2", "ek": {"id": "1-2"}, "pk": "Sales", "rks": ["1", "2"],
+        let message = json!({"v": "1-2", "op": "put", "table": "Employees", "mode": "1-2", "ek": {"id": "1-2"}, "pk": "Sales", "rks": ["1", "2"],
             "keys": [["Sales", "1", "1-2"]], "entity": {"PartitionKey": "Sales", "RowKey": "1", "Ssn": "1-2"}, "entities": ["1-2", {"RowKey": ["1-2"]}]});
         let outlined = Value::Object(outlined(message.as_object().unwrap().clone()));
         let bytes = |bytes: usize| json!({"withheld": format!("{bytes} bytes")});
-        let expected = json!({"op": "put", "table": "Employees", "mode": bytes(5), "pk": "Sales", "rks": ["1", "2"], "keys": bytes(21),
+        let expected = json!({"v": bytes(5), "op": "put", "table": "Employees", "mode": bytes(5), "pk": "Sales", "rks": ["1", "2"], "keys": bytes(21),
             "entity": {"PartitionKey": "Sales", "RowKey": "1", "withheld": bytes(13)}, "entities": [bytes(5), {}]});
         assert_eq!(outlined, expected);
         assert!(odata::decode_object(outlined["entity"].as_object().unwrap().clone()).is_err(), "nobody sends it again");
