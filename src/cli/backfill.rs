@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output::counted;
+use super::progress::{SAMPLING, saying};
 use super::whole_tables::{WalkStart, WholeTables};
 use super::{Context, Exit, Format, Output, Tone, help, whole_tables};
 use crate::catalog::Source;
@@ -110,7 +111,7 @@ async fn warn(args: &BackfillArgs, context: &Context, out: &mut Output) -> anyho
         (None, None) => args.view.is_none(),
     };
     let migrator = Migrator::new(context.stores.clone(), &context.settings, Arc::clone(&context.catalog), Arc::clone(&context.clock))?;
-    for survey in migrator.survey_views(meant).await? {
+    for survey in saying(SAMPLING, migrator.survey_views(meant), out).await? {
         for warning in survey.warnings() {
             out.complain(format_args!("warning: {warning}"))?;
         }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::progress::{SAMPLING, saying};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::migrations::{AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey};
+use crate::migrations::{AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey, acceptance};
 use crate::model::nearest::nearest;
 use crate::model::units::parse_duration;
 use crate::model::{ViewName, cause};
@@ -63,7 +64,7 @@ pub async fn migrate(args: &MigrateArgs, context: &Context, out: &mut Output) ->
     match &args.action {
         MigrateAction::Status => status(&migrator, out).await,
         MigrateAction::Up(args) => {
-            for view in args.accept_loss.iter().filter(|view| !context.catalog.declares(view)) {
+            if let Some(view) = args.accept_loss.iter().find(|view| !context.catalog.declares(view)) {
                 let known = context.catalog.declared();
                 let hint = nearest(view.as_str(), known.keys().map(|known| known.as_str()));
                 let hint = hint.map(|known| format!("; did you mean {known}?")).unwrap_or_default();
@@ -78,7 +79,7 @@ pub async fn migrate(args: &MigrateArgs, context: &Context, out: &mut Output) ->
 async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     let mut status = migrator.status().await?;
     status.indexes = migrator.indexes().await;
-    status.surveys = migrator.survey(&status.pending).await?;
+    status.surveys = saying(SAMPLING, migrator.survey(&status.pending), out).await?;
     if out.format() == Format::Json {
         out.value(&status)?;
         return Ok(Exit::Done);
@@ -122,8 +123,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
             }
         }
         let replaces = status.pending.iter().any(|change| change.needs() == Consent::Replacement);
-        let lost = status.surveys.iter().filter(|survey| survey.sample.loss);
-        let losses: String = lost.map(|survey| format!(" --accept-loss {}", survey.sample.view)).collect();
+        let losses = acceptance(status.surveys.iter().map(|survey| &survey.sample).filter(|sample| sample.loss));
         out.say(match (replaces, losses.as_str()) {
             (true, "") => "`evenkeel migrate up --retire` does this.".to_owned(),
             (true, _) => format!("Items that exist would be lost. Where that is meant, `evenkeel migrate up --retire{losses}` does this."),
@@ -182,7 +182,7 @@ async fn up(args: &UpArgs, migrator: &Migrator, context: &Context, out: &mut Out
         out.say(if unknown.is_empty() { "Nothing to do: everything is up to date." } else { "Nothing to do, as far as is known." })?;
     }
     // What is recorded is recorded: that the data cannot be looked at fails nothing.
-    let surveys = migrator.survey(&done).await.map_err(|error| cause::chain(&error));
+    let surveys = saying(SAMPLING, migrator.survey(&done), out).await.map_err(|error| cause::chain(&error));
     if let Err(error) = &surveys {
         out.complain(format_args!("What the views make of the data could not be looked at: {error}"))?;
     }

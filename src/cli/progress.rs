@@ -17,6 +17,26 @@ const LEAST: Duration = Duration::from_secs(1);
 /// Between two lines of a command that runs for long.
 const MOST: Duration = Duration::from_secs(10);
 
+/// After so long it is said what takes its time.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Awaits what is mostly quick, and says what it is where it is not.
+pub(super) async fn saying<T>(what: &str, doing: impl Future<Output = T>, out: &mut Output) -> T {
+    tokio::pin!(doing);
+    tokio::select! {
+        biased;
+        done = &mut doing => return done,
+        () = tokio::time::sleep(PATIENCE) => {}
+    }
+    // Where output is closed it is awaited all the same.
+    let _ = out.say(what);
+    let _ = out.flush();
+    doing.await
+}
+
+/// What takes its time where the data is looked at.
+pub(super) const SAMPLING: &str = "Reading samples of the tables: up to 60 requests for each ...";
+
 /// How progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Showing {

@@ -66,7 +66,7 @@ pub enum MigrationError {
         "to record the catalog as it is configured would lose items of views:{}\n\
          Nothing was recorded. Where a name is misspelt, or the configuration is an old one, mend that; where the loss is meant, `evenkeel migrate up --retire{}` does it",
         listed(.0),
-        .0.iter().map(|sample| format!(" --accept-loss {}", sample.view)).collect::<String>()
+        acceptance(.0)
     )]
     Losses(Vec<ViewSample>),
     /// Items of views would be left in accounts that are not configured.
@@ -108,6 +108,11 @@ pub enum MigrationError {
     /// Other processes kept changing the record.
     #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
     Contended(u32),
+}
+
+/// The options that accept these losses.
+pub fn acceptance<'s>(losses: impl IntoIterator<Item = &'s ViewSample>) -> String {
+    losses.into_iter().fold(String::new(), |text, sample| text + " --accept-loss " + sample.view.as_str())
 }
 
 fn listed(changes: &[impl Display]) -> String {

@@ -50,7 +50,7 @@ pub(crate) mod tests;
 pub const TRUST: Duration = Duration::from_secs(15);
 
 pub use declarations::{DeclarationAction, DeclarationChange, Declarations};
-pub use error::{MigrationError, SourceChanged, SourceRespelled};
+pub use error::{MigrationError, SourceChanged, SourceRespelled, acceptance};
 pub use indexes::{IndexLack, Lack};
 pub use needs::Needs;
 pub use numbered::Migration;

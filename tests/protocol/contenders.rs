@@ -436,9 +436,24 @@ async fn all_who_wait_for_a_key_are_told_in_one_message_where_workers_read_lists
 async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
     for (forms, messages) in [(LISTS_FORM, 1), (LISTS_FORM - 1, 3)] {
         let lab = four_who_want_it(forms).await;
+        for rk in ["2", "3", "4"] {
+            // No key is so long.
+            lab.write(employee(rk, &rk.repeat(1100), "King")).await;
+        }
         lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
         assert_eq!(waiting(&lab), (messages, ["2", "3", "4"].map(str::to_owned).to_vec()), "form {forms}");
-        do_queued(&lab).await;
-        assert_eq!(holder(&lab).await.as_deref(), Some("1"), "form {forms}");
     }
+}
+
+#[tokio::test]
+async fn who_wants_a_key_that_another_keeps_is_queued_by_no_backfill_and_told_when_it_is_free() {
+    let lab = four_who_want_it(LISTS_FORM).await;
+    for op in [json!({"op": "backfill", "table": "Employees"}), json!({"op": "audit", "table": "Employees", "repair": true})] {
+        lab.work(&job(&op)).await.unwrap();
+        assert_eq!(waiting(&lab), (0, Vec::new()), "{op}");
+    }
+    lab.write(employee("1", "other@contoso.com", "King")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    do_queued(&lab).await;
+    assert_eq!(holder(&lab).await.as_deref(), Some("2"));
 }
