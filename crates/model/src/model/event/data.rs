@@ -60,7 +60,9 @@ impl<'e> EventData<'e> {
         }
         match job::object_of(text) {
             Ok(data) => Self::Object(Cow::Owned(data)),
-            Err(JobError::Long(number)) => Self::Unreadable(format!("{field} holds the integer {number}, which has more than 64 bits")),
+            Err(JobError::Long(characters)) => {
+                Self::Unreadable(format!("{field} holds an integer of {characters} characters, which has more than 64 bits"))
+            }
             Err(JobError::Json(problem)) => Self::Unreadable(format!("{field} is text that is not JSON: {problem}")),
             Err(JobError::Dense(_)) => Self::Unreadable(format!("{field} would take too much memory")),
             Err(_) => Self::Unreadable(format!("{field} is text that holds no JSON object")),

@@ -162,7 +162,10 @@ impl<'e> ForeignEvent<'e> {
             Some(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
                 (Some(integer), _) => EventValue::Value(integer.into()),
                 (None, Some(fraction)) if !number.is_u64() => EventValue::Value(fraction.into()),
-                _ => EventValue::Unreadable(format!("{path} is {number}, which is beyond Edm.Int64; send it as a text")),
+                _ => {
+                    let characters = number.to_string().len();
+                    EventValue::Unreadable(format!("{path} is an integer of {characters} characters, beyond Edm.Int64; send it as a text"))
+                }
             },
             Some(compound @ (Value::Array(_) | Value::Object(_))) => {
                 EventValue::Compound(format!("{path} is {}, which no key or property can hold", kind(compound)))
