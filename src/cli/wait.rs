@@ -55,7 +55,10 @@ pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyho
         Format::Json => out.value(&WaitAnswer { table, pk: key.pk.as_str(), rk: key.rk.as_str(), waited })?,
         Format::Text if waited.in_step => out.line(format_args!("everything derived from {table}{key} is in step"))?,
         Format::Text if waited.missing => out.line(format_args!("{table}{key} does not exist, and nothing is derived from it"))?,
-        Format::Text => out.line(format_args!("{table}{key}: not in step within {} s", args.timeout.as_secs_f64()))?,
+        Format::Text => {
+            let why = if waited.carrying { ": what it says is still on its way to the entities of a range" } else { "" };
+            out.line(format_args!("{table}{key}: not in step within {} s{why}", args.timeout.as_secs_f64()))?;
+        }
     }
     Ok(if waited.in_step { Exit::Done } else { Exit::Failed })
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   the one's pass:  write its claim ──▶ queue a carry ──▶ close its footprint
 //!   the carry:       a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
+//!                    after the last page: take its mark out of the footprint of the one, which is in step from then on   (`carries`)
 //!   each entity's own pass:             read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
 //! ```
 //!
@@ -15,7 +16,8 @@
 //! claim stays as it is, and nothing more is carried.
 //!
 //! It goes on from its cursor, which its message carries, as a backfill does. An entity that cannot be written does not hold up
-//! the others: a `sync` job of it is queued, which says why. No sync clears the properties of a view that is gone: the job fails at its end.
+//! the others: a `sync` job of it is queued, which says why, and the one is not in step. No sync clears the properties of a view that is gone:
+//! the job fails at its end.
 
 use std::collections::BTreeSet;
 
@@ -121,10 +123,15 @@ impl CarryRun<'_> {
         let mut summary = RunSummary::default();
         loop {
             let early = if planted(Bug::ClaimsReadFirst) { Some(self.claims().await?) } else { None };
-            let Some(page) = self.page(&cursor).await? else { return Ok(Outcome::Done(summary.take())) };
-            self.bring(page.rows, early, &mut cursor, &mut summary.0).await?;
-            let Some(next) = page.continuation else { return self.end(&cursor, summary).await };
-            (cursor.next_pk, cursor.next_rk) = next.into_parts();
+            let page = self.page(&cursor).await?;
+            let (rows, next) = page.map_or_else(Default::default, |page| (page.rows, page.continuation));
+            self.bring(rows, early, &mut cursor, &mut summary.0).await?;
+            match next {
+                Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
+                None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
+                // Another entity has let some of these go.
+                None => cursor = CarryCursor::default(),
+            }
             if self.engine.clock.monotonic().saturating_sub(began) >= PART {
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
                 return Ok(Outcome::Advanced { fields, summary: summary.take() });
@@ -132,22 +139,31 @@ impl CarryRun<'_> {
         }
     }
 
-    /// Every entity was seen to. The job fails where another one keeps some of them, and still does.
-    async fn end(&self, cursor: &CarryCursor, mut summary: RunSummary) -> Result<Outcome, Failure> {
+    /// Every entity was seen to: whether they all have what they should. The job fails where another one keeps some of them, and still does.
+    async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
             let cause = Uncleared { failed: cursor.failed, reach: self.carry.reach.to_string() };
             return Err(permanent(format!("clearing what view {} has set", self.carry.view), cause));
         }
         let holder = cursor.taken_by.as_ref().and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
-        let (Some(view), Some(holder)) = (self.view, holder) else { return Ok(Outcome::Done(summary.take())) };
-        let claims = self.claims().await?;
-        let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach));
-        if !claims_still(&holder) || !claims_still(&self.carry.one) {
-            return Ok(Outcome::Done(summary.take()));
+        if let (Some(view), Some(holder)) = (self.view, holder) {
+            let claims = self.claims().await?;
+            let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach));
+            match (claims_still(&self.carry.one), claims_still(&holder)) {
+                (true, true) => {
+                    let primary = |key: &EntityKey| Primary { table: view.source.table.clone(), key: key.clone() };
+                    let cause = TakenRange { taken: cursor.taken, reach: self.carry.reach.to_string(), holder: primary(&holder) };
+                    return Err(permanent(format!("carrying what {} says (view {})", primary(&self.carry.one), view.name), cause));
+                }
+                (true, false) => return Ok(false),
+                (false, _) => {}
+            }
         }
-        let primary = |key: &EntityKey| Primary { table: view.source.table.clone(), key: key.clone() };
-        let cause = TakenRange { taken: cursor.taken, reach: self.carry.reach.to_string(), holder: primary(&holder) };
-        Err(permanent(format!("carrying what {} says (view {})", primary(&self.carry.one), view.name), cause))
+        // Those that were left out are not in step, and the one is not before they are.
+        if cursor.failed == 0 {
+            self.engine.carried(self.carry, self.delivery).await?;
+        }
+        Ok(true)
     }
 
     /// A page of the range; `None` where its table is gone, as the view is.

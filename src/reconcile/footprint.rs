@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
 
+use super::carries::{self, Carries};
 use super::contenders::Contenders;
 use super::secret::Secret;
 use crate::catalog;
@@ -37,15 +38,17 @@ const WRITTEN: &str = "DocumentVersion";
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
 /// The property that has the primary's partition key, where the footprint's own has a hash of it, or a key that may be taken for one.
 pub(super) const OWNER: &str = "Owner";
+/// The property that lists the ranges that are still to be told, where there are any.
+pub(super) const CARRIES: &str = "Carries";
 /// The property that lists the contenders, where there are any.
 const CONTENDERS: &str = "Contenders";
 /// The property that has the seal: HMAC-SHA-256 of the primary's key and the item list, where whole rows or blobs are among the items.
 const SEAL: &str = "Seal";
 /// UTF-16 units of one piece of the item list: a string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
-/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, one of them twice, the primary's ETag, names, and
-/// the overhead of each property.
-const BESIDE_ITEMS_BYTES: usize = 8_192;
+/// Bytes taken at most by everything beside the item list: keys of 1 KiB each, one of them twice, the primary's ETag, names,
+/// the overhead of each property, and ranges to be told, of up to three bytes in JSON for each unit.
+const BESIDE_ITEMS_BYTES: usize = 8_192 + 3 * carries::MOST_UNITS;
 /// So many items always fit: none takes 16 KiB, with a member of 2,048 UTF-16 units in a blob with a name of 1,024, or a contribution of 4,096 to
 /// a group.
 const FEW_ITEMS: usize = 60;
@@ -65,6 +68,8 @@ pub struct Footprint {
     pub tainted_until: Option<Timestamp>,
     /// Primaries that want the keys of some of the items as well, or had a key with a takeover under way.
     pub contenders: Contenders,
+    /// Ranges that are still to be told what the primary says.
+    pub carries: Carries,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
     /// It was read without a right seal, and has rows or blobs that were not looked at since. It is written without one.
@@ -196,7 +201,10 @@ impl Footprint {
     /// The entity that records this footprint, sealed where there is a secret.
     pub fn encode(&self, primary: &Primary, secret: Option<&Secret>) -> Result<Entity, FootprintError> {
         let (version, list) = self.list();
-        let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version));
+        let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version), !self.carries.is_empty());
+        if !self.carries.is_empty() {
+            entity = entity.with(CARRIES, self.carries.text());
+        }
         if hides_owner(primary, &entity.key) {
             entity = entity.with(OWNER, primary.key.pk.as_str());
         }
@@ -245,7 +253,7 @@ impl Footprint {
             Some(EdmValue::Int32(format @ (ROWS | ANY))) => *format,
             other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {ROWS} and {ANY}"))),
         };
-        let settled = Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
+        let (settled, _) = Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
@@ -273,8 +281,10 @@ impl Footprint {
         };
         let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
         let contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
+        let carries = entity.text(CARRIES).map(Carries::read).transpose().map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
+        let carries = carries.unwrap_or_default();
         let ownerless = hides_owner(primary, &entity.key) && owner(&primary.table, entity).is_none();
-        let mut read = Self { settled, items, tainted_until, contenders, version, unproven: false, ownerless };
+        let mut read = Self { settled, items, tainted_until, contenders, carries, version, unproven: false, ownerless };
         let right = || match (secret, entity.get(SEAL)) {
             (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, format, &list)).into(),
             _ => planted(Bug::SealNotChecked),
@@ -369,6 +379,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::claim::Reach;
     use crate::model::{AccountName, Member, ViewName};
     use proptest::prelude::*;
 
@@ -531,7 +542,7 @@ mod tests {
             members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
-            settled in 0..4_u8, version in 0..i64::MAX, tainted in proptest::option::of(0..4_000_000_000_i64),
+            settled in 0..4_u8, carried in proptest::option::of("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}"), version in 0..i64::MAX, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
                 0 => Settled::Never,
@@ -544,11 +555,19 @@ mod tests {
             let blobs = blobs.iter().map(|name| (blob(name), Entry { generation: 2, etag: None, changing: false }));
             let documents = documents.iter().map(|key| (document(key), Entry { generation: 2, etag: Some(ETag::token(9)), changing: true }));
             let items = rows.chain(members).chain(blobs).chain(documents).collect();
+            let mut carries = Carries::default();
+            for pk in carried {
+                let key = |text: &str| crate::model::Key::new(text).unwrap();
+                let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
+                let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
+                carries.mark((ViewName::new("names").unwrap(), reach), "5a".to_owned());
+            }
             let footprint = Footprint {
                 settled,
                 items,
                 tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()),
                 contenders: Contenders::default(),
+                carries,
                 version,
                 unproven: false,
                 ownerless: false,

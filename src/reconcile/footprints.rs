@@ -1,7 +1,7 @@
 //! Footprints in their table: each write under its condition.
 
 use super::doubt::Doubt;
-use super::execute::Failure;
+use super::execute::{Failure, FailureClass};
 use super::failure::{permanent, storage};
 use super::footprint::{Footprint, Settled};
 use super::observation::Observation;
@@ -11,10 +11,21 @@ use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, IfMatch, TableOperation};
 
+/// A footprint has no room for further ranges.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} ranges are still to be told, more than its footprint holds; their carry jobs wait in the queue, or in the poison queue")]
+struct TooManyRanges(usize);
+
 /// Refuses new items where the announced footprint does not fit once they have their ETags: it could be neither closed nor announced again.
+/// More ranges than it holds are told when others are done.
 pub(super) fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     match &plan.announce {
+        Some(footprint) if !footprint.carries.fit() => Err(Failure::new(
+            FailureClass::Transient { retry_after: None },
+            format!("announcing what {} says to ranges", scope.primary),
+            TooManyRanges(footprint.carries.ranges().count()),
+        )),
         Some(footprint) if plan.writes.iter().any(is_new) && !footprint.fits() => {
             Err(permanent(format!("announcing items of {}", scope.primary), footprint.too_large(&scope.primary)))
         }

@@ -19,6 +19,7 @@ mod archive;
 mod audit;
 mod audit_records;
 mod backfill;
+mod carries;
 mod carry;
 mod change;
 mod commit;

@@ -24,13 +24,13 @@ use super::doubt::Doubt;
 use super::execute::{Failure, Summary};
 use super::items::{self, ItemOperation, WriteContext};
 use super::observation::Observation;
-use super::queueing::{queue_carries, queue_recheck};
+use super::queueing::queue_recheck;
 use super::scope::{Scope, Wanted};
 use super::sent_at::SentAt;
 use super::situation::{Presence, Situation};
 use super::steps::Plan;
 use super::value::RunValues;
-use super::{footprints, plan, primary, record};
+use super::{carries, footprints, plan, primary, record};
 use crate::model::job::Looks;
 use crate::model::{ETag, ItemAddress};
 
@@ -68,7 +68,7 @@ impl<'e> Pass<'e> {
         let wanted = self.scope.derive(entity)?;
         let plan = plan::decided(&self.scope, (&self.values, &self.doubt), seen, &wanted, state.clone())?;
         if plan.settled && change.is_none() {
-            return self.settled(&wanted).await.map(|()| Advance::Ended(Commit::Closed));
+            return self.settled(seen, &wanted).await.map(|()| Advance::Ended(Commit::Closed));
         }
         let Some(plan) = conflicts::resolve(&self.scope, &mut self.met, seen, plan).await? else { return lost };
         if change.is_some()
@@ -110,9 +110,9 @@ impl<'e> Pass<'e> {
     }
 
     /// Queues what a settled footprint still needs.
-    async fn settled(&self, wanted: &Wanted) -> Result<(), Failure> {
+    async fn settled(&self, seen: &Observation, wanted: &Wanted) -> Result<(), Failure> {
         if self.looks == Looks::Everything {
-            queue_carries(&self.scope, wanted.items.keys()).await?;
+            carries::queue(&self.scope, wanted.items.keys(), &seen.footprint.carries, true).await?;
         }
         if self.doubt.rechecks_the_settled() { queue_recheck(&self.scope, &[]).await } else { Ok(()) }
     }
@@ -154,8 +154,9 @@ impl<'e> Pass<'e> {
         let scope = &self.scope;
         let on = scope.engine.sync_on(scope, plan, seen.left_lists(plan.disturbed)).await?;
         // Before the footprint is closed: until then the next pass does so again.
-        let all = wanted.items.keys().filter(|_| self.looks == Looks::Everything);
-        queue_carries(scope, plan.changed().chain(all)).await?;
+        let again = self.looks == Looks::Everything;
+        let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
+        carries::queue(scope, plan.changed().chain(wanted.items.keys().filter(|_| again)), marked, again).await?;
         // With primaries left to sync it is no tombstone.
         let absent = state == Presence::Absent && on.failed.is_empty();
         let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::carries::{ToldRange, told_by};
 use super::doubt::Doubt;
 use super::execute::{Failure, FailureClass};
 use super::footprint::Entry;
@@ -29,8 +30,13 @@ pub(super) fn decided(
     wanted: &Wanted,
     state: Presence,
 ) -> Result<Plan, Failure> {
-    plan(&Situation::of(scope, run, seen, wanted, state))
-        .map_err(|error| Failure::new(FailureClass::OutdatedCatalog, format!("planning {}", scope.primary), error))
+    let plan = plan(&Situation::of(scope, run, seen, wanted, state));
+    let mut plan = plan.map_err(|error| Failure::new(FailureClass::OutdatedCatalog, format!("planning {}", scope.primary), error))?;
+    let told: BTreeSet<ToldRange> = plan.changed().filter_map(told_by).collect();
+    if let Some(footprint) = plan.announce.as_mut().filter(|_| !planted(Bug::CarryQueuedIsSettled)) {
+        told.into_iter().for_each(|range| footprint.carries.mark(range, scope.engine.new_mark()));
+    }
+    Ok(plan)
 }
 
 /// Decides the plan of a pass.
@@ -50,7 +56,9 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
 
     let creates =
         plan.writes.iter().any(|write| write.is_announced() || !known.own.contains_key(&write.address)) && !planted(Bug::UnannouncedCreate);
-    if creates || !plan.drops.is_empty() || known.changing || known.differed || situation.disturbed {
+    // The mark of a range is there before its carry is.
+    let tells = plan.changed().any(|address| told_by(address).is_some());
+    if creates || tells || !plan.drops.is_empty() || known.changing || known.differed || situation.disturbed {
         record::announce(situation, &mut plan);
     }
     Ok(plan)

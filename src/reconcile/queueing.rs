@@ -13,10 +13,8 @@ use super::recheck::Recheck;
 use super::recheck_queue::{RECHECK_ITEMS_BYTES, RecheckQueue};
 use super::scope::Scope;
 use super::sent_at::SentAt;
-use crate::model::carry::Carry;
-use crate::model::claim::{self, Claim};
 use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packer, Primary, RECHECKS_FORM};
-use crate::model::{ItemAddress, Part, QueueName, body, limits};
+use crate::model::{ItemAddress, QueueName, body, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::{QueueStore, Ttl};
 
@@ -164,28 +162,6 @@ pub(super) async fn look_again(scope: &Scope<'_>) -> Result<(), Failure> {
     if scope.has_views() || scope.receives() { queue_recheck(scope, &[]).await } else { Ok(()) }
 }
 
-/// Queues the carrying of every claim among these items, each once.
-pub(super) async fn queue_carries<'a>(scope: &Scope<'_>, items: impl Iterator<Item = &'a ItemAddress>) -> Result<(), Failure> {
-    if planted(Bug::NothingCarried) {
-        return Ok(());
-    }
-    let claims = claim::table();
-    let mut messages = BTreeSet::new();
-    for address in items {
-        let Some(Part::Member(member)) = &address.part else { continue };
-        if address.site.row().is_some_and(|(table, _)| *table == claims)
-            && let Some(claim) = Claim::of(member)
-        {
-            messages.insert(Carry::message(&address.view, &claim.one, &claim.reach).to_string());
-        }
-    }
-    let Some(delivery) = scope.delivery.filter(|_| !messages.is_empty()) else { return Ok(()) };
-    for message in messages {
-        scope.engine.queue(&message, delivery, || format!("queueing what {} says to a range", scope.primary)).await?;
-    }
-    Ok(())
-}
-
 /// The items of each recheck message. One message where there are none.
 fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
     let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
@@ -207,7 +183,7 @@ fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Site, TableName, ViewName, limits};
+    use crate::model::{AccountName, BlobName, ContainerName, EntityKey, Member, Part, Site, TableName, ViewName, limits};
 
     #[test]
     fn a_second_look_is_never_due_later_than_a_queue_can_hide_it() {

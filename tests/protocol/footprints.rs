@@ -149,7 +149,7 @@ async fn a_footprint_without_its_owner_gets_one_from_a_thorough_pass() {
         let lab = lab(&views(2)).await;
         lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
         let mut footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
-        assert!(matches!(Settled::read(&footprint), Ok(Settled::At { .. })), "{footprint:?}");
+        assert!(matches!(Settled::read(&footprint), Ok((Settled::At { .. }, false))), "{footprint:?}");
         assert!(footprint.properties.remove("Owner").is_some());
         lab.account.tables.apply(&table(FOOTPRINTS), &TableOperation::InsertOrReplace(footprint)).await.unwrap();
         lab.work(&job(thorough)).await.unwrap();
@@ -261,7 +261,7 @@ async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_o
         if copies(&lab).await > 0 {
             left += 1;
             let footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
-            assert_ne!(Settled::read(&footprint), Ok(Settled::Absent), "stopped at operation {at}");
+            assert_ne!(Settled::read(&footprint), Ok((Settled::Absent, false)), "stopped at operation {at}");
         }
         if ended.is_some() {
             break;

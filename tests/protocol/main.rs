@@ -16,6 +16,7 @@ mod documents;
 mod encryption;
 mod erasing;
 mod footprints;
+mod in_step;
 mod inverse;
 mod large;
 mod lists;

@@ -88,6 +88,8 @@ bugs! {
     RowsWrittenApart,
     /// What an entity says to others is not carried to them.
     NothingCarried,
+    /// An entity counts as in step once what it says to others is queued to be carried.
+    CarryQueuedIsSettled,
     /// A key that was found gone is not looked at again while the footprint is tainted.
     GoneNotRechecked,
     /// A drop that meets another version counts as done.

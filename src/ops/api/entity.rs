@@ -48,6 +48,8 @@ pub(crate) struct FootprintReport {
     /// Whether the last pass closed: `never`, `absent` (when the primary was) or the primary's ETag then, with
     /// `waiting at` before it where an entity was missing that something should be kept on.
     pub(crate) settled: String,
+    /// Whether what the primary says is still on its way to the entities of a range.
+    pub(crate) carrying: bool,
     /// Until when a forgotten insert may still arrive (RFC 3339).
     pub(crate) tainted_until: Option<String>,
     pub(crate) items: Vec<ItemReport>,
@@ -137,6 +139,8 @@ pub(crate) struct InStepReport {
     in_step: bool,
     /// Whether neither the primary nor a footprint of it exists: it never was there, or its tombstone is gone.
     missing: bool,
+    /// Whether what it says is still on its way to the entities of a range.
+    carrying: bool,
     /// Storage requests that it took to know.
     requests: u64,
 }
@@ -153,8 +157,8 @@ pub(super) async fn settled(
     if wait > LONGEST_WAIT {
         return Err(Problem::unusable(format!("wait: expected at most {} s; ask again for longer", LONGEST_WAIT.as_secs())));
     }
-    let InStep { in_step, missing, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
-    Ok(Json(InStepReport { in_step, missing, requests }))
+    let InStep { in_step, missing, carrying, requests } = api.client().wait_for(&primary.table, &primary.key, etag.as_ref(), wait).await?;
+    Ok(Json(InStepReport { in_step, missing, carrying, requests }))
 }
 
 /// The primary that a table and a key name, its table as declared.
@@ -210,6 +214,7 @@ fn shown(footprint: &Footprint) -> FootprintReport {
             Settled::At { etag, .. } => etag.to_string(),
             Settled::Waiting { etag, .. } => format!("waiting at {etag}"),
         },
+        carrying: !footprint.carries.is_empty(),
         tainted_until: footprint.tainted_until.map(|until| until.to_string()),
         items: items.collect(),
     }

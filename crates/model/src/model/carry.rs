@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::claim::Reach;
 use super::cursor::cursor;
-use super::{EntityKey, ViewName};
+use super::{EntityKey, TableName, ViewName};
 
 /// A `carry` job: the properties that a view keeps on the entities of a range are brought in step with the claims on
 /// them.
@@ -16,8 +16,20 @@ pub struct Carry {
     pub one: EntityKey,
     /// The range that it tells, or has told until now.
     pub reach: Reach,
+    /// What its entity's footprint waits for.
+    pub mark: Option<CarryMark>,
     /// How far the job has come.
     pub cursor: CarryCursor,
+}
+
+/// A mark in the footprint of the entity that has queued a carry: the entity is in step once the carry is done and has taken it out. Drawn
+/// anew whenever the entity says something else, so that the end of an older carry is not taken for that of a newer one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarryMark {
+    /// The entity's table.
+    pub table: TableName,
+    /// The mark.
+    pub mark: String,
 }
 
 cursor! {
@@ -40,12 +52,13 @@ cursor! {
 
 impl Carry {
     /// A job that has done nothing yet, as a message carries it.
-    pub fn message(view: &ViewName, one: &EntityKey, reach: &Reach) -> Value {
+    pub fn message(view: &ViewName, one: &EntityKey, reach: &Reach, mark: Option<&CarryMark>) -> Value {
         let mut message = json!({
             "op": "carry", "view": view, "one": [one.pk, one.rk], "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
         });
-        if let (Some(before), Some(fields)) = (&reach.before, message.as_object_mut()) {
-            fields.insert("before".to_owned(), json!(before));
+        if let Some(fields) = message.as_object_mut() {
+            fields.extend(reach.before.iter().map(|before| ("before".to_owned(), json!(before))));
+            fields.extend(mark.iter().map(|CarryMark { table, mark }| ("mark".to_owned(), json!([table, mark]))));
         }
         message
     }

@@ -1,4 +1,12 @@
 //! The part of a footprint that readers ask: up to which version of a primary its items are in step.
+//!
+//! | `Settled` | |
+//! |---|---|
+//! | absent | no pass has closed, or the last one could not reach everything |
+//! | `at ETAG` | everything derived from the primary is in step with this version |
+//! | `waiting at ETAG` | the same, but for properties of entities that do not exist |
+//! | `absent` | the primary was gone, and everything derived from it is |
+//! | `carrying …` | as the rest says, but for the entities of a range, to which a `carry` is still on its way |
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,6 +17,8 @@ use super::{ETag, Entity, EntityKey, Key, TableName};
 pub const FOOTPRINTS: &str = "EvenkeelFootprints";
 /// The property that says it.
 pub const SETTLED: &str = "Settled";
+/// The start of what it says while a range is still to be told.
+const CARRYING: &str = "carrying ";
 /// The property that says under which views.
 pub const FINGERPRINT: &str = "Fingerprint";
 
@@ -37,29 +47,43 @@ pub enum Settled {
 }
 
 impl Settled {
-    /// Reads it from a footprint; the text that is none of these where there is one.
-    pub fn read(footprint: &Entity) -> Result<Self, String> {
-        let text = match footprint.text(SETTLED) {
-            None => return Ok(Self::Never),
-            Some("absent") => return Ok(Self::Absent),
-            Some(text) => text,
-        };
+    /// Reads it from a footprint, and whether a range is still to be told; the text that is none of these where there is one.
+    pub fn read(footprint: &Entity) -> Result<(Self, bool), String> {
+        let Some(text) = footprint.text(SETTLED) else { return Ok((Self::Never, false)) };
+        let (carrying, said) = text.strip_prefix(CARRYING).map_or((false, text), |said| (true, said));
+        Ok((Self::said(said, footprint).ok_or_else(|| text.to_owned())?, carrying))
+    }
+
+    fn said(text: &str, footprint: &Entity) -> Option<Self> {
+        if text == "absent" {
+            return Some(Self::Absent);
+        }
         let (waiting, at) = text.strip_prefix("waiting ").map_or((false, text), |at| (true, at));
-        let etag = at.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok()).ok_or_else(|| text.to_owned())?;
+        let etag = at.strip_prefix("at ").and_then(|etag| ETag::new(etag).ok())?;
         let fingerprint = footprint.text(FINGERPRINT).unwrap_or_default().to_owned();
-        Ok(if waiting { Self::Waiting { etag, fingerprint } } else { Self::At { etag, fingerprint } })
+        Some(if waiting { Self::Waiting { etag, fingerprint } } else { Self::At { etag, fingerprint } })
+    }
+
+    /// As a footprint and its readers have it; `None` where no pass has closed.
+    pub fn text(&self, carrying: bool) -> Option<String> {
+        let said = match self {
+            Self::Never => return None,
+            Self::Absent => "absent".to_owned(),
+            Self::At { etag, .. } => format!("at {etag}"),
+            Self::Waiting { etag, .. } => format!("waiting at {etag}"),
+        };
+        Some(if carrying { format!("{CARRYING}{said}") } else { said })
     }
 
     /// Writes it to a footprint.
     #[must_use]
-    pub fn write(&self, footprint: Entity) -> Entity {
-        let (text, fingerprint) = match self {
-            Self::Never => return footprint,
-            Self::Absent => return footprint.with(SETTLED, "absent"),
-            Self::At { etag, fingerprint } => (format!("at {etag}"), fingerprint),
-            Self::Waiting { etag, fingerprint } => (format!("waiting at {etag}"), fingerprint),
-        };
-        footprint.with(SETTLED, text).with(FINGERPRINT, fingerprint.as_str())
+    pub fn write(&self, footprint: Entity, carrying: bool) -> Entity {
+        let Some(text) = self.text(carrying) else { return footprint };
+        let footprint = footprint.with(SETTLED, text);
+        match self {
+            Self::Never | Self::Absent => footprint,
+            Self::At { fingerprint, .. } | Self::Waiting { fingerprint, .. } => footprint.with(FINGERPRINT, fingerprint.as_str()),
+        }
     }
 
     /// The version of the primary that it names.

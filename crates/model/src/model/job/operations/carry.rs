@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
-use crate::model::carry::{Carry, CarryCursor};
+use crate::model::carry::{Carry, CarryCursor, CarryMark};
 use crate::model::claim::Reach;
 use crate::model::cursor::JobCursor;
 use crate::model::job::JobError;
@@ -30,6 +30,9 @@ pub(super) struct CarryFields {
     /// The RowKey that the range ends before; open where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
+    /// What the footprint of `one` waits for: its table, and the mark that is taken out when the job is done. Absent where nothing waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<(String, String)>,
     /// How far it has come; written by workers.
     #[serde(default)]
     cursor: CarryCursor,
@@ -49,7 +52,8 @@ impl JobFields for CarryFields {
         let account = account.map_err(|error| wrong(error.to_string()))?;
         let reach = Reach { account, table: table(Self::OP, self.table)?, pk: first.pk, from: first.rk, before };
         let (view, one) = (view(Self::OP, self.view)?, key(Self::OP, self.one.0, self.one.1)?);
-        Ok(Carry { view, one, reach, cursor: self.cursor })
+        let mark = self.mark.map(|(of, mark)| Ok(CarryMark { table: table(Self::OP, of)?, mark })).transpose()?;
+        Ok(Carry { view, one, reach, mark, cursor: self.cursor })
     }
 }
 
@@ -83,7 +87,11 @@ mod tests {
             before: Some(Key::new("b").unwrap()),
         };
         let (view, one) = (ViewName::new("names").unwrap(), EntityKey::new("Sales", "department").unwrap());
-        let Job::Carry(carry) = decode(&Carry::message(&view, &one, &reach).to_string()).unwrap().job else { panic!("no carry") };
-        assert_eq!(*carry, Carry { view, one, reach, cursor: CarryCursor::default() });
+        for mark in [None, Some(CarryMark { table: TableName::new("Departments").unwrap(), mark: "5a".to_owned() })] {
+            let message = Carry::message(&view, &one, &reach, mark.as_ref()).to_string();
+            let Job::Carry(carry) = decode(&message).unwrap().job else { panic!("no carry") };
+            let (view, one, reach) = (view.clone(), one.clone(), reach.clone());
+            assert_eq!(*carry, Carry { view, one, reach, mark, cursor: CarryCursor::default() });
+        }
     }
 }
