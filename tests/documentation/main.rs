@@ -20,6 +20,17 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     text.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
 }
 
+/// What the tests of the end-to-end suite run is what the page shows.
+#[test]
+fn the_samples_of_reading_ones_own_writes_are_those_that_are_tested() {
+    let page = include_str!("../../docs/client.md");
+    let samples = [("# ---\n", include_str!("../sdk/in_step.py")), ("// ---\n", include_str!("../sdk/in_step.mjs"))];
+    for (rule, sample) in samples {
+        let shown = sample.split(rule).nth(1).unwrap();
+        assert!(page.contains(shown.trim()), "docs/client.md does not show {shown}");
+    }
+}
+
 #[test]
 fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
     let text = include_str!("../../docs/jobs.md");

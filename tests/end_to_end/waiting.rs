@@ -3,6 +3,7 @@
 use evenkeel::model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
+use crate::sdk::{node, python};
 use crate::site::{EMPLOYEES, Site};
 
 fn key() -> EntityKey {
@@ -82,4 +83,48 @@ fn an_unknown_table_a_missing_primary_and_a_wait_in_vain_are_told_apart() {
     assert_eq!(waits(&site, &["--timeout", "0s"]).1["missing"], Value::Null);
     let ended = site.command(&["wait", "Employees", "Sales", "000223", "--timeout", "300ms"]);
     assert!(ended.code == 1 && ended.out.contains("not in step within 0.3 s"), "{}{}", ended.out, ended.err);
+}
+
+/// Whether an entity is in step, as an application in Python and one in Node.js find out; the same.
+fn finds_out(site: &Site, table: &str, rk: &str, etag: Option<&str>) -> bool {
+    let mut arguments = vec!["--table", table, "--pk", "Sales", "--rk", rk];
+    arguments.extend(etag.into_iter().flat_map(|etag| ["--etag", etag]));
+    let told = [python(site.ports(), "in_step.py", &arguments), node(site.ports(), "in_step.mjs", &arguments)];
+    let [one, other] = told.map(|told| told.trim().parse::<bool>().unwrap());
+    assert_eq!(one, other, "Python and Node.js: {arguments:?}");
+    one
+}
+
+#[test]
+fn applications_in_python_and_node_js_find_out_by_themselves_what_is_in_step() {
+    let site = Site::azurite(&format!(
+        "{EMPLOYEES}\n[views.department_name]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Departments\"\n\
+         table = \"Employees\"\npartition_key = \"{{PartitionKey}}\"\nset = {{ DepartmentName = \"{{Name}}\" }}\n"
+    ));
+    site.migrate();
+    let department = |name: &str| Entity::new(EntityKey::new("Sales", "department").unwrap()).with("Name", name);
+    let etag = |table: &str, rk: &str| site.row(table, "Sales", rk).unwrap().etag.to_string();
+    let work = |op: &str, table: &str, rk: &str| {
+        site.submit(&[json!({"op": op, "table": table, "pk": "Sales", "rk": rk})]);
+        site.run_until_idle(&[]);
+    };
+    site.write("Departments", &[department("Sales")]);
+    work("sync", "Departments", "department");
+
+    site.write("Employees", &[employee("jun@contoso.com")]);
+    let written = etag("Employees", "000223");
+    assert!(!finds_out(&site, "Employees", "000223", Some(&written)), "it was just created");
+    work("sync", "Employees", "000223");
+    assert_ne!(etag("Employees", "000223"), written, "evenkeel has set the department's name on it");
+    assert!(finds_out(&site, "Employees", "000223", Some(&written)) && finds_out(&site, "Employees", "000223", None));
+
+    site.write("Departments", &[department("Trade")]);
+    let renamed = etag("Departments", "department");
+    assert!(!finds_out(&site, "Departments", "department", Some(&renamed)));
+    work("sync", "Departments", "department");
+    assert!(finds_out(&site, "Departments", "department", Some(&renamed)), "carried to its employees");
+    assert!(finds_out(&site, "Employees", "000223", Some(&written)), "who were written by that once more");
+
+    work("delete", "Employees", "000223");
+    assert!(finds_out(&site, "Employees", "000223", None) && !finds_out(&site, "Employees", "000224", None));
 }
