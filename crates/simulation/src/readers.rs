@@ -12,12 +12,14 @@
 //! | | its entities | an entity | it did not say that since the question |
 //! | patterns | source, target and source of a `move` | an entity | it did not say that since the question, under either key |
 //! | | | none | the three looks cannot have missed it |
+//! | | `settled` of a team | yes | the team was not written since the question, and an employee has another name of it |
 //!
 //! A copy that was deleted and created anew meanwhile may say an older state: an old insert may arrive late, which a recheck mends.
 
 mod copies;
 mod lookups;
 mod moves;
+mod teams;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// The readers of one run.
 pub(super) enum SimulatedReaders {
     Company(CompanyReaders),
-    Patterns(moves::MoveReaders),
+    Patterns(moves::MoveReaders, Box<teams::TeamReaders>),
 }
 
 impl SimulatedReaders {
@@ -71,7 +73,10 @@ impl SimulatedReaders {
             Setting::Company(shape) => {
                 Some(Self::Company(CompanyReaders { storm, stage, accounts: seen, client, employees, shape: *shape }))
             }
-            Setting::Patterns(_) => Some(Self::Patterns(moves::MoveReaders { storm, stage, client })),
+            Setting::Patterns(shape) => {
+                let teams = teams::TeamReaders { storm, stage: Arc::clone(&stage), accounts: seen, client: client.clone(), shape: *shape };
+                Some(Self::Patterns(moves::MoveReaders { storm, stage, client }, Box::new(teams)))
+            }
             Setting::Archives(_) | Setting::Releases(_) => None,
         }
     }
@@ -80,7 +85,7 @@ impl SimulatedReaders {
     pub(super) async fn read(&self, over: &CancellationToken) {
         match self {
             Self::Company(readers) => drop(tokio::join!(readers.read(over), readers.look_up(over))),
-            Self::Patterns(readers) => readers.read(over).await,
+            Self::Patterns(readers, teams) => drop(tokio::join!(readers.read(over), teams.ask(over))),
         }
     }
 }

@@ -37,6 +37,7 @@ const OF_THE_PATTERNS: &[Bug] = &[
     Bug::StagedDeletedFirst,
     Bug::RowsWrittenApart,
     Bug::NothingCarried,
+    Bug::CarryQueuedIsSettled,
     Bug::ClaimsReadFirst,
     Bug::ValueNotSpared,
 ];

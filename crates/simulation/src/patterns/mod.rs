@@ -37,7 +37,7 @@ pub(super) const TABLES: [&str; 9] =
 /// The table of those who set properties on each other.
 pub(super) const SPOUSES: &str = "Spouses";
 /// The row key of a team.
-const TEAM: &str = "team";
+pub(crate) const TEAM: &str = "team";
 /// The row key of the lead of a team.
 const LEAD: &str = "1";
 /// The container of lists of employees by skill.

@@ -249,12 +249,7 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
     let teams = rows(shape.teams());
     for row in rows("Employees").iter().filter(|row| row.entity.text("ek_view").is_none() && !is_continuation(&row.entity.key.rk)) {
         let key = &row.entity.key;
-        let belongs = |team: &&Row| {
-            let Some(prefix) = team.entity.text("Prefix") else { return false };
-            let (rk, apart) = (key.rk.as_str(), team.entity.key != *key);
-            team.entity.key.pk == key.pk && if shape.together { apart && rk >= prefix } else { rk.starts_with(prefix) }
-        };
-        let team = teams.iter().filter(|_| shape.ranges).find(belongs);
+        let team = teams.iter().filter(|_| shape.ranges).find(|team| shape.means(&team.entity, key));
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),

@@ -4,6 +4,7 @@ use crate::client::EMPLOYEES;
 use crate::fault_plan::{Draw, chance};
 use crate::placement::Placement;
 use evenkeel::catalog::ListSizes;
+use evenkeel::model::{Entity, EntityKey};
 
 /// Which of the views there are, and how they are.
 #[derive(Debug, Clone, Copy)]
@@ -113,13 +114,20 @@ impl PatternsShape {
         self.ranges
     }
 
+    /// Whether a team of its department means an employee.
+    pub(crate) fn means(&self, team: &Entity, employee: &EntityKey) -> bool {
+        let Some(prefix) = team.text("Prefix") else { return false };
+        let rk = employee.rk.as_str();
+        team.key.pk == employee.pk && if self.together { team.key != *employee && rk >= prefix } else { rk.starts_with(prefix) }
+    }
+
     /// Whether there are teams among the employees.
     pub(super) const fn has_teams_within(&self) -> bool {
         self.ranges && self.together
     }
 
     /// The table of the teams.
-    pub(super) const fn teams(&self) -> &'static str {
+    pub(crate) const fn teams(&self) -> &'static str {
         if self.together { EMPLOYEES } else { "Teams" }
     }
 }

@@ -1,0 +1,82 @@
+//! Readers who wait for what teams say to their employees: told that a team is in step, they find its name on everybody whom it means, and no
+//! former name on anybody.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{MOST, PART, fair};
+use crate::company::table;
+use crate::fault_plan::Draw;
+use crate::history::{SOURCE, is_primary};
+use crate::patterns::{PatternsShape, TEAM};
+use crate::sim_accounts::SimulatedAccounts;
+use crate::stage::Stage;
+use evenkeel::client::Client;
+use evenkeel::model::{EntityKey, Row};
+
+/// The readers of teams.
+pub(in super::super) struct TeamReaders {
+    pub(super) storm: Duration,
+    pub(super) stage: Arc<Stage>,
+    pub(super) accounts: SimulatedAccounts,
+    pub(super) client: Client,
+    pub(super) shape: PatternsShape,
+}
+
+impl TeamReaders {
+    /// Asks whether teams are settled until the storm is over.
+    pub(super) async fn ask(&self, over: &CancellationToken) {
+        if !self.shape.has_ranges() {
+            return;
+        }
+        let chance = self.stage.chance(PART + 5);
+        let draw = Draw(&chance);
+        let pace = self.storm * 2 / MOST;
+        // Those that have gone since are in step when nobody says their names any more.
+        let mut known = BTreeSet::new();
+        for _ in 0..MOST {
+            if over.run_until_cancelled(sleep(draw.moment(pace))).await.is_none() {
+                return;
+            }
+            known.extend(self.teams().map(|row| row.entity.key));
+            let teams: Vec<&EntityKey> = known.iter().collect();
+            if teams.is_empty() {
+                continue;
+            }
+            if let Err(wrong) = self.settled(draw.of::<&EntityKey>(&teams)).await {
+                self.stage.violated(wrong);
+                return;
+            }
+        }
+    }
+
+    fn teams(&self) -> impl Iterator<Item = Row> {
+        self.accounts.rows(self.shape.teams()).into_iter().filter(|row| row.entity.key.rk.as_str() == TEAM)
+    }
+
+    async fn settled(&self, key: &EntityKey) -> Result<(), String> {
+        let team = || self.teams().find(|row| row.entity.key == *key);
+        let before = team();
+        let told = self.client.settled(&table(self.shape.teams()), key, None).await.map_err(|error| fair(&error))?;
+        let now = team();
+        if !told.in_step || before.map(|row| row.etag) != now.as_ref().map(|row| row.etag.clone()) {
+            return Ok(());
+        }
+        let employees = self.accounts.rows(SOURCE).into_iter();
+        let others = employees.filter(|row| row.entity.key.pk == key.pk && row.entity.key != *key && is_primary(&row.entity.key));
+        for row in others.filter(|row| row.entity.text("ek_view").is_none()) {
+            let said = now.as_ref().filter(|team| self.shape.means(&team.entity, &row.entity.key));
+            let said = said.and_then(|team| team.entity.text("Name"));
+            // Whom a client or a job has just written asks for itself, and has been told nothing yet.
+            let is_told = row.entity.text("ek_owner_team_name").is_some();
+            if is_told && row.entity.text("Team") != said {
+                return Err(format!("a reader was told that the team {key} is in step, {now:?}, and an employee says otherwise: {row:?}"));
+            }
+        }
+        Ok(())
+    }
+}
