@@ -293,6 +293,7 @@ macro_rules! account_rules {
             a_partition_is_read_alone
             a_range_of_row_keys_is_read_with_its_bounds
             a_range_of_partition_keys_is_read_with_its_bounds
+            keys_of_every_kind_are_read_by_equality_range_and_page
             a_prefix_is_a_range
             ranges_that_cannot_be_met_are_empty
             a_point_filter_finds_its_row

@@ -193,6 +193,33 @@ pub async fn a_range_of_partition_keys_is_read_with_its_bounds(world: &World) {
     }
 }
 
+/// Keys of ten kinds: each text, and the text with numbers behind it.
+const KINDS_OF_KEYS: [&str; 10] = ["", "key", "a b", "O'Brien", "50%", "Müller", "부서", "😀", "a'b %ü", "+&;=,"];
+
+pub async fn keys_of_every_kind_are_read_by_equality_range_and_page(world: &World) {
+    let table = world.table().await;
+    let row_key = |op, text: &str| Filter::compare("RowKey", op, text);
+    for kind in KINDS_OF_KEYS {
+        let rks: Vec<String> = [kind.to_owned()].into_iter().chain((0..6).map(|n| format!("{kind}{n}"))).collect();
+        for rk in &rks {
+            world.write(&table, Insert(entity(kind, rk))).await;
+        }
+    }
+    for kind in KINDS_OF_KEYS {
+        let [from, to] = [1, 4].map(|n| format!("{kind}{n}"));
+        let expected: Vec<String> = (1..=4).map(|n| format!("{kind}{n}")).collect();
+        assert_eq!(found(world, &table, Filter::point(&key(kind, kind))).await, [kind], "{kind:?}");
+        let between = || partition(kind).and(row_key(GreaterOrEqual, &from)).and(row_key(LessOrEqual, &to));
+        assert_eq!(found(world, &table, between()).await, expected, "{kind:?}");
+        let from_the_start = partition(kind).and(row_key(GreaterOrEqual, kind)).and(row_key(Less, &from));
+        assert_eq!(found(world, &table, from_the_start).await, [kind.to_owned(), format!("{kind}0")], "{kind:?}");
+        let paged = world.all(&table, &Query { top: Some(3), ..filtered(between()) }).await;
+        assert_eq!(paged.iter().map(|row| row.entity.key.rk.to_string()).collect::<Vec<_>>(), expected, "{kind:?}");
+        let by_partition = Filter::compare("PartitionKey", GreaterOrEqual, kind).and(Filter::compare("PartitionKey", LessOrEqual, kind));
+        assert_eq!(found(world, &table, by_partition).await.len(), 7, "{kind:?}");
+    }
+}
+
 pub async fn a_prefix_is_a_range(world: &World) {
     let table = world.table().await;
     for rk in ["email_", "email_a", "email_a@b", "email`", "emaiL_a", "email"] {

@@ -26,6 +26,7 @@ mod batching;
 mod density;
 mod queue;
 mod reads;
+mod shape;
 mod store;
 mod verdict;
 mod writes;

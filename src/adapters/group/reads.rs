@@ -3,6 +3,9 @@
 //! A range also reads the rows between the keys. So it is bounded ([`Query::top`]) to twice as many rows as there are
 //! keys. Keys that it did not reach have a range of their own while ranges answer a quarter of theirs, and are read alone
 //! otherwise; a partition where those are most goes alone for a while ([`Density`]).
+//!
+//! A key that a complete page lacks is absent, but only if the key surely lies in the range, for stores that compare bytes and for
+//! those that compare UTF-16, and if the store surely read the filter ([`Trust`]). Any other key is read alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +17,10 @@ use super::answer::{Answer, Paid, awaited, tell};
 use super::batching::{BatchExecutor, Place};
 use super::density::Density;
 use super::queue::PendingRequest;
+use super::shape::{Shape, Trust};
 use super::verdict::SharedError;
 use crate::adapters::layer::Op;
+use crate::model::key::sorts_before_everywhere;
 use crate::model::{Comparison, EntityKey, Filter, Key, Row, limits};
 use crate::ports::{Page, Query, TableStore, What};
 
@@ -67,20 +72,22 @@ impl PendingRequest for PendingRead {
     }
 }
 
-/// Whether a key sorts alike wherever it is compared, as bytes or as UTF-16, and needs no quoting in a filter: a key
-/// that a range misses counts as absent, so there must be no doubt about the contents of a range.
-pub(super) fn is_plain(key: &Key) -> bool {
-    let text = key.as_str();
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~:|@=+,;!*".contains(&byte))
-}
-
 /// Sends reads.
 pub(super) struct Reads {
-    pub(super) store: Arc<dyn TableStore>,
-    pub(super) density: Mutex<Density>,
+    store: Arc<dyn TableStore>,
+    density: Mutex<Density>,
+    trust: Mutex<Trust>,
 }
 
 impl Reads {
+    pub(super) fn new(store: Arc<dyn TableStore>) -> Self {
+        Self { store, density: Mutex::default(), trust: Mutex::default() }
+    }
+
+    fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn density(&self) -> MutexGuard<'_, Density> {
         self.density.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +103,7 @@ impl BatchExecutor for Reads {
         }
         let waiting = self.ranges(place, waiting.into_iter().collect()).await;
         let each = waiting.into_iter().map(|(rk, answers)| self.point(place, rk, answers));
-        stream::iter(each).buffer_unordered(SIDE_BY_SIDE).collect::<()>().await;
+        stream::iter(each).buffer_unordered(SIDE_BY_SIDE).for_each(|_| async {}).await;
     }
 }
 
@@ -122,10 +129,17 @@ impl Reads {
         waiting
     }
 
-    /// Reads a range over keys in their order. Returns those that it did not answer; as an error, where it failed.
+    /// Reads a range over keys in their order. Returns those that it did not answer; as an error, if no further range should be tried.
     async fn range(&self, place: &Place, mut waiting: Waiting) -> Result<Waiting, Waiting> {
         let (table, pk) = place;
+        let beyond = beyond_doubtful_bounds(&mut waiting);
         let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else { return Ok(waiting) };
+        let (first, last) = (first.clone(), last.clone());
+        let shape = Shape::of([pk, &first, &last]);
+        if first == last || !self.trust().allows(shape) {
+            waiting.extend(beyond);
+            return Err(waiting);
+        }
         let filter = Filter::partition(pk).and(Filter::compare("RowKey", Comparison::GreaterOrEqual, first.as_str())).and(Filter::compare(
             "RowKey",
             Comparison::LessOrEqual,
@@ -138,37 +152,64 @@ impl Reads {
                 answer.closed().await;
             }
         };
-        let Some(result) = awaited(self.store.query(table, &query), given_up).await else { return Err(Vec::new()) };
-        match result {
-            Ok(page) => {
-                let said = said(page, waiting.iter().map(|(rk, _)| rk));
-                let mut unanswered = Vec::new();
-                let mut paid = Paid::by_the_first();
-                for ((rk, answers), said) in waiting.into_iter().zip(said) {
-                    match said {
-                        KeyAnswer::Row(row) => {
-                            paid.by_ref().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
-                        }
-                        KeyAnswer::Nothing => unanswered.push((rk, answers)),
-                    }
-                }
-                Ok(unanswered)
-            }
+        let Some(result) = awaited(self.store.query(table, &query), given_up).await else { return Err(beyond) };
+        let page = match result {
+            Ok(page) => page,
             Err(error) if error.class.is_transient() => {
                 let error = SharedError::new(error);
                 let mut paid = Paid::by_the_first();
                 for (rk, answers) in waiting {
                     fail(paid.by_ref().zip(answers), &error, place, &rk);
                 }
-                Err(Vec::new())
+                return Err(beyond);
             }
             // Whether a point read meets the same, a point read tells.
-            Err(_) => Err(waiting),
+            Err(_) => {
+                waiting.extend(beyond);
+                return Err(waiting);
+            }
+        };
+        if !page.rows.is_empty() {
+            self.trust().prove(shape);
+        } else if page.continuation.is_none() && !self.trust().believes(shape) && !self.is_empty(place, &query, &mut waiting, shape).await {
+            waiting.extend(beyond);
+            return Err(waiting);
         }
+        let said = said(page, (&first, &last), waiting.iter().map(|(rk, _)| rk));
+        let mut unanswered = Vec::new();
+        let mut paid = Paid::by_the_first();
+        for ((rk, answers), said) in waiting.into_iter().zip(said) {
+            match said {
+                KeyAnswer::Row(row) => paid.by_ref().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
+                KeyAnswer::Nothing => unanswered.push((rk, answers)),
+            }
+        }
+        unanswered.extend(beyond);
+        Ok(unanswered)
     }
 
-    /// Reads one key.
-    async fn point(&self, place: &Place, rk: Key, mut answers: Vec<Answer<Option<Row>>>) {
+    /// Whether a range that returned no row is empty, and not misread by the service: reads its first key alone, and answers it.
+    async fn is_empty(&self, place: &Place, query: &Query, waiting: &mut Waiting, shape: Shape) -> bool {
+        if waiting.is_empty() {
+            return true;
+        }
+        let (rk, answers) = waiting.remove(0);
+        if self.point(place, rk.clone(), answers).await == Some(false) {
+            return true;
+        }
+        // The row may have been inserted after the range was read.
+        if self.store.query(&place.0, query).await.is_ok_and(|page| page.rows.is_empty() && page.continuation.is_none()) {
+            self.trust().refute(shape);
+            tracing::warn!(
+                table = %place.0, partition_key = %place.1, row_key = %rk,
+                "a range query returned no row although {rk:?} exists; keys with {} are read one by one from now on", shape.kinds()
+            );
+        }
+        false
+    }
+
+    /// Reads one key. Returns whether there is a row, if the store said so.
+    async fn point(&self, place: &Place, rk: Key, mut answers: Vec<Answer<Option<Row>>>) -> Option<bool> {
         let (table, pk) = place;
         let key = EntityKey { pk: pk.clone(), rk };
         let given_up = async {
@@ -176,10 +217,15 @@ impl Reads {
                 answer.closed().await;
             }
         };
-        let Some(result) = awaited(self.store.get(table, &key, None), given_up).await else { return };
-        match result {
-            Ok(row) => Paid::by_the_first().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone()))),
-            Err(error) => fail(Paid::by_the_first().zip(answers), &SharedError::new(error), place, &key.rk),
+        match awaited(self.store.get(table, &key, None), given_up).await? {
+            Ok(row) => {
+                Paid::by_the_first().zip(answers).for_each(|(paid, answer)| tell(answer, paid, Ok(row.clone())));
+                Some(row.is_some())
+            }
+            Err(error) => {
+                fail(Paid::by_the_first().zip(answers), &SharedError::new(error), place, &key.rk);
+                None
+            }
         }
     }
 }
@@ -204,14 +250,25 @@ enum KeyAnswer {
     Nothing,
 }
 
-/// A page's answers for keys in its range.
-fn said<'k>(page: Page, keys: impl Iterator<Item = &'k Key>) -> Vec<KeyAnswer> {
+/// Takes away the last keys until the first comes before the last one in every store. Returns those taken.
+///
+/// Only characters from U+E000 to U+FFFF beside ones beyond U+FFFF sort differently, so hardly any key is taken.
+fn beyond_doubtful_bounds(waiting: &mut Waiting) -> Waiting {
+    let Some((first, _)) = waiting.first() else { return Vec::new() };
+    let last = waiting.iter().rposition(|(rk, _)| first == rk || sorts_before_everywhere(first.as_str(), rk.as_str()));
+    waiting.split_off(last.map_or(0, |last| last + 1))
+}
+
+/// A page's answers for keys, of which the first and the last bound its range.
+fn said<'k>(page: Page, (first, last): (&Key, &Key), keys: impl Iterator<Item = &'k Key>) -> Vec<KeyAnswer> {
+    let before = |one: &Key, other: &Key| sorts_before_everywhere(one.as_str(), other.as_str());
+    let is_within = |key: &Key| (key == first || before(first, key)) && (key == last || before(key, last));
     let reached = page.rows.last().map(|row| row.entity.key.rk.clone());
     let complete = page.continuation.is_none();
     let mut rows: BTreeMap<Key, Row> = page.rows.into_iter().map(|row| (row.entity.key.rk.clone(), row)).collect();
-    let about = |key| match rows.remove(key) {
+    let about = |key: &Key| match rows.remove(key) {
         Some(row) => KeyAnswer::Row(Some(row)),
-        None if complete || reached.as_ref().is_some_and(|reached| key < reached) => KeyAnswer::Row(None),
+        None if is_within(key) && (complete || reached.as_ref().is_some_and(|reached| before(key, reached))) => KeyAnswer::Row(None),
         None => KeyAnswer::Nothing,
     };
     keys.map(about).collect()
@@ -237,7 +294,7 @@ mod tests {
         let continuation = Continuation { next_partition_key: "p".to_owned(), next_row_key: None };
         let page = Page { rows: keys(rows).iter().map(row).collect(), continuation: (!complete).then_some(continuation) };
         let keys = keys(asked);
-        let said = said(page, keys.iter());
+        let said = said(page, (keys.first().unwrap(), keys.last().unwrap()), keys.iter());
         said.into_iter()
             .zip(&keys)
             .map(|(said, key)| match said {
@@ -260,12 +317,25 @@ mod tests {
     }
 
     #[test]
-    fn keys_whose_order_could_be_doubted_are_not_read_by_ranges() {
-        for plain in ["000017", "ada.king@contoso.com", "Employees~Sales", "a|b"] {
-            assert!(is_plain(&Key::new(plain).unwrap()), "{plain}");
-        }
-        for other in ["", "O'Brien", "a b", "Müller", "%2F", "\u{ffee}", "\u{1f600}"] {
-            assert!(!is_plain(&Key::new(other).unwrap()), "{other}");
-        }
+    fn a_key_that_stores_may_sort_outside_of_the_range_or_page_is_not_absent() {
+        // U+FF21 comes before U+20BB7 in bytes, and after it in UTF-16.
+        assert_eq!(told("a", true, "a \u{ff21} \u{20bb7}"), "+?-");
+        assert_eq!(told("a \u{ff21} \u{20bb7}", true, "a \u{ff21} \u{20bb7}"), "+++");
+        assert_eq!(told("a \u{20bb7}", false, "a 부서 \u{ff21} \u{20bb7} \u{20bb8}"), "+-?+?");
+        assert_eq!(told("Müller", true, "Müller O'Brien 부서 😀"), "+---");
+    }
+
+    #[test]
+    fn bounds_that_stores_may_sort_differently_are_taken_away() {
+        let waiting = |names: &str| keys(names).into_iter().map(|rk| (rk, Vec::new())).collect::<Waiting>();
+        let left = |names: &str| {
+            let mut waiting = waiting(names);
+            let beyond = beyond_doubtful_bounds(&mut waiting);
+            (waiting.len(), beyond.len())
+        };
+        assert_eq!(left("a \u{ff21} \u{20bb7}"), (3, 0));
+        assert_eq!(left("\u{ff21} \u{ff22} \u{20bb7}"), (2, 1));
+        assert_eq!(left("\u{ff21} \u{20bb7}"), (1, 1));
+        assert_eq!(left(""), (0, 0));
     }
 }

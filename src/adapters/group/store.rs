@@ -1,6 +1,6 @@
 //! Tables with grouped requests: themselves the same port.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -8,8 +8,7 @@ use tracing::Instrument as _;
 
 use super::answer::{Answered, Paid};
 use super::batching::Batching;
-use super::density::Density;
-use super::reads::{PendingRead, Reads, is_plain};
+use super::reads::{PendingRead, Reads};
 use super::writes::{PendingWrite, Writes};
 use crate::adapters::azure::check;
 use crate::adapters::layer::Op;
@@ -34,7 +33,7 @@ impl Grouped {
             account: account.clone(),
             clock,
             writes: Batching::new(Writes { store: Arc::clone(&inner) }),
-            reads: Batching::new(Reads { store: Arc::clone(&inner), density: Mutex::new(Density::default()) }),
+            reads: Batching::new(Reads::new(Arc::clone(&inner))),
             inner,
         }
     }
@@ -86,7 +85,7 @@ impl Grouped {
 impl TableStore for Grouped {
     async fn get(&self, table: &TableName, key: &EntityKey, select: Option<&[String]>) -> Result<Option<Row>, StoreError> {
         let place = (table.clone(), key.pk.clone());
-        let gathers = select.is_none() && is_plain(&key.pk) && is_plain(&key.rk) && self.reads.executor().density().is_dense(&place);
+        let gathers = select.is_none() && self.reads.executor().density().is_dense(&place);
         if !gathers {
             return self.inner.get(table, key, select).await;
         }

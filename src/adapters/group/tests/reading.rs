@@ -138,13 +138,73 @@ async fn what_a_range_is_refused_a_point_read_tells() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn projections_and_keys_whose_order_could_be_doubted_are_read_alone() {
+async fn projections_are_read_alone() {
     let stage = Stage::calm().await;
-    let odd: Vec<String> = ["Müller", "O'Brien", "\u{1f600}", "\u{ffee}"].map(str::to_owned).to_vec();
-    stage.have(odd.clone()).await;
-    assert_eq!(read(&stage, &odd).await, [true; 4]);
     let (table, select) = (table(), ["Name".to_owned()]);
     let keys: Vec<_> = names(0..4).iter().map(|rk| key(rk)).collect();
     join_all(keys.iter().map(|key| stage.tables.get(&table, key, Some(&select)))).await;
-    assert_eq!(stage.sent(), vec!["Get Entity"; 8]);
+    assert_eq!(stage.sent(), vec!["Get Entity"; 4]);
+}
+
+/// Row keys of ten kinds, each with a number.
+const SHAPES: [&str; 10] = ["row", "dept ", "O'Brien", "50%", "Müller", "부서", "\u{1f600}", "a'b %ü", "\u{20bb7}한", "+&;="];
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_every_kind_are_read_by_one_range_and_what_is_absent_is_absent() {
+    for shape in SHAPES {
+        let stage = Stage::calm().await;
+        let rows: Vec<String> = (0..100).map(|n| format!("{shape}{n:02}")).collect();
+        stage.have(rows.iter().step_by(2).cloned()).await;
+        let found: Vec<bool> = (0..100).map(|n| n % 2 == 0).collect();
+        assert_eq!(read(&stage, &rows).await, found, "{shape}");
+        assert_eq!(stage.sent(), ["Query of 200"], "{shape}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_empty_key_is_one_of_a_range() {
+    let stage = Stage::calm().await;
+    let rows = ["", "1", "2"].map(str::to_owned);
+    stage.have(rows[..2].to_vec()).await;
+    assert_eq!(read(&stage, &rows).await, [true, true, false]);
+    assert_eq!(stage.sent(), ["Query of 6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_stores_sort_differently_are_found_by_whichever_way() {
+    let stage = Stage::calm().await;
+    let rows = ["\u{ff21}", "\u{ff22}", "\u{20bb7}", "\u{20bb8}"].map(str::to_owned);
+    stage.have(rows[1..3].to_vec()).await;
+    assert_eq!(read(&stage, &rows).await, [false, true, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_range_of_quoted_keys_is_believed_after_one_of_its_keys_is_absent_too() {
+    let stage = Stage::calm().await;
+    let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
+    assert_eq!(read(&stage, &rows).await, [false; 10]);
+    assert_eq!(stage.sent(), ["Query of 20", "Get Entity"]);
+    // A range that returned a row proves that the store reads such filters.
+    stage.have(rows[..1].to_vec()).await;
+    assert_eq!(read(&stage, &rows).await.iter().filter(|found| **found).count(), 1);
+    stage.sent();
+    let others: Vec<String> = (0..10).map(|n| format!("P'{n}")).collect();
+    assert_eq!(read(&stage, &others).await, [false; 10]);
+    assert_eq!(stage.sent(), ["Query of 20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_misreads_a_filter_is_asked_for_single_rows_from_then_on() {
+    let stage = Stage::misreading().await;
+    let rows: Vec<String> = (0..10).map(|n| format!("O'Brien{n}")).collect();
+    stage.have(rows.clone()).await;
+    assert_eq!(read(&stage, &rows).await, [true; 10]);
+    assert_eq!(stage.sent()[..3], ["Query of 20", "Get Entity", "Query of 20"]);
+    assert_eq!(read(&stage, &rows).await, [true; 10]);
+    assert_eq!(stage.sent(), vec!["Get Entity"; 10]);
+    // Other keys are still read by ranges.
+    let plain = names(0..10);
+    stage.have(plain.clone()).await;
+    assert_eq!(read(&stage, &plain).await, [true; 10]);
+    assert_eq!(stage.sent(), ["Query of 20"]);
 }

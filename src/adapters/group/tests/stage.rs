@@ -40,6 +40,8 @@ struct Sent {
 struct Watched {
     inner: Arc<dyn TableStore>,
     sent: Arc<Mutex<Sent>>,
+    /// Whether queries whose filter has a doubled apostrophe return no rows.
+    misreads_apostrophes: bool,
 }
 
 /// Rows that a request is under way with, until it ends.
@@ -89,6 +91,9 @@ impl TableStore for Watched {
     }
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         self.note(format!("Query of {}", query.top.unwrap_or(0)));
+        if self.misreads_apostrophes && query.filter.as_ref().is_some_and(|filter| filter.to_string().contains("''")) {
+            return Ok(Page { rows: Vec::new(), continuation: None });
+        }
         self.inner.query(table, query).await
     }
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
@@ -117,12 +122,21 @@ impl Stage {
 
     /// As the fault policy says.
     pub(super) async fn with(faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static) -> Self {
+        Self::before(faults, false).await
+    }
+
+    /// Answers queries with a quoted apostrophe by 200 and no rows.
+    pub(super) async fn misreading() -> Self {
+        Self::before(|_| SLOW, true).await
+    }
+
+    async fn before(faults: impl Fn(&OperationInfo) -> FaultDecision + Send + Sync + 'static, misreads_apostrophes: bool) -> Self {
         let account = AccountName::main();
         let fair = SimWorld::new(account.clone(), Arc::new(SystemClock::new()), Arc::new(crate::adapters::sim::NoFaults));
         fair.account().tables.create_table(&table()).await.unwrap();
         let world = fair.seen_by(1, Arc::new(By(faults)));
         let sent = Arc::<Mutex<Sent>>::default();
-        let watched = Watched { inner: Arc::new(world), sent: Arc::clone(&sent) };
+        let watched = Watched { inner: Arc::new(world), sent: Arc::clone(&sent), misreads_apostrophes };
         Self { tables: Arc::new(Grouped::new(&account, Arc::new(watched), Arc::new(SystemClock::new()))), world: fair, sent }
     }
 
