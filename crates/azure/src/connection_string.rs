@@ -1,14 +1,10 @@
-//! Connection strings, as the portal, the emulator and other tools write them.
-//!
-//! Read here and not by the client library, which knows neither the development storage nor explicit endpoints,
-//! is particular about case, and prints the text that it cannot read.
-
-use std::collections::BTreeMap;
+//! Accounts by connection strings.
 
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::settings::{AzureAccount, EndpointOverrides, SettingsError, sas_credential};
 use evenkeel_model::model::AccountName;
+use evenkeel_model::settings::ConnectionString;
 
 /// The emulator's account and key, which are public ("Use the Azurite emulator", well-known storage account).
 const EMULATOR_ACCOUNT: &str = azure_storage::EMULATOR_ACCOUNT;
@@ -16,33 +12,20 @@ const EMULATOR_KEY: &str = azure_storage::EMULATOR_ACCOUNT_KEY;
 /// The emulator's ports: blob, queue, table.
 const EMULATOR_PORTS: [u16; 3] = [10_000, 10_001, 10_002];
 
-/// The keys that mean something here. Others (`FileEndpoint`, secondary endpoints) are ignored.
-const KEYS: [&str; 10] = [
-    "AccountName",
-    "AccountKey",
-    "SharedAccessSignature",
-    "DefaultEndpointsProtocol",
-    "EndpointSuffix",
-    "TableEndpoint",
-    "QueueEndpoint",
-    "BlobEndpoint",
-    "UseDevelopmentStorage",
-    "DevelopmentStorageProxyUri",
-];
-
 impl AzureAccount {
     /// An account by a connection string: `UseDevelopmentStorage=true`, or `AccountName` with `AccountKey` or
     /// `SharedAccessSignature`, or a signature with explicit endpoints. Keys in any case and order.
     pub fn from_connection_string(account: AccountName, text: &SecretString) -> Result<Self, SettingsError> {
-        let parts = Parts::read(text.expose_secret())?;
-        if parts.get("UseDevelopmentStorage").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        let parts = ConnectionString::parse(text.expose_secret())?;
+        let owned = |name: &str| parts.get(name).map(str::to_owned);
+        if parts.is_development() {
             return development(account, &parts);
         }
         let overrides = EndpointOverrides {
-            table: parts.owned("TableEndpoint"),
-            queue: parts.owned("QueueEndpoint"),
-            blob: parts.owned("BlobEndpoint"),
-            suffix: parts.owned("EndpointSuffix"),
+            table: owned("TableEndpoint"),
+            queue: owned("QueueEndpoint"),
+            blob: owned("BlobEndpoint"),
+            suffix: owned("EndpointSuffix"),
         };
         let protocol = match parts.get("DefaultEndpointsProtocol").map(str::to_ascii_lowercase).as_deref() {
             None | Some("https") => "https",
@@ -51,7 +34,7 @@ impl AzureAccount {
         };
         let name = parts.get("AccountName").unwrap_or_default();
         match (parts.get("AccountKey"), parts.get("SharedAccessSignature")) {
-            (Some(_), Some(_)) => Err(SettingsError::Twice("AccountKey and SharedAccessSignature")),
+            (Some(_), Some(_)) => Err(SettingsError::Both),
             (Some(key), None) => {
                 // The endpoints are worked out again below, with the protocol; this checks name and key.
                 let checked = Self::with_key(account, name, &SecretString::from(key.to_owned()), &overrides)?;
@@ -64,7 +47,7 @@ impl AzureAccount {
 }
 
 /// The emulator on this machine, or behind `DevelopmentStorageProxyUri`.
-fn development(account: AccountName, parts: &Parts<'_>) -> Result<AzureAccount, SettingsError> {
+fn development(account: AccountName, parts: &ConnectionString<'_>) -> Result<AzureAccount, SettingsError> {
     let host = parts.get("DevelopmentStorageProxyUri").unwrap_or("http://127.0.0.1").trim_end_matches('/');
     let endpoint = |port: u16| Some(format!("{host}:{port}/{EMULATOR_ACCOUNT}"));
     let [blob, queue, table] = EMULATOR_PORTS;
@@ -72,35 +55,10 @@ fn development(account: AccountName, parts: &Parts<'_>) -> Result<AzureAccount, 
     AzureAccount::with_key(account, EMULATOR_ACCOUNT, &SecretString::from(EMULATOR_KEY), &overrides)
 }
 
-/// The parts of a connection string, by their keys as [`KEYS`] spells them.
-struct Parts<'a>(BTreeMap<&'static str, &'a str>);
-
-impl<'a> Parts<'a> {
-    fn read(text: &'a str) -> Result<Self, SettingsError> {
-        let mut parts = BTreeMap::new();
-        let pieces = text.trim().trim_matches(['"', '\'']).split(';').map(str::trim);
-        for (number, piece) in pieces.enumerate().filter(|(_, piece)| !piece.is_empty()) {
-            // Keys are Base64 and signatures are query strings: both have equals signs of their own.
-            let (key, value) = piece.split_once('=').ok_or(SettingsError::Part(number + 1))?;
-            let Some(known) = KEYS.into_iter().find(|known| known.eq_ignore_ascii_case(key.trim())) else { continue };
-            if !value.trim().is_empty() && parts.insert(known, value.trim()).is_some() {
-                return Err(SettingsError::Twice(known));
-            }
-        }
-        Ok(Self(parts))
-    }
-
-    fn get(&self, key: &str) -> Option<&'a str> {
-        self.0.get(key).copied()
-    }
-
-    fn owned(&self, key: &str) -> Option<String> {
-        self.get(key).map(str::to_owned)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use evenkeel_model::settings::ConnectionStringError;
+
     use super::*;
     use crate::keyring::Signer;
 
@@ -157,10 +115,13 @@ mod tests {
         for (text, expected) in [
             ("AccountName=contoso".to_owned(), SettingsError::Missing("AccountKey or SharedAccessSignature")),
             (String::new(), SettingsError::Missing("AccountKey or SharedAccessSignature")),
-            (format!("AccountName=contoso;{KEY}").replace('=', "!").replace("AccountName!", "AccountName="), SettingsError::Part(2)),
+            (
+                format!("AccountName=contoso;{KEY}").replace('=', "!").replace("AccountName!", "AccountName="),
+                ConnectionStringError::Part(2).into(),
+            ),
             ("AccountName=contoso;AccountKey=S3CRET!".to_owned(), SettingsError::Key),
             ("AccountName=contoso;SharedAccessSignature=S3CRET".to_owned(), SettingsError::Sas),
-            (format!("AccountName=a;AccountName=b;AccountKey={KEY}"), SettingsError::Twice("AccountName")),
+            (format!("AccountName=a;AccountName=b;AccountKey={KEY}"), ConnectionStringError::Twice("AccountName").into()),
             (format!("DefaultEndpointsProtocol=ftp;AccountName=contoso;AccountKey={KEY}"), SettingsError::Protocol),
         ] {
             let error = read(&text).unwrap_err();

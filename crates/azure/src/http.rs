@@ -259,18 +259,19 @@ async fn beginning(mut response: reqwest::Response, most: usize) -> Bytes {
 }
 
 /// Maps an error of the HTTP client to a fault of the request. Its own text would name the address, which can
-/// carry a signature, so the address is taken off it first.
+/// carry a signature, so host and port alone are kept of it.
 fn fault(error: reqwest::Error) -> HttpFault {
+    let place = error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))).unwrap_or_default();
     let error = error.without_url();
     if error.is_builder() {
         return HttpFault::Unsent("the HTTP client could not compose the request".to_owned());
     }
     let connecting = error.is_connect();
     let text = match (connecting, error.is_timeout()) {
-        (true, true) => "no connection within the time allowed".to_owned(),
-        (true, false) => format!("no connection: {}", root(&error)),
-        (false, true) => "no answer within the time allowed".to_owned(),
-        (false, false) => format!("the connection broke: {}", root(&error)),
+        (true, true) => format!("no connection to {place} within the time allowed"),
+        (true, false) => format!("no connection to {place}: {}", root(&error)),
+        (false, true) => format!("no answer from {place} within the time allowed"),
+        (false, false) => format!("the connection to {place} broke: {}", root(&error)),
     };
     if connecting { HttpFault::Refused(text) } else { HttpFault::Lost(text) }
 }

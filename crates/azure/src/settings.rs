@@ -14,7 +14,7 @@ use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::ports::Service;
-use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, Identity, SecretPair};
+use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, ConnectionStringError, Identity, SecretPair};
 
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]
@@ -92,12 +92,12 @@ impl Default for Timeouts {
 /// Why settings make no account. The texts hold no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// A part of a connection string that is not `Key=Value`.
-    #[error("part {0} of the connection string is not Key=Value")]
-    Part(usize),
-    /// A key that stands twice in a connection string, or contradicts another.
-    #[error("the connection string gives {0} twice, or beside what contradicts it")]
-    Twice(&'static str),
+    /// A text that is no connection string.
+    #[error(transparent)]
+    ConnectionString(#[from] ConnectionStringError),
+    /// Two credentials.
+    #[error("the connection string gives AccountKey and SharedAccessSignature; leave one of them out")]
+    Both,
     /// Something is missing.
     #[error("{0} is missing")]
     Missing(&'static str),

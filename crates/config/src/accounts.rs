@@ -1,6 +1,5 @@
 //! `[accounts.NAME]`
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use secrecy::ExposeSecret as _;
@@ -12,7 +11,8 @@ use super::secret::{PairKeys, SecretKeys};
 use super::section::{Reported, Section};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
-use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, Endpoints};
+use evenkeel_model::settings::connection_string::names_more;
+use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, ConnectionString, Endpoints};
 
 const CONNECTION_STRING: PairKeys = PairKeys {
     first: SecretKeys { inline: "connection_string", env: "connection_string_env", file: "connection_string_file" },
@@ -119,8 +119,8 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             section.refuse("auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS]);
             let pair = CONNECTION_STRING.required(section, "a connection string")?;
             for ConfiguredSecret { text, setting, .. } in pair.iter() {
-                let parts = ConnectionString::parse(text.expose_secret()).map_err(|problem| section.error(setting, problem)).ok()?;
-                if let Some(host) = parts.plain_host() {
+                let parts = connection_string(text.expose_secret()).map_err(|problem| section.error(setting, problem)).ok()?;
+                if let Some(host) = plain_host(&parts) {
                     section.warning(setting, unencrypted(&host));
                 }
             }
@@ -196,42 +196,36 @@ fn check_endpoint(text: &str) -> Result<String, String> {
     let Some(host) = url.host_str().filter(|_| plain && matches!(url.scheme(), "http" | "https")) else {
         return Err(EXPECTED.to_owned());
     };
-    if is_cosmos(host) { Err(COSMOS.to_owned()) } else { Ok(text.trim().trim_end_matches('/').to_owned()) }
+    match host {
+        _ if is_cosmos(host) => Err(COSMOS.to_owned()),
+        _ if names_more(&url, None) => Err("it names a container, table or queue; expected the address of the account alone".to_owned()),
+        _ => Ok(text.trim().trim_end_matches('/').to_owned()),
+    }
 }
 
-/// A connection string's values by their names in lower case.
-struct ConnectionString<'t>(BTreeMap<String, &'t str>);
-
-impl<'t> ConnectionString<'t> {
-    /// Reads one, with every check that needs no request. The message never repeats it.
-    fn parse(text: &'t str) -> Result<Self, String> {
-        const EXPECTED: &str = "expected a connection string: Key=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
-        const KNOWN: [&str; 5] = ["usedevelopmentstorage", "accountname", "tableendpoint", "queueendpoint", "blobendpoint"];
-        let mut values = BTreeMap::new();
-        for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or(EXPECTED)?;
-            values.insert(name.trim().to_ascii_lowercase(), value.trim());
-        }
-        if values.get("tableendpoint").is_some_and(|endpoint| is_cosmos(endpoint)) {
-            return Err(COSMOS.to_owned());
-        }
-        if KNOWN.iter().any(|name| values.contains_key(*name)) { Ok(Self(values)) } else { Err(EXPECTED.to_owned()) }
+/// Reads a connection string, with every check that needs no request. The message never repeats it.
+fn connection_string(text: &str) -> Result<ConnectionString<'_>, String> {
+    const EXPECTED: &str = "expected a connection string: Name=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
+    let parts = ConnectionString::parse(text).map_err(|error| error.to_string())?;
+    if parts.get("TableEndpoint").is_some_and(is_cosmos) {
+        return Err(COSMOS.to_owned());
     }
+    let names = ["UseDevelopmentStorage", "AccountName", "TableEndpoint", "QueueEndpoint", "BlobEndpoint"];
+    if names.iter().any(|name| parts.get(name).is_some()) { Ok(parts) } else { Err(EXPECTED.to_owned()) }
+}
 
-    /// The first host that is asked without encryption, and that is not this machine.
-    fn plain_host(&self) -> Option<String> {
-        let Self(values) = self;
-        let is_plain = values.get("defaultendpointsprotocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
-        ["table", "queue", "blob"].into_iter().find_map(|service| {
-            match (values.get(&format!("{service}endpoint")), values.get("accountname")) {
-                (Some(endpoint), _) => plain_elsewhere(endpoint),
-                (None, Some(account)) if is_plain => {
-                    Some(format!("{account}.{service}.{}", values.get("endpointsuffix").unwrap_or(&"core.windows.net")))
-                }
-                (None, _) => None,
+/// The first host of a connection string that is asked without encryption, and that is not this machine.
+fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
+    let is_plain = parts.get("DefaultEndpointsProtocol").is_some_and(|protocol| protocol.eq_ignore_ascii_case("http"));
+    [("table", "TableEndpoint"), ("queue", "QueueEndpoint"), ("blob", "BlobEndpoint")].into_iter().find_map(|(service, name)| {
+        match (parts.get(name), parts.get("AccountName")) {
+            (Some(endpoint), _) => plain_elsewhere(endpoint),
+            (None, Some(account)) if is_plain => {
+                Some(format!("{account}.{service}.{}", parts.get("EndpointSuffix").unwrap_or("core.windows.net")))
             }
-        })
-    }
+            (None, _) => None,
+        }
+    })
 }
 
 fn is_cosmos(text: &str) -> bool {

@@ -219,9 +219,5 @@ fn path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, Str
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let size = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(format!("has {size} bytes; a configuration file has at most {MAX_FILE_BYTES}"));
-    }
-    std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))
+    super::text_file::read(path, MAX_FILE_BYTES, "a configuration file")
 }

@@ -48,6 +48,7 @@ mod settings;
 mod sinks;
 mod source;
 mod spread_rules;
+mod text_file;
 mod tree;
 mod unread;
 mod view_section;

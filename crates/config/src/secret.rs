@@ -6,11 +6,12 @@ use secrecy::SecretString;
 
 use super::origin::Layer;
 use super::section::{Reported, Section};
-use evenkeel_model::settings::{ConfiguredSecret, SecretFile, SecretPair};
+use super::text_file;
+use evenkeel_model::settings::{ConfiguredSecret, ConnectionString, SecretFile, SecretPair};
 
 /// Whether a text is the connection string of the local emulator, which is public knowledge and no secret.
 pub(super) fn is_development_storage(text: &str) -> bool {
-    text.trim().trim_end_matches(';').eq_ignore_ascii_case("UseDevelopmentStorage=true")
+    ConnectionString::parse(text).is_ok_and(|parsed| parsed.is_development())
 }
 
 /// Largest secret file, in bytes.
@@ -44,7 +45,7 @@ impl SecretKeys {
     fn read_key(&self, section: &Section<'_>, key: &'static str) -> Option<String> {
         let text = section.text(key)?;
         let value = if key == self.env {
-            section.cx.environment.get(text).map(|value| value.trim().to_owned()).unwrap_or_default()
+            section.cx.environment.get(text).map(|value| text_file::secret(value).to_owned()).unwrap_or_default()
         } else if key == self.file {
             read_text(Path::new(text)).map_err(|problem| section.error(key, problem)).ok()?
         } else {
@@ -130,12 +131,8 @@ fn read_file(path: &Path) -> Result<SecretString, String> {
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
-    let shown = path.display().to_string();
-    let size = std::fs::metadata(path).map_err(|error| format!("the file {shown:?} cannot be read: {error}"))?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(format!("the file {shown:?} has {size} bytes; a secret has at most {MAX_FILE_BYTES}"));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("the file {shown:?} cannot be read: {error}"))?;
-    let text = text.trim();
+    let shown = path.display();
+    let text = text_file::read(path, MAX_FILE_BYTES, "a secret").map_err(|problem| format!("the file {shown:?} {problem}"))?;
+    let text = text_file::secret(&text);
     if text.is_empty() { Err(format!("the file {shown:?} is empty; expected a secret")) } else { Ok(text.to_owned()) }
 }

@@ -633,6 +633,22 @@ fn a_misspelt_log_level_is_a_mistake() {
 
 // --- Accounts and secrets
 
+/// As Windows PowerShell writes it, and as shells leave it in a variable.
+#[test]
+fn byte_order_marks_line_ends_and_quotes_are_no_part_of_a_secret() {
+    let folder = folder(&[("cs", "\u{feff}AccountName=contoso;AccountKey=a2V5\r\n"), ("key", "\u{feff}\"a2V5\"\r\n")]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let azure = |rest: &str| load_text(&format!("[accounts.main]\nkind = \"azure\"\n{rest}")).unwrap();
+    let loaded = azure(&format!("connection_string_file = {:?}", path("cs")));
+    assert!(
+        matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::ConnectionString(pair)) if pair.first.text.expose_secret() == "AccountName=contoso;AccountKey=a2V5")
+    );
+    let loaded = azure(&format!("auth = \"key\"\nname = \"contoso\"\nkey_file = {:?}", path("key")));
+    assert!(
+        matches!(&loaded.settings.accounts[0].kind, AccountKind::Azure(AzureAuth::Key { key, .. }) if key.first.text.expose_secret() == "a2V5")
+    );
+}
+
 #[test]
 fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
     let folder = folder(&[("sas", "  ?sv=2024&sig=topsecret\n")]);
@@ -657,12 +673,21 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         ),
         ("auth = \"key\"\nkey = \"topsecret\"", "accounts.main.name: missing; expected the storage account's own name"),
         ("auth = \"sas\"\nname = \"Contoso!\"\nsas = \"topsecret\"", "3 to 24 lower-case letters and digits"),
-        ("connection_string = \"topsecret\"", "expected a connection string: Key=Value pairs"),
+        ("connection_string = \"topsecret\"", "part 1 of the connection string is not Name=Value"),
         (
             "connection_string = \"UseDevelopmentStorage=true\"\nkey = \"topsecret\"\nauth = \"connection_string\"",
             "accounts.main.key: has no meaning with auth = \"connection_string\"",
         ),
         ("connection_string = \"UseDevelopmentStorage=true\"\npath = \"x\"", "accounts.main.path: has no meaning with kind = \"azure\""),
+        ("connection_string = \"AccountName=a;AccountKey=topsecret;BlobEndpont=https://a/\"", "did you mean BlobEndpoint?"),
+        (
+            "connection_string = \"UseDevelopmentStorage=true;TableEndpoint=http://127.0.0.1:1/a\"",
+            "TableEndpoint beside UseDevelopmentStorage=true",
+        ),
+        (
+            "auth = \"key\"\nname = \"contoso\"\nkey = \"topsecret\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/photos\"",
+            "names a container, table or queue",
+        ),
         ("auth = \"entra\"\nkey = \"topsecret\"", "accounts.main.key: has no meaning with auth = \"entra\""),
         (
             "connection_string = \"AccountName=a;AccountKey=topsecret;TableEndpoint=https://a.table.cosmosdb.azure.com:443/\"",

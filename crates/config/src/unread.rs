@@ -13,6 +13,7 @@ use super::defaults::CATALOG_SECTIONS;
 use super::finding::Finding;
 use super::section::Section;
 use super::source::LayerMap;
+use super::text_file;
 use super::tree::Effective;
 use evenkeel_model::model::nearest::nearest;
 
@@ -81,8 +82,7 @@ fn warning(folder: &Path, file: &Path) -> Option<Finding> {
     let extension = file.extension()?.to_str()?;
     nearest(extension, ["toml"])?;
     let name = file.file_stem()?.to_str()?;
-    let size = std::fs::metadata(file).ok()?.len();
-    let text = if size > MAX_FILE_BYTES { return None } else { std::fs::read_to_string(file).ok()? };
+    let text = text_file::read(file, MAX_FILE_BYTES, "a configuration file").ok()?;
     let declared: Vec<String> =
         LayerMap::sections(&text).into_iter().filter(|section| CATALOG_SECTIONS.contains(&section.as_str())).collect();
     let beside = file.parent() == Some(folder);

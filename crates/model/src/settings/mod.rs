@@ -4,6 +4,7 @@
 //! no text formats, no secrets in `Debug`.
 
 mod backoff;
+pub mod connection_string;
 mod encryption;
 mod http;
 mod identity;
@@ -23,6 +24,7 @@ use crate::model::event::EventMappings;
 use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
 
 pub use backoff::{Backoff, MOST_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
+pub use connection_string::{ConnectionString, ConnectionStringError};
 pub use encryption::{EncryptionSettings, KeySource, VaultKey, WrappedText};
 pub use http::{HttpRole, HttpSettings, HttpToken, OpenReads};
 pub use identity::{Application, EntraCredential, Identity};

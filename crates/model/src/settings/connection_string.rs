@@ -1,0 +1,207 @@
+//! Connection strings of storage accounts, as the portal, the command line of Azure and people write them.
+//!
+//! Read here and not by the client library, which knows neither the development storage nor explicit endpoints and is particular about
+//! case. No error repeats a part of the text: people paste secrets into the wrong place.
+
+use std::collections::BTreeMap;
+
+use url::{Host, Url};
+
+use crate::model::nearest::nearest;
+
+/// The names that mean something here.
+const NAMES: [&str; 10] = [
+    "AccountName",
+    "AccountKey",
+    "SharedAccessSignature",
+    "DefaultEndpointsProtocol",
+    "EndpointSuffix",
+    "TableEndpoint",
+    "QueueEndpoint",
+    "BlobEndpoint",
+    "UseDevelopmentStorage",
+    "DevelopmentStorageProxyUri",
+];
+
+/// Names that tools write and that concern services or replicas which are not used here.
+const UNUSED: [&str; 7] = [
+    "FileEndpoint",
+    "DfsEndpoint",
+    "WebEndpoint",
+    "TableSecondaryEndpoint",
+    "QueueSecondaryEndpoint",
+    "BlobSecondaryEndpoint",
+    "FileSecondaryEndpoint",
+];
+
+const ENDPOINTS: [&str; 3] = ["TableEndpoint", "QueueEndpoint", "BlobEndpoint"];
+
+/// The values of a connection string, by their names.
+#[derive(Clone)]
+pub struct ConnectionString<'t>(BTreeMap<&'static str, &'t str>);
+
+/// Why a text is not a connection string. Holds nothing of the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectionStringError {
+    /// A part without an equals sign.
+    #[error("part {0} of the connection string is not Name=Value; expected pairs separated by ';', such as AccountName=contoso")]
+    Part(usize),
+    /// A name that no connection string has.
+    #[error("part {part} of the connection string has an unknown name{}", .meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?")))]
+    Unknown {
+        /// Its place, from 1.
+        part: usize,
+        /// The name that is probably meant.
+        meant: Option<&'static str>,
+    },
+    /// A name that stands twice.
+    #[error("the connection string gives {0} twice")]
+    Twice(&'static str),
+    /// Something beside `UseDevelopmentStorage=true`, which has an account and endpoints of its own.
+    #[error(
+        "the connection string gives {0} beside UseDevelopmentStorage=true, which means the emulator's account at ports 10000 to 10002; leave one of them out"
+    )]
+    Development(&'static str),
+    /// A proxy with a port or path.
+    #[error(
+        "DevelopmentStorageProxyUri is not a scheme and a host alone, such as http://azurite; the ports 10000 to 10002 are added to it"
+    )]
+    Proxy,
+    /// An endpoint that names more than the account.
+    #[error("{0} names a container, table or queue; expected the address of the account alone")]
+    Path(&'static str),
+}
+
+impl<'t> ConnectionString<'t> {
+    /// Reads a text: names in any case and order, with quotes and blanks around it.
+    pub fn parse(text: &'t str) -> Result<Self, ConnectionStringError> {
+        let mut values = BTreeMap::new();
+        let around = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '\u{feff}');
+        let parts = text.trim_matches(around).split(';').map(str::trim).enumerate();
+        for (at, part) in parts.filter(|(_, part)| !part.is_empty()) {
+            // Keys are Base64 and signatures are query strings: both have equals signs of their own.
+            let (name, value) = part.split_once('=').ok_or(ConnectionStringError::Part(at + 1))?;
+            let (name, value) = (name.trim(), value.trim());
+            if UNUSED.iter().any(|unused| unused.eq_ignore_ascii_case(name)) {
+                continue;
+            }
+            let Some(known) = NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+                return Err(ConnectionStringError::Unknown { part: at + 1, meant: meant(name) });
+            };
+            if !value.is_empty() && values.insert(known, value).is_some() {
+                return Err(ConnectionStringError::Twice(known));
+            }
+        }
+        let parsed = Self(values);
+        parsed.check().map(|()| parsed)
+    }
+
+    /// The value of a name.
+    pub fn get(&self, name: &str) -> Option<&'t str> {
+        self.0.get(name).copied()
+    }
+
+    /// Whether it means the emulator, whose account and key are public.
+    pub fn is_development(&self) -> bool {
+        self.get("UseDevelopmentStorage").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    fn check(&self) -> Result<(), ConnectionStringError> {
+        if self.is_development() {
+            let beside = ["AccountName", "AccountKey", "SharedAccessSignature", "EndpointSuffix"].into_iter().chain(ENDPOINTS);
+            if let Some(name) = beside.into_iter().find(|name| self.get(name).is_some()) {
+                return Err(ConnectionStringError::Development(name));
+            }
+            let is_host = |uri: &str| {
+                Url::parse(uri).is_ok_and(|url| url.has_host() && url.port().is_none() && url.path() == "/" && url.query().is_none())
+            };
+            return if self.get("DevelopmentStorageProxyUri").is_none_or(is_host) { Ok(()) } else { Err(ConnectionStringError::Proxy) };
+        }
+        let account = self.get("AccountName");
+        let names_more = |name: &&str| self.get(name).and_then(|value| Url::parse(value).ok()).is_some_and(|url| names_more(&url, account));
+        ENDPOINTS.into_iter().find(names_more).map_or(Ok(()), |name| Err(ConnectionStringError::Path(name)))
+    }
+}
+
+/// Whether the address of a service names more than an account: a container, say.
+///
+/// Azure has the account in the host, and no path. An emulator has it in the path, and so may a proxy.
+pub fn names_more(endpoint: &Url, account: Option<&str>) -> bool {
+    let Some(mut path) = endpoint.path_segments().map(|segments| segments.filter(|segment| !segment.is_empty())) else { return false };
+    let Some(first) = path.next() else { return false };
+    let is_of_a_service = |host: &str| [".table.", ".queue.", ".blob."].iter().any(|service| host.contains(service));
+    match endpoint.host() {
+        _ if path.next().is_some() => true,
+        Some(Host::Domain(host)) => is_of_a_service(host),
+        Some(Host::Ipv4(_) | Host::Ipv6(_)) => account.is_some_and(|account| account != first),
+        None => false,
+    }
+}
+
+/// The name that is probably meant by an unknown one, which may be a secret and is not repeated.
+fn meant(name: &str) -> Option<&'static str> {
+    nearest(name, NAMES).and_then(|nearest| NAMES.into_iter().find(|known| *known == nearest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> ConnectionStringError {
+        ConnectionString::parse(text).map(|_| ()).expect_err(text)
+    }
+
+    #[test]
+    fn quotes_blanks_marks_and_empty_parts_are_no_part_of_it() {
+        for text in [
+            "AccountName=contoso;AccountKey=a2V5;",
+            "\"AccountName=contoso;AccountKey=a2V5;\"",
+            "'AccountName=contoso;AccountKey=a2V5'\r\n",
+            "\u{feff}AccountName=contoso;AccountKey=a2V5\r\n",
+            " accountname = contoso ;; ACCOUNTKEY= a2V5 ; FileEndpoint=https://x/ ",
+        ] {
+            let parsed = ConnectionString::parse(text).unwrap();
+            assert_eq!((parsed.get("AccountName"), parsed.get("AccountKey")), (Some("contoso"), Some("a2V5")), "{text:?}");
+        }
+        assert!(ConnectionString::parse("\"UseDevelopmentStorage=true;\"").unwrap().is_development());
+    }
+
+    #[test]
+    fn a_misspelt_name_is_an_error_that_names_what_is_meant() {
+        let misspelt = error("AccountName=a;AccountKey=a2V5;BlobEndpont=http://127.0.0.1:1/a");
+        assert_eq!(misspelt, ConnectionStringError::Unknown { part: 3, meant: Some("BlobEndpoint") });
+        assert!(misspelt.to_string().ends_with("did you mean BlobEndpoint?"));
+        assert_eq!(error("AccountName=a;c2VjcmV0LWtleQ=="), ConnectionStringError::Unknown { part: 2, meant: None });
+        assert_eq!(error("AccountName=a;c2VjcmV0"), ConnectionStringError::Part(2));
+        assert_eq!(error("AccountName=a;accountname=b"), ConnectionStringError::Twice("AccountName"));
+    }
+
+    #[test]
+    fn the_emulator_has_endpoints_of_its_own() {
+        for name in ["TableEndpoint=http://127.0.0.1:9/devstoreaccount1", "AccountName=contoso", "EndpointSuffix=example.net"] {
+            let name_alone = name.split('=').next().unwrap();
+            assert!(
+                matches!(error(&format!("UseDevelopmentStorage=true;{name}")), ConnectionStringError::Development(found) if found == name_alone)
+            );
+        }
+        for proxy in ["http://127.0.0.1:9", "http://azurite/devstoreaccount1", "azurite"] {
+            assert_eq!(error(&format!("UseDevelopmentStorage=true;DevelopmentStorageProxyUri={proxy}")), ConnectionStringError::Proxy);
+        }
+        let proxy = "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite;DefaultEndpointsProtocol=http";
+        assert!(ConnectionString::parse(proxy).is_ok());
+    }
+
+    #[test]
+    fn an_endpoint_names_the_account_alone() {
+        let names_more = |url: &str, account| names_more(&Url::parse(url).unwrap(), account);
+        assert!(names_more("https://contoso.blob.core.windows.net/photos", Some("contoso")));
+        assert!(names_more("http://127.0.0.1:10000/devstoreaccount1/photos", None));
+        assert!(names_more("http://127.0.0.1:10000/photos", Some("devstoreaccount1")));
+        assert!(!names_more("http://127.0.0.1:10000/devstoreaccount1/", Some("devstoreaccount1")));
+        assert!(!names_more("https://contoso.blob.core.windows.net/", Some("contoso")) && !names_more("http://azurite:10000/a", Some("a")));
+        assert_eq!(
+            error("AccountName=a;AccountKey=a2V5;BlobEndpoint=https://a.blob.core.windows.net/photos"),
+            ConnectionStringError::Path("BlobEndpoint")
+        );
+    }
+}
