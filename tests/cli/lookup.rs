@@ -310,3 +310,45 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
         assert_eq!(found, all, "{top} at a time");
     }
 }
+
+/// Entities with empty keys, and properties named in any script, are derived from, listed, looked up and audited as any other.
+#[test]
+fn empty_keys_and_names_in_any_script_are_found() {
+    let place = Place::new();
+    place.add(
+        r#"
+[views.by_city]
+kind = "secondary_index"
+source = "Customers"
+table = "CustomersByCity"
+partition_key = "{Città|lower}"
+row_key = "{PartitionKey}_{RowKey}"
+when = 'Größe == "XL"'
+on_conflict = "reject"
+[views.cities]
+kind = "index_entity"
+source = "Customers"
+store = "table"
+table = "Cities"
+partition_key = "c"
+row_key = "{Città}"
+member = ["{PartitionKey}", "{RowKey}"]
+property = "Customers""#,
+    );
+    place.run(&["migrate", "up"]).success();
+    let put = |pk: &str, rk: &str| json!({"op": "put", "table": "Customers", "entity": {"PartitionKey": pk, "RowKey": rk, "Città": "Oslo", "Größe": "XL", "이름": "김"}});
+    let jobs = [put("alice", ""), put("bob", ""), put("", "carl"), put("", "")].map(|job| format!("{job}\n")).concat();
+    place.run_with(&["submit", "-"], jobs).success();
+    assert_eq!(place.work()["done"], json!(4));
+    let rows = |args: &[&str]| {
+        let found = json_lines(&place.run(args).success());
+        found.iter().filter(|row| row.get("RowKey").is_some()).cloned().collect::<Vec<_>>()
+    };
+    let copies = rows(&["--json", "lookup", "by_city", "Città=OSLO", "--where", "이름 == \"김\""]);
+    assert_eq!(copies.len(), 4, "{copies:?}");
+    assert_eq!(rows(&["--json", "lookup", "cities", "Città=Oslo", "--entities"]).len(), 4);
+    assert_eq!(rows(&["--json", "lookup", "by_city", "Città=oslo", "PartitionKey=alice", "RowKey="]).len(), 1);
+    let nameless = rows(&["--json", "lookup", "--table", "Customers", "PartitionKey=", "RowKey=", "--select", "Größe"]);
+    assert_eq!((nameless.len(), &nameless[0]["Größe"]), (1, &json!("XL")));
+    place.run(&["audit", "--table", "Customers"]).success();
+}

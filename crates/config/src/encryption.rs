@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use evenkeel_model::catalog::{Catalog, Form, own_property};
 use evenkeel_model::model::KeyBytes;
 use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::entity::{RESERVED_PREFIX, valid_property_name};
+use evenkeel_model::model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{TableName, ViewName};
 use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
@@ -114,7 +114,7 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
         } else if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
             Err(format!("the service has to read {name}; expected a property of your own"))
         } else if !valid_property_name(&name) {
-            Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+            Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"))
         } else {
             Ok(name)
         }

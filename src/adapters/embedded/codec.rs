@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_properties_round_trip_bit_by_bit(properties in prop::collection::btree_map("[A-Za-z_][A-Za-z0-9_]{0,200}", value(), 0..12)) {
+        fn any_properties_round_trip_bit_by_bit(properties in prop::collection::btree_map("[A-Za-z_ß한名][A-Za-z0-9_ß한名]{0,200}", value(), 0..12)) {
             let decoded = decode(&encode(&properties), |_| true).unwrap();
             prop_assert_eq!(&decoded, &properties);
             prop_assert!(decoded.values().map(bits).eq(properties.values().map(bits)));

@@ -132,7 +132,7 @@ fn etag(state: &mut AccountState) -> Result<ETag, Refusal> {
 }
 
 fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    let identifier = |name: &str| crate::model::entity::valid_property_name(name);
+    let identifier = |name: &str| name.is_ascii() && crate::model::entity::valid_property_name(name);
     let printable = |value: &str| value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim() == value;
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > limits::METADATA_BYTES {

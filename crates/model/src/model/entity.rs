@@ -31,9 +31,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntityError {
     /// A name that is no C# identifier, or is one of the system's.
-    #[error(
-        "{0:?} is not a property name: letters, digits and underscores, not starting with a digit, at most 255, and not PartitionKey, RowKey or Timestamp"
-    )]
+    #[error("{0:?} is not a property name: {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp")]
     PropertyName(String),
     /// More than 252 properties.
     #[error("the entity has {0} properties; Azure Table storage allows 252")]
@@ -191,12 +189,23 @@ pub fn stored_bytes(name: &str, value: &EdmValue) -> usize {
     8 + 2 * name.encode_utf16().count() + value
 }
 
-/// Whether a name can be a property's: `[A-Za-z_][A-Za-z0-9_]*`, at most 255, not one of the system's.
+/// The rule for the characters of a property's name, for errors.
+pub const PROPERTY_NAME_RULE: &str = "letters and digits of any script and underscores, not starting with a digit";
+
+/// Whether a character may stand in the name of a property.
+///
+/// The service takes C# identifiers: letters, digits, marks and connectors of every script. Of the invisible characters that C# also takes
+/// only the two joiners are accepted, which words of some scripts need.
+pub fn in_property_name(c: char) -> bool {
+    unicode_ident::is_xid_continue(c) || matches!(c, '\u{200c}' | '\u{200d}')
+}
+
+/// Whether a name can be a property's: a C# identifier, at most 255 UTF-16 units, not one of the system's.
 pub fn valid_property_name(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        && name.len() <= limits::PROPERTY_NAME_CHARS
+    let starts = |c: char| c == '_' || unicode_ident::is_xid_start(c);
+    name.starts_with(starts)
+        && name.chars().all(in_property_name)
+        && name.encode_utf16().count() <= limits::PROPERTY_NAME_CHARS
         && !matches!(name, "PartitionKey" | "RowKey" | "Timestamp")
 }
 
@@ -224,6 +233,20 @@ mod tests {
         assert!(twice.check().unwrap_err().to_string().contains("as Azure counts"));
         let fits = (0..20).fold(entity(), |e, i| e.with(format!("P{i}"), "한".repeat(16_000)));
         assert!(fits.check().is_ok());
+    }
+
+    #[test]
+    fn property_names_are_identifiers_of_any_script() {
+        let longest = "ß".repeat(255);
+        for name in ["Name", "_x", "a1", "Größe", "이름", "商品名", "naïve", "имя", "نام\u{200c}ها", "x\u{301}", "Ⅷ", "𠮷", &longest]
+        {
+            assert!(valid_property_name(name), "{name}");
+            assert!(entity().with(name, 1).check().is_ok(), "{name}");
+        }
+        let too_long = "ß".repeat(256);
+        for name in ["", "1a", "a b", "a-b", "a.b", "€", "😀", "a\u{200b}b", "\u{301}x", "RowKey", &too_long] {
+            assert!(!valid_property_name(name), "{name}");
+        }
     }
 
     #[test]

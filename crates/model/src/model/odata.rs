@@ -467,7 +467,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_entity_round_trips(properties in proptest::collection::btree_map("[A-Za-z_][A-Za-z0-9_]{0,20}", value(), 0..8)) {
+        fn any_entity_round_trips(properties in proptest::collection::btree_map("[A-Za-z_ß한名][A-Za-z0-9_ß한名]{0,20}", value(), 0..8)) {
             let properties = properties.into_iter().filter(|(name, _)| super::super::entity::valid_property_name(name)).collect();
             let entity = Entity { key: EntityKey::new("p", "r").unwrap(), properties };
             prop_assert_eq!(round_trip(&entity), entity);

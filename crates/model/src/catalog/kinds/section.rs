@@ -9,7 +9,7 @@ use std::fmt::Display;
 use super::ViewKind;
 use crate::catalog::place::{AccountSet, TableRef};
 use crate::catalog::view::OnConflict;
-use crate::model::entity::{RESERVED_PREFIX, valid_property_name};
+use crate::model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
 use crate::model::template::Template;
 use crate::model::{AccountName, ViewName};
 use crate::settings::SinkKind;
@@ -221,7 +221,7 @@ pub trait ViewSection {
             } else if name == "Timestamp" {
                 Err("Timestamp is the service's own: every copy has one of its own".to_owned())
             } else if !valid_property_name(&name) {
-                Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+                Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"))
             } else if !names.insert(name.clone()) {
                 Err(format!("{name:?} is selected twice"))
             } else {
@@ -237,7 +237,7 @@ pub fn own_property(name: &str) -> Result<String, String> {
         return Err(format!("{name:?} is one of evenkeel's own properties; expected another name"));
     }
     if !valid_property_name(name) {
-        return Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"));
+        return Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"));
     }
     Ok(name.to_owned())
 }

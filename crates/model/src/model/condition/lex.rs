@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::parse::ConditionError;
+use crate::model::entity::in_property_name;
 use crate::model::units::parse_duration;
 use crate::model::{Comparison, EdmDateTime, EdmValue};
 
@@ -87,7 +88,7 @@ impl Lexer<'_> {
             '"' => self.string()?,
             '=' | '!' | '<' | '>' => self.operator(rest)?,
             '0'..='9' | '-' | '+' | '.' => self.number()?,
-            'a'..='z' | 'A'..='Z' | '_' => self.word()?,
+            _ if in_property_name(first) => self.word()?,
             '&' | '|' => {
                 let word = if first == '&' { "and" } else { "or" };
                 let length = rest.chars().take_while(|c| *c == first).count();
@@ -157,9 +158,7 @@ impl Lexer<'_> {
     fn word(&mut self) -> Result<Lexeme, ConditionError> {
         let start = self.at;
         let rest = &self.text[start..];
-        let length = rest
-            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && (c != '.' || self.names == NameKind::Properties))
-            .unwrap_or(rest.len());
+        let length = rest.find(|c: char| !in_property_name(c) && (c != '.' || self.names == NameKind::Properties)).unwrap_or(rest.len());
         let word = &rest[..length];
         self.at += length;
         if !rest[length..].starts_with('\'') {

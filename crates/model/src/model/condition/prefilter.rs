@@ -52,7 +52,8 @@ fn compare(property: &str, op: Comparison, value: &EdmValue, left: &mut usize) -
     let is_typed = match property {
         "PartitionKey" | "RowKey" => value.as_str().is_some(),
         TIMESTAMP => false,
-        _ => true,
+        // Whether every service reads other names in a filter is not known, and one that does not may answer with no rows.
+        _ => property.is_ascii(),
     };
     let decides = match value {
         // It ranks texts in an order of its own.
@@ -92,6 +93,7 @@ mod tests {
             ("Salary > 100", None),
             (r#"PartitionKey == "Sales" and RowKey != "7""#, Some("(PartitionKey eq 'Sales' and RowKey ne '7')")),
             ("PartitionKey == true", None),
+            (r#"Größe == "XL" and Name == "Kim""#, Some("Name eq 'Kim'")),
             (r#"RowKey == false and Name == "Kim""#, Some("Name eq 'Kim'")),
         ] {
             assert_eq!(prefilter(text).as_deref(), filter, "{text}");

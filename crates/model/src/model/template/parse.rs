@@ -8,7 +8,7 @@ use super::each::ListText;
 use super::filter::{self, KeyFilter};
 use super::zone::DateFormat;
 use crate::model::caret::Caret;
-use crate::model::entity::valid_property_name;
+use crate::model::entity::{PROPERTY_NAME_RULE, valid_property_name};
 use crate::model::event::check_path;
 use crate::model::key::forbidden_in_key;
 use crate::model::limits;
@@ -322,5 +322,5 @@ fn check_property(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("expected a property name, such as {Email}".to_owned());
     }
-    Err(format!("{name:?} is not a property name: letters, digits and underscores, not starting with a digit"))
+    Err(format!("{name:?} is not a property name: {PROPERTY_NAME_RULE}"))
 }

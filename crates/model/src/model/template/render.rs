@@ -15,7 +15,7 @@ pub struct RenderError {
 }
 
 impl Template {
-    /// Renders the key for an entity. `None` where a property is missing or empty: a sparse view.
+    /// Renders the key for an entity. `None` if a property is missing or empty: a sparse view. An empty PartitionKey or RowKey is a value.
     pub fn render(&self, entity: &Entity) -> Result<Option<Key>, RenderError> {
         self.render_as(Escaping::Always, entity)
     }
@@ -127,14 +127,16 @@ fn value_of(entity: &Entity, property: &str) -> Option<EdmValue> {
 impl Field {
     fn rendered(&self, value: &EdmValue) -> Result<Option<String>, String> {
         let mut value = Value::Typed(value);
+        // The service takes an empty key. An empty property is no value.
+        let may_be_empty = value.is_empty() && matches!(self.property(), "PartitionKey" | "RowKey");
         for filter in &self.filters {
             // An empty text has a hash too, and all primaries without a value would gather under it.
-            if value.is_empty() {
+            if value.is_empty() && !may_be_empty {
                 return Ok(None);
             }
             value = Value::Text(filter.apply(value)?);
         }
         let text = value.into_text()?;
-        Ok((!text.is_empty()).then_some(text))
+        Ok((may_be_empty || !text.is_empty()).then_some(text))
     }
 }

@@ -107,6 +107,18 @@ fn a_missing_or_empty_property_means_no_item() {
 }
 
 #[test]
+fn an_empty_key_is_a_value() {
+    let nameless = Entity::new(EntityKey::new("alice", "").unwrap());
+    let render = |template: &str| Template::parse(template).unwrap().render(&nameless).unwrap().map(String::from);
+    for (template, key) in [("{RowKey}", ""), ("{PartitionKey}_{RowKey}", "alice_"), ("{RowKey|lower}x", "x"), ("{RowKey|bucket:1}", "0")] {
+        assert_eq!(render(template).as_deref(), Some(key), "{template}");
+    }
+    assert_eq!(Template::parse("{RowKey}").unwrap().render_text(&nameless).unwrap().as_deref(), Some(""));
+    // What a filter leaves of a key that has a value is no item, as ever.
+    assert_eq!(render("{PartitionKey|after:-}"), None);
+}
+
+#[test]
 fn values_are_escaped_and_literals_are_not() {
     assert_eq!(render("%{LastName}").as_deref(), Some("%O'Brien%2FKim"));
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::spelling;
 use crate::model::EdmValue;
 use crate::model::condition::quoted_text;
-use crate::model::entity::valid_property_name;
+use crate::model::entity::{in_property_name, valid_property_name};
 
 /// How a property is restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ pub struct Term {
     pub property: String,
     /// How it is restricted.
     pub op: TermOp,
-    /// The value, as text and without quotes. Never empty.
+    /// The value, as text and without quotes. Empty for a key alone.
     pub value: String,
     /// What that text stands for.
     pub meaning: Meaning,
@@ -107,9 +107,9 @@ impl FromStr for Term {
 
     fn from_str(text: &str) -> Result<Self, TermError> {
         let error = |problem: &str| Err(TermError { text: text.to_owned(), problem: problem.to_owned() });
-        let Some(at) = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_') else { return error("there is no operator") };
+        let Some(at) = text.find(|c: char| !in_property_name(c)) else { return error("there is no operator") };
         let (property, rest) = text.split_at(at);
-        if !matches!(property, "PartitionKey" | "RowKey") && !valid_property_name(property) {
+        if !is_key(property) && !valid_property_name(property) {
             return error("it does not begin with the name of a property");
         }
         // "<=" and ">" are written by mistake, not as a value that begins with a sign.
@@ -128,11 +128,16 @@ impl FromStr for Term {
         } else {
             (value.to_owned(), Meaning::Spelled)
         };
-        if value.is_empty() {
+        if value.is_empty() && !is_key(property) {
             return error("there is no value, and rows without one are in no view");
         }
         Ok(Self { property: property.to_owned(), op, value, meaning })
     }
+}
+
+/// Whether this is a key, which may be empty.
+fn is_key(property: &str) -> bool {
+    matches!(property, "PartitionKey" | "RowKey")
 }
 
 impl fmt::Display for Term {
