@@ -92,6 +92,8 @@ pub(crate) struct BatchDecision {
     /// Those that were not begun: from this place on.
     unbegun: usize,
     tries: Tries,
+    /// The longest wait after a delivery in which a job ended: waits grow with deliveries that bring nothing.
+    first_wait: Duration,
     /// Whether another receiver has the message.
     lost: bool,
 }
@@ -100,6 +102,7 @@ impl BatchDecision {
     /// By the ends of the jobs that were begun: the first ones of the batch.
     pub(crate) fn of(ends: &[JobEnd], tries: Tries, situation: &Inputs, limits: &Limits) -> Self {
         let (mut done, mut skipped, mut lost) = (0, 0, false);
+        let first_wait = limits.retry_delay.wait(1, situation.unit);
         let (mut poisoned, mut left) = (Vec::new(), Vec::new());
         for JobEnd { at, end } in ends {
             match decide(end, situation, limits) {
@@ -111,7 +114,7 @@ impl BatchDecision {
                 Settlement::Abandon => lost = true,
             }
         }
-        Self { done, skipped, poisoned, left, unbegun: ends.len(), tries, lost }
+        Self { done, skipped, poisoned, left, unbegun: ends.len(), tries, first_wait, lost }
     }
 
     /// Jobs with a poison message that could not be put: they come again after this.
@@ -147,7 +150,12 @@ impl BatchDecision {
         let may_turn = worst != Some(Attempt::Counts) && !matches!(self.tries, Tries::UsedUp(_));
         let goes_on = unbegun || rest.is_unread;
         if ended > 0 || (goes_on && self.unbegun > 0 && may_turn) {
-            let delay = if unbegun || (rest.is_unread && ended > 0) { Duration::ZERO } else { delay };
+            let delay = match ended {
+                _ if unbegun => Duration::ZERO,
+                0 => delay,
+                _ if rest.is_unread => Duration::ZERO,
+                _ => delay.min(self.first_wait),
+            };
             let at_once = self.tries.next(batch.is_of_a_list()).filter(|next| (*next as usize) < come_again);
             let failing = self.left.iter().filter(|_| ended == 0).find_map(|left| left.attempt.failing());
             return Settlement::Advance(JobProgress { fields: rest.fields, delay, at_once, failing });
@@ -289,6 +297,21 @@ mod tests {
             (left, note) = (left - run, deliveries(1, 0, at_once));
         }
         assert_eq!(crashes, 3, "1,000, 500, 250");
+    }
+
+    #[test]
+    fn a_delivery_that_brought_something_is_followed_by_a_short_wait_however_many_there_were() {
+        let withheld = || failed(FailureClass::Withheld { retry_after: None });
+        let ends = [done(), withheld()].into_iter().enumerate().map(|(at, end)| JobEnd { at, end }).collect::<Vec<_>>();
+        let situation = Inputs { deliveries: 9, ..FIRST };
+        let Settlement::Advance(progress) = BatchDecision::of(&ends, Tries::All, &situation, &LIMITS).settlement(&batch(2)) else {
+            panic!("no progress")
+        };
+        assert_eq!(progress.delay, Duration::from_secs(4));
+        let Settlement::Release { delay, .. } = BatchDecision::of(&ends[1..], Tries::All, &situation, &LIMITS).settlement(&batch(1)) else {
+            panic!("progress")
+        };
+        assert_eq!(delay, Duration::from_mins(10));
     }
 
     #[test]
