@@ -136,6 +136,8 @@ fn small_ones() -> Vec<Entity> {
     // Entities with derived items.
     all.extend([248, 251].into_iter().map(|count| many(count).with("Made", "x")));
     all.push(entity().with("N".repeat(255), 1).with("_", 2).with("ek", 3));
+    let scripts = ["Größe", "이름", "商品名"].into_iter().fold(entity().with("Ω".repeat(255), 1), |entity, name| entity.with(name, name));
+    all.extend(Some(scripts).filter(|entity| entity.check().is_ok()));
     let texts = ["", "\u{1}\t\r\n\u{1f}\u{7f}\u{85}", "한 \u{10ffff} ' % ~ é", r#"{"$blob":"a/b","bytes":1,"sha256":"x"}"#];
     all.push(texts.into_iter().enumerate().fold(entity(), |entity, (i, text)| entity.with(format!("T{i}"), text)));
     let moments = ["1601-01-01T00:00:00Z", "1969-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59.9999999Z"];
