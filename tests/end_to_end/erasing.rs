@@ -162,7 +162,7 @@ fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
     site.with(async |account| {
         let footprints = TableName::new("EvenkeelFootprints").unwrap();
         let rows = account.tables.query(&footprints, &Query::default()).await.unwrap().rows;
-        let row = rows.into_iter().find(|row| row.entity.key.pk.as_str().starts_with("employees~")).unwrap();
+        let row = rows.into_iter().find(|row| row.entity.key.pk.as_str().to_lowercase().starts_with("employees~")).unwrap();
         let until = SystemClock::new().now() + SignedDuration::from_mins(50);
         let tainted = row.entity.with("TaintedUntil", EdmDateTime::from_timestamp(until).unwrap());
         account.tables.apply(&footprints, &TableOperation::Replace(tainted, IfMatch::Any)).await.unwrap();

@@ -362,9 +362,9 @@ fn everywhere() -> Lab {
     lab
 }
 
-fn hired(rk: &str, value: &str) -> Job {
+fn hired([pk, rk]: [&str; 2], value: &str) -> Job {
     let entity = json!({
-        "PartitionKey": "Sales", "RowKey": rk, "Name": format!("{value}name"), "Email": format!("{value}@contoso.com"),
+        "PartitionKey": pk, "RowKey": rk, "Name": format!("{value}name"), "Email": format!("{value}@contoso.com"),
         "Photo": format!("{value} photo of many bytes"),
     });
     job(&json!({"op": "put", "table": "Staff", "entity": entity}))
@@ -409,7 +409,7 @@ async fn marked(lab: &Lab) -> Vec<String> {
 /// An answer of her first job is lost. She was archived wherever there is an archive since, in peace, and put anew each time.
 #[tokio::test]
 async fn nothing_of_an_erased_entity_stays_anywhere_but_what_its_erasure_tells_of() {
-    let first = hired("1", VALUE);
+    let first = hired(["Sales", "1"], VALUE);
     let operations = everywhere().operations_of(&first).await;
     let erased = async |lab: &Lab| {
         let mut told = Erasure::default();
@@ -419,13 +419,13 @@ async fn nothing_of_an_erased_entity_stays_anywhere_but_what_its_erasure_tells_o
     for at in 1..=operations {
         let story = format!("the answer of operation {at} was lost");
         let lab = everywhere();
-        lab.work(&hired("2", "another")).await.unwrap();
+        lab.work(&hired(["Ops", "2"], "another")).await.unwrap();
         lab.faults.arm(at, Disturbance::LoseAnswer);
         lab.deliver_until_done(&first).await;
         lab.faults.calm();
         for archive in ["former", "papers", "drawer"] {
             lab.work(&job(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}))).await.unwrap();
-            lab.work(&hired("1", VALUE)).await.unwrap();
+            lab.work(&hired(["Sales", "1"], VALUE)).await.unwrap();
         }
         lab.do_queued().await;
         assert!(marked(&lab).await.len() > 15, "{story}: {:?}", marked(&lab).await);
