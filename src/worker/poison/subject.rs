@@ -309,7 +309,7 @@ mod tests {
         }) else {
             unreachable!("it is an object")
         };
-        let when = crate::model::condition::Condition::parse("type eq 'Hired'").unwrap();
+        let when = crate::model::condition::Condition::parse("type == 'Hired'").unwrap();
         EventMappings(vec![EventMapping::new(ViewName::new("hired").unwrap(), Some(when), put).unwrap()])
     }
 
