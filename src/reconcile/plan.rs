@@ -34,7 +34,9 @@ pub(super) fn decided(
     let mut plan = plan.map_err(|error| Failure::new(FailureClass::OutdatedCatalog, format!("planning {}", scope.primary), error))?;
     let told: BTreeSet<ToldRange> = plan.changed().filter_map(told_by).collect();
     if let Some(footprint) = plan.announce.as_mut().filter(|_| !planted(Bug::CarryQueuedIsSettled)) {
-        told.into_iter().for_each(|range| footprint.carries.mark(range, scope.engine.new_mark()));
+        for range in told {
+            footprint.carries.mark(range, scope.engine.new_mark());
+        }
     }
     Ok(plan)
 }

@@ -183,11 +183,11 @@ fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
         (
             "figures",
             rows("Figures")
-                .filter_map(|row| match row.entity.get("Sum") {
-                    Some(EdmValue::Int64(1)) => Some("A".to_owned()),
-                    Some(EdmValue::Int64(2)) => Some("B".to_owned()),
-                    Some(EdmValue::Int64(3)) => Some("C".to_owned()),
-                    other => Some(format!("{other:?}")),
+                .map(|row| match row.entity.get("Sum") {
+                    Some(EdmValue::Int64(1)) => "A".to_owned(),
+                    Some(EdmValue::Int64(2)) => "B".to_owned(),
+                    Some(EdmValue::Int64(3)) => "C".to_owned(),
+                    other => format!("{other:?}"),
                 })
                 .collect(),
         ),

@@ -99,14 +99,12 @@ impl Spellings {
             }
             return;
         }
-        match std::str::from_utf8(bytes).map(str::to_owned).ok().filter(|text| !text.contains('\0')).or_else(|| utf16(bytes)) {
-            Some(text) => self.add(text, deep, whole),
-            None => {
-                self.opaque |= whole && bytes.len() >= LEAST_OPAQUE;
-                if whole {
-                    self.add(String::from_utf8_lossy(bytes).into_owned(), 0, false);
-                }
-            }
+        let text = std::str::from_utf8(bytes).map(str::to_owned).ok().filter(|text| !text.contains('\0')).or_else(|| utf16(bytes));
+        if let Some(text) = text {
+            self.add(text, deep, whole);
+        } else if whole {
+            self.opaque |= bytes.len() >= LEAST_OPAQUE;
+            self.add(String::from_utf8_lossy(bytes).into_owned(), 0, false);
         }
     }
 }

@@ -191,9 +191,8 @@ impl Sought<'_> {
             });
             match (primary, &named.of) {
                 (Some(primary), _) if primary.table != *table => Match::Other,
-                (Some(_), _) if may_reach => Match::About,
+                (Some(_), _) | (None, None) if may_reach => Match::About,
                 (Some(_), _) => Match::Other,
-                (None, None) if may_reach => Match::About,
                 // Misspelt.
                 (None, Some(of)) if may_reach && named.field == "table" && nearest(of, [table.as_str()]).is_some() => Match::About,
                 (None, _) => Match::Unclear,

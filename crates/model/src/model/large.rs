@@ -106,6 +106,8 @@ fn is_hash(text: &str) -> bool {
 impl Pointer {
     /// The pointer that stands for a property's content in the blob that its entity has for it.
     pub fn to(folder: &ValueFolder, container: &ContainerName, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
+        // Names of blobs are ASCII here, and names of properties are of any script.
+        let property = if property.is_ascii() { property.to_owned() } else { hash(property.as_bytes()) };
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
         Ok(Self { container: Some(container.clone()), name, bytes, sha256, content_type: None })
     }
@@ -113,7 +115,8 @@ impl Pointer {
     /// The pointer that stands for a property's content in a file beside its entity's document. A property too long for the name of
     /// a file is hashed.
     pub fn to_file(folder: &ValueFolder, property: &str, bytes: u64, sha256: String) -> Result<Self, NameError> {
-        let property = if property.len() <= FILE_PROPERTY_BYTES { property.to_owned() } else { hash(property.as_bytes()) };
+        let property =
+            if property.len() <= FILE_PROPERTY_BYTES && property.is_ascii() { property.to_owned() } else { hash(property.as_bytes()) };
         let name = BlobName::new(format!("{}{property}-{sha256}", folder.0))?;
         Ok(Self { container: None, name, bytes, sha256, content_type: None })
     }
@@ -240,6 +243,16 @@ mod tests {
         assert_eq!(Pointer::of(&typed.to_string().into()), Some(typed));
         let long = Pointer::to_file(&folder, &"P".repeat(255), 3, hash(b"abc")).unwrap();
         assert!(long.is_of(&folder) && long.name.as_str().len() < 160, "{long}");
+    }
+
+    #[test]
+    fn a_property_of_any_script_has_a_blob() {
+        let (sales, sha) = (primary("Sales", "7"), hash(b"abc"));
+        let [one, other] = ["사진", "Foto_ß"].map(|property| pointer(&sales, property));
+        assert!(one.is_of(&ValueFolder::of(&sales)) && one.name != other.name, "{one} {other}");
+        assert!(one.name.as_str().ends_with(&format!("{}-{sha}", hash("사진".as_bytes()))), "{one}");
+        let beside = ValueFolder::beside(&BlobName::new("Sales/7.json").unwrap());
+        assert!(Pointer::to_file(&beside, "사진", 3, sha).unwrap().is_of(&beside));
     }
 
     #[test]
