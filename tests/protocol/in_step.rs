@@ -273,10 +273,12 @@ async fn carries(lab: &Lab) -> Vec<Job> {
     jobs
 }
 
-/// Delivers a job until it is done, and asks after each delivery.
-async fn delivered(lab: &Lab, job: &Job, story: &str) {
+/// Delivers a job until it is done, and asks after each delivery: in a calm, so that nothing strikes who asks.
+async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     for dequeue_count in 1..=20 {
+        lab.faults.go_on();
         let ended = lab.deliver(job, dequeue_count).await;
+        lab.faults.calm();
         ask(lab, story).await;
         match ended {
             Some(Ok(_)) => return,
@@ -285,6 +287,12 @@ async fn delivered(lab: &Lab, job: &Job, story: &str) {
         }
     }
     panic!("{story}: not done after 20 deliveries");
+}
+
+/// The same, and nothing fails.
+async fn delivered(lab: &Lab, job: &Job, story: &str) {
+    drop(lab.work(job).await.unwrap_or_else(|failure| panic!("{story}: {}", failure.chain())));
+    ask(lab, story).await;
 }
 
 /// Does what is left to do; in the end the answer is yes, and right.
@@ -325,7 +333,7 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
         while let Some(case) = sweep.next() {
             let (lab, story) = (prepared("A").await, format!("{change}, {case}"));
             case.arm(&lab.faults);
-            delivered(&lab, &job, &story).await;
+            disturbed(&lab, &job, &story).await;
             sweep.seen(&lab);
             not_yet += u32::from(!ask(&lab, &story).await);
             ends_in_step(&lab, &story).await;
@@ -337,7 +345,7 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
             lab.faults.meddle(Box::pin(async move {
                 ask(&asked, &told).await;
             }));
-            delivered(&lab, &job, &story).await;
+            disturbed(&lab, &job, &story).await;
             ends_in_step(&lab, &story).await;
         }
         runs += sweep.runs().0;
@@ -362,7 +370,7 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
             while let Some(case) = sweep.next() {
                 let ((lab, carries), story) = (to_carry().await, format!("{change}, {nth}th carry, {case}"));
                 case.arm(&lab.faults);
-                delivered(&lab, &carries[nth], &story).await;
+                disturbed(&lab, &carries[nth], &story).await;
                 sweep.seen(&lab);
                 lab.faults.calm();
                 for (_, other) in carries.iter().enumerate().filter(|(other, _)| *other != nth) {
@@ -457,7 +465,7 @@ async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
             if stops {
                 lab.faults.arm(at + 1, Disturbance::Crash);
             }
-            delivered(&lab, &rename, &story).await;
+            disturbed(&lab, &rename, &story).await;
             carried += u32::try_from(count.try_iter().count()).unwrap();
             ends_in_step(&lab, &story).await;
         }
