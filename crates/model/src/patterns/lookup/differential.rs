@@ -18,7 +18,7 @@ fn spellings() -> Vec<(String, Option<EdmValue>)> {
     let mut all: Vec<(String, Option<EdmValue>)> = Vec::new();
     let noon = EdmDateTime::parse("2026-11-20T12:00:00Z").unwrap().ticks();
     let (second, hour) = (10_000_000_i64, 36_000_000_000_i64);
-    for off in [0, 1, -1, 5_000_000, 1_234_567, second, -second, hour, -hour, 11 * hour, 13 * hour] {
+    for off in [0, 1, -1, 5_000_000, second, -hour, 13 * hour] {
         let moment = EdmDateTime::from_ticks(noon + off).unwrap();
         let later = EdmDateTime::from_ticks(noon + off + hour).unwrap().to_string();
         let mut texts = vec![
@@ -77,7 +77,7 @@ fn values() -> Vec<EdmValue> {
         seed ^= seed << 17;
         seed
     };
-    for _ in 0..15 {
+    for _ in 0..5 {
         let number = i64::try_from(random() % 20_000).unwrap() - 10_000;
         all.push(EdmValue::Int64(number));
         all.push(EdmValue::Double(f64::from(i32::try_from(number).unwrap()) / 8.0));
@@ -125,33 +125,40 @@ impl Asked {
     }
 }
 
+/// A row's value, its text in keys, and the moment that it is or is written as.
+struct Found {
+    value: EdmValue,
+    text: String,
+    moment: Option<EdmDateTime>,
+}
+
+impl Found {
+    fn new(value: &EdmValue) -> Self {
+        let moment = match value {
+            EdmValue::DateTime(moment) => Some(*moment),
+            EdmValue::String(text) => EdmDateTime::parse(text).ok(),
+            _ => None,
+        };
+        Self { value: value.clone(), text: written(value), moment }
+    }
+
+    /// The moment whose text in keys the value has.
+    fn in_keys(&self) -> Option<EdmDateTime> {
+        self.moment.filter(|moment| written(&(*moment).into()) == self.text)
+    }
+}
+
 /// Whether a row with this value belongs to a lookup, by a field whose order is that of texts, with this made of each text. Behind the
 /// field lies the rest of the key, which belongs to the text.
-fn by_text(value: &EdmValue, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
-    let (found, wanted) = (make(&written(value)), make(&asked.text));
+fn by_text(row: &Found, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
+    let (found, wanted) = (make(&row.text), make(&asked.text));
     let as_text = || asked.by(format!("{}{rest}", escape(&found)).as_str().cmp(escape(&wanted).as_str()));
     match (asked.op, &asked.value) {
         (TermOp::Equal, spelled) => found == wanted || spelled.iter().any(|spelled| found == make(&written(spelled))),
         // A text that is written as a moment in keys is one.
-        (_, Some(EdmValue::DateTime(bound))) => {
-            let text = written(value);
-            let is_moment = EdmDateTime::parse(&text).is_ok_and(|moment| written(&moment.into()) == text);
-            let moment = EdmDateTime::parse(&text).ok().filter(|_| is_moment);
-            match moment {
-                Some(moment) => asked.by(moment.cmp(bound)),
-                None => as_text(),
-            }
-        }
-        (_, Some(bound)) => compare_by_value(value, bound).map_or_else(as_text, |order| asked.by(order)),
+        (_, Some(EdmValue::DateTime(bound))) => row.in_keys().map_or_else(as_text, |moment| asked.by(moment.cmp(bound))),
+        (_, Some(bound)) => compare_by_value(&row.value, bound).map_or_else(as_text, |order| asked.by(order)),
         (_, None) => as_text(),
-    }
-}
-
-fn moment(value: &EdmValue) -> Option<EdmDateTime> {
-    match value {
-        EdmValue::DateTime(moment) => Some(*moment),
-        EdmValue::String(text) => EdmDateTime::parse(text).ok(),
-        _ => None,
     }
 }
 
@@ -168,14 +175,14 @@ fn number(value: &EdmValue) -> Option<EdmValue> {
 }
 
 /// Whether a row belongs to a lookup: the plain comparison. `None` if the filter keeps no order, so that nothing but a refusal is right.
-fn belongs(filters: &str, value: &EdmValue, asked: &Asked, rest: &str) -> Option<bool> {
-    let texts = |make: &dyn Fn(&str) -> String| Some(by_text(value, asked, make, rest));
+fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool> {
+    let texts = |make: &dyn Fn(&str) -> String| Some(by_text(row, asked, make, rest));
     let begins = |beginning: &str, make: &dyn Fn(&str) -> String| {
-        Some(format!("{}{rest}", escape(&make(&written(value)))).starts_with(&escape(&make(beginning))))
+        Some(format!("{}{rest}", escape(&make(&row.text))).starts_with(&escape(&make(beginning))))
     };
     let is_prefix = asked.op == TermOp::Prefix;
-    let spelled = asked.value.clone().unwrap_or_else(|| asked.text.as_str().into());
-    let moments = || moment(value).zip(moment(&spelled));
+    let spelled = || asked.value.clone().unwrap_or_else(|| asked.text.as_str().into());
+    let moments = || row.moment.zip(Found::new(&spelled()).moment);
     match filters {
         "" | "each" if is_prefix => begins(&asked.text, &str::to_owned),
         "" | "each" => texts(&str::to_owned),
@@ -186,13 +193,13 @@ fn belongs(filters: &str, value: &EdmValue, asked: &Asked, rest: &str) -> Option
         // The white space in front goes from both; behind the prefix it belongs to it.
         "trim" | "trim|lower" if is_prefix => {
             let case = |text: &str| if filters == "trim" { text.to_owned() } else { text.to_lowercase() };
-            let whole = format!("{}{rest}", escape(&case(written(value).trim())));
+            let whole = format!("{}{rest}", escape(&case(row.text.trim())));
             Some(whole.starts_with(&escape(&case(asked.text.trim_start()))))
         }
         "trim" => texts(&|text| text.trim().to_owned()),
         "trim|lower" => texts(&|text| text.trim().to_lowercase()),
         "pad:4" | "sortable" | "trim|sortable" if !is_prefix => {
-            let compared = compare_by_value(&number(value)?, &number(&spelled)?);
+            let compared = compare_by_value(&number(&row.value)?, &number(&spelled())?);
             Some(compared.is_some_and(|order| asked.by(order)))
         }
         "inverted_ticks" | "trim|inverted_ticks" if !is_prefix => moments().map(|(found, wanted)| asked.by(found.cmp(&wanted))),
@@ -221,7 +228,7 @@ fn belongs(filters: &str, value: &EdmValue, asked: &Asked, rest: &str) -> Option
 struct Keyed {
     view: View,
     /// By value the key, and the text behind the field.
-    rows: Vec<(EdmValue, EntityKey, String)>,
+    rows: Vec<(Found, EntityKey, String)>,
 }
 
 impl Keyed {
@@ -239,7 +246,7 @@ impl Keyed {
             let render = |template: &Template| template.render_with_value(Escaping::Always, &entity, "P", value);
             if let (Ok(Some(pk)), Ok(Some(rk))) = (render(rows.partition_key), render(rows.row_key)) {
                 let rest = if row_key.ends_with("_{RowKey}") { format!("_{id}") } else { String::new() };
-                found.push((value.clone(), EntityKey { pk, rk }, rest));
+                found.push((Found::new(value), EntityKey { pk, rk }, rest));
             }
         }
         Self { view, rows: found }
@@ -272,13 +279,15 @@ fn asked() -> Vec<(Asked, String)> {
     for op in [TermOp::Equal, TermOp::AtLeast, TermOp::Less, TermOp::Prefix] {
         for (text, value) in spellings() {
             if op == TermOp::Prefix {
-                for length in [1, 4, 12, text.chars().count()] {
+                for length in [1, 4, text.chars().count()] {
                     let beginning: String = text.chars().take(length).collect();
                     all.push((Asked { op, text: beginning.clone(), value: None }, format!("P^={beginning}")));
                 }
                 continue;
             }
-            all.push((Asked { op, text: text.clone(), value: None }, format!("P{}{text:?}", op.text())));
+            if op != TermOp::Less {
+                all.push((Asked { op, text: text.clone(), value: None }, format!("P{}{text:?}", op.text())));
+            }
             all.push((Asked { op, text: text.clone(), value }, format!("P{}{text}", op.text())));
         }
     }
@@ -292,12 +301,14 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
     let mut answered: BTreeMap<(&str, TermOp), usize> = BTreeMap::new();
     for filters in FILTERS {
         let field = if filters.is_empty() { "{P}".to_owned() } else { format!("{{P|{filters}}}") };
-        let keys = [("p", field.clone()), (field.as_str(), "x".to_owned()), ("p", format!("a_{field}_{{RowKey}}"))];
-        for (partition_key, row_key) in &keys {
+        let keys = [("p", field.clone()), ("p", format!("a_{field}_{{RowKey}}")), (field.as_str(), "x".to_owned())];
+        // A partition key is as a row key is.
+        let shapes = if matches!(filters, "" | "sortable") { 3 } else { 2 };
+        for (partition_key, row_key) in &keys[..shapes] {
             let keyed = Keyed::of(partition_key, row_key, filters, &values);
             for (asked, term) in &asked {
                 let parsed: Term = term.parse().unwrap();
-                let expected: Vec<Option<bool>> = keyed.rows.iter().map(|(value, _, rest)| belongs(filters, value, asked, rest)).collect();
+                let expected: Vec<Option<bool>> = keyed.rows.iter().map(|(row, _, rest)| belongs(filters, row, asked, rest)).collect();
                 match plan(&keyed.view, &[parsed]) {
                     Err(error) => {
                         // A text in quotes may be none that `pad` takes.
@@ -306,11 +317,11 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
                     }
                     Ok(plan) => {
                         *answered.entry((filters, asked.op)).or_default() += 1;
-                        for ((value, key, _), expected) in keyed.rows.iter().zip(expected) {
+                        for ((row, key, _), expected) in keyed.rows.iter().zip(expected) {
                             for order in orders {
                                 let count = plan.ranges.iter().filter(|range| finds(range, key, order)).count();
                                 let wanted = usize::from(expected.unwrap_or_default());
-                                assert_eq!(count, wanted, "{value:?} by {term} in {partition_key} and {row_key}");
+                                assert_eq!(count, wanted, "{:?} by {term} in {partition_key} and {row_key}", row.value);
                             }
                         }
                     }
