@@ -1,6 +1,7 @@
 //! Lookups of lists in blobs: a name, made of values.
 
-use super::plan::{LookupError, described};
+use super::error::LookupError;
+use super::plan::described;
 use super::range::KeyField;
 use super::term::{Term, TermOp, Values, with_each};
 use crate::catalog::{BlobLists, View};

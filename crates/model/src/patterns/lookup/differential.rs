@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use unicode_normalization::UnicodeNormalization as _;
 use uuid::Uuid;
 
 use super::tests::{Order, bytewise, finds, view_of};
@@ -48,9 +49,25 @@ fn spellings() -> Vec<(String, Option<EdmValue>)> {
     for (text, number) in [("9.5", 9.5), ("-5.25", -5.25), ("1e300", 1e300)] {
         all.push((text.to_owned(), Some(EdmValue::Double(number))));
     }
-    for text in
-        ["Jon", "Jon ", " Jon Doe", "Jonas", "jonas", "JON DOE", "Kim-Lee", "a/b", "a-b", "a%2Fb", "é", "😀", "2026-11", "x 9", "Straße"]
-    {
+    for text in [
+        "Jon",
+        "Jon ",
+        " Jon Doe",
+        "Jonas",
+        "jonas",
+        "JON DOE",
+        "Kim-Lee",
+        "a/b",
+        "a-b",
+        "a%2Fb",
+        "é",
+        "😀",
+        "2026-11",
+        "x 9",
+        "Straße",
+        "José",
+        "Jose\u{301}",
+    ] {
         all.push((text.to_owned(), None));
     }
     all
@@ -162,6 +179,10 @@ fn by_text(row: &Found, asked: &Asked, make: &dyn Fn(&str) -> String, rest: &str
     }
 }
 
+fn composed(text: &str) -> String {
+    text.nfc().collect()
+}
+
 /// The number that a value is, or is the text of.
 fn number(value: &EdmValue) -> Option<EdmValue> {
     match value {
@@ -190,6 +211,8 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
         "lower" | "each|lower" => texts(&str::to_lowercase),
         "upper" if is_prefix => begins(&asked.text, &str::to_uppercase),
         "upper" => texts(&str::to_uppercase),
+        "nfc" if is_prefix => begins(&asked.text, &composed),
+        "nfc" => texts(&composed),
         // The white space in front goes from both; behind the prefix it belongs to it.
         "trim" | "trim|lower" if is_prefix => {
             let case = |text: &str| if filters == "trim" { text.to_owned() } else { text.to_lowercase() };
@@ -219,6 +242,8 @@ fn belongs(filters: &str, row: &Found, asked: &Asked, rest: &str) -> Option<bool
         }),
         "after:-" => texts(&|text| text.split_once('-').map_or(String::new(), |(_, after)| after.to_owned())),
         "before:-" => texts(&|text| text.split_once('-').map_or(String::new(), |(before, _)| before.to_owned())),
+        "after_last:-" => texts(&|text| text.rsplit_once('-').map_or(String::new(), |(_, after)| after.to_owned())),
+        "before_last:-" => texts(&|text| text.rsplit_once('-').map_or(String::new(), |(before, _)| before.to_owned())),
         "pad:4" | "sortable" | "inverted_ticks" => None,
         other => unreachable!("{other}"),
     }
@@ -253,12 +278,13 @@ impl Keyed {
     }
 }
 
-const FILTERS: [&str; 18] = [
+const FILTERS: [&str; 21] = [
     "",
     "lower",
     "upper",
     "trim",
     "trim|lower",
+    "nfc",
     "each",
     "each|lower",
     "pad:4",
@@ -272,6 +298,8 @@ const FILTERS: [&str; 18] = [
     "slug",
     "after:-",
     "before:-",
+    "after_last:-",
+    "before_last:-",
 ];
 
 fn asked() -> Vec<(Asked, String)> {
@@ -330,8 +358,8 @@ fn a_lookup_finds_what_a_comparison_of_values_finds_or_is_refused() {
         }
     }
     for filters in FILTERS {
-        let is_ordered = !matches!(filters, "date:%d%m%Y" | "hash:64" | "slug" | "after:-" | "before:-");
-        let is_text = matches!(filters, "" | "lower" | "upper" | "trim" | "trim|lower" | "each" | "each|lower");
+        let is_ordered = !matches!(filters, "date:%d%m%Y" | "hash:64" | "slug" | "after:-" | "before:-" | "after_last:-" | "before_last:-");
+        let is_text = matches!(filters, "" | "lower" | "upper" | "trim" | "trim|lower" | "nfc" | "each" | "each|lower");
         for (op, is_answered) in
             [(TermOp::Equal, true), (TermOp::AtLeast, is_ordered), (TermOp::Less, is_ordered), (TermOp::Prefix, is_text)]
         {

@@ -27,6 +27,7 @@
 //! tells by `ek_view`; and rows for which [`KeyRange::accepts`] is false.
 
 mod blob;
+mod error;
 mod heads;
 mod moment_bound;
 mod plan;
@@ -42,7 +43,8 @@ mod differential;
 mod tests;
 
 pub use blob::blobs;
-pub use plan::{LookupError, LookupPlan, QueryClass, plan, plan_by_own_keys};
+pub use error::LookupError;
+pub use plan::{LookupPlan, QueryClass, plan, plan_by_own_keys};
 pub use range::{Unranged, unranged};
 pub(super) use span::behind;
 pub use span::{KeyRange, Span};

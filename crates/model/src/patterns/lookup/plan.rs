@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::error::LookupError;
 use super::heads::{Beside, Head, Heads};
 use super::moment_bound::MomentBound;
 use super::prefix::Prefix;
@@ -51,77 +52,6 @@ impl fmt::Display for QueryClass {
             Self::TableScan => "table scan",
         })
     }
-}
-
-/// Why a lookup cannot be planned.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LookupError {
-    /// The view's items are no rows.
-    #[error("{what} makes no rows, and rows are what a lookup reads")]
-    NoRows {
-        /// The view, archive or table, in words.
-        what: String,
-    },
-    /// No key is given.
-    #[error("{what} would be read whole, which is a table scan: give PartitionKey=…, or say that a scan is meant (--scan)")]
-    Whole {
-        /// The archive or table, in words.
-        what: String,
-    },
-    /// A value of a blob's name is missing.
-    #[error("{what} needs {} as well: its name is {template:?}", missing.join(" and "))]
-    MissingInName {
-        /// The view, archive or table, in words.
-        what: String,
-        /// The properties without a value.
-        missing: Vec<String>,
-        /// The template of the name.
-        template: String,
-    },
-    /// The partition is unknown.
-    #[error("{what} needs {} as well: its partition_key is {template:?}", missing.join(" and "))]
-    Missing {
-        /// The view, archive or table, in words.
-        what: String,
-        /// The properties without a value.
-        missing: Vec<String>,
-        /// The template of the partition key.
-        template: String,
-    },
-    /// A term that has no place in the keys.
-    #[error("{what} cannot use {term}: {problem}")]
-    Unusable {
-        /// The view, archive or table, in words.
-        what: String,
-        /// The term.
-        term: String,
-        /// Why.
-        problem: String,
-    },
-    /// Two terms that do not go together.
-    #[error("{first} and {second} exclude each other")]
-    Contradiction {
-        /// One term.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// A value that cannot be in a key.
-    #[error("{what}: {problem}")]
-    Value {
-        /// The view, archive or table, in words.
-        what: String,
-        /// The problem.
-        problem: String,
-    },
-    /// Too many buckets.
-    #[error("{what}: the lookup would take {count} requests, at most 1,000 are allowed; give the value of what is in a bucket with =")]
-    TooMany {
-        /// The view, archive or table, in words.
-        what: String,
-        /// How many.
-        count: usize,
-    },
 }
 
 /// Plans a lookup in a view.
