@@ -308,7 +308,7 @@ mod tests {
         }) else {
             unreachable!("it is an object")
         };
-        let when = crate::model::condition::Condition::parse("type == 'Hired'").unwrap();
+        let when = crate::model::condition::Condition::parse(r#"type == "Hired""#).unwrap();
         EventMappings(vec![EventMapping::new(ViewName::new("hired").unwrap(), Some(when), put).unwrap()])
     }
 
