@@ -52,7 +52,7 @@ async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
     {
         return;
     }
-    std::future::pending().await;
+    std::future::pending::<()>().await;
 }
 
 /// Cancels at the first signal; ends the process at the second, in any state. Never returns.
