@@ -230,8 +230,8 @@ pub(super) fn delivery(job: &Value, queue: Option<&QueueName>, context: &Context
         stamp: Stamp { message_id: format!("{}-{}", carrier.op, now.as_millisecond()), enqueued: now, job: None },
         dequeue_count: 1,
         account: carrier.account,
-        sync_queue: declared.for_syncs(&carrier.queue, &recheck_queue).clone(),
-        queue: carrier.queue,
+        carry_queue: declared.for_further("carry", &carrier.queue, &recheck_queue).clone(),
+        sync_queue: declared.for_further("sync", &carrier.queue, &recheck_queue).clone(),
         recheck_queue,
         tables: None,
     })

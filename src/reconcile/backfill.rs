@@ -242,7 +242,7 @@ mod tests {
             stamp: Stamp { message_id: "m".to_owned(), enqueued: clock.now(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
-            queue: queue("jobs"),
+            carry_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
             tables: None,

@@ -127,7 +127,8 @@ pub(super) async fn queue<'a>(
     for range in ranges {
         let mark = marked.of(&range).map(|mark| CarryMark { table: scope.primary.table.clone(), mark: mark.to_owned() });
         let message = Carry::message(&range.0, &scope.primary.key, &range.1, mark.as_ref()).to_string();
-        scope.engine.queue(&message, delivery, || format!("queueing what {} says to a range", scope.primary)).await?;
+        let what = || format!("queueing what {} says to a range", scope.primary);
+        scope.engine.queue(&delivery.carry_queue, &message, delivery, what).await?;
     }
     Ok(())
 }

@@ -109,7 +109,7 @@ mod tests {
             stamp: job.clone(),
             dequeue_count,
             account: crate::model::AccountName::main(),
-            queue: crate::model::QueueName::new("jobs").unwrap(),
+            carry_queue: crate::model::QueueName::new("jobs").unwrap(),
             sync_queue: crate::model::QueueName::new("jobs").unwrap(),
             recheck_queue: crate::model::QueueName::new("jobs-recheck").unwrap(),
             tables: None,

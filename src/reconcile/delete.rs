@@ -136,7 +136,7 @@ mod tests {
             stamp: Stamp { message_id: "m".to_owned(), enqueued: "2026-11-20T15:00:00Z".parse().unwrap(), job: None },
             dequeue_count,
             account: AccountName::main(),
-            queue: QueueName::new("jobs").unwrap(),
+            carry_queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,

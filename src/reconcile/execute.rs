@@ -49,9 +49,10 @@ pub struct Delivery {
     pub dequeue_count: u32,
     /// The account of the queue it came from.
     pub account: AccountName,
-    /// The queue of jobs that it came from, its shard where it has some, for further jobs; of a recheck the one that it belongs to.
-    pub queue: QueueName,
-    /// Where a sync of another primary is queued: `queue`, or `recheck_queue`, to which workers alone write, where that does not carry it.
+    /// Where a carry is queued: the queue of jobs that it came from, its shard where it has some, of a recheck the one that it belongs to; or
+    /// `recheck_queue`, to which workers alone write, where that does not carry it.
+    pub carry_queue: QueueName,
+    /// Where a sync of another primary is queued, likewise.
     pub sync_queue: QueueName,
     /// Where a recheck is queued: `<queue>-recheck`.
     pub recheck_queue: QueueName,

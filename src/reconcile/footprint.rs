@@ -556,7 +556,7 @@ mod tests {
             let documents = documents.iter().map(|key| (document(key), Entry { generation: 2, etag: Some(ETag::token(9)), changing: true }));
             let items = rows.chain(members).chain(blobs).chain(documents).collect();
             let mut carries = Carries::default();
-            for pk in carried {
+            if let Some(pk) = carried {
                 let key = |text: &str| crate::model::Key::new(text).unwrap();
                 let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
                 let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };

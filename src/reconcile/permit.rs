@@ -20,7 +20,7 @@ impl Engine {
     }
 
     pub(super) fn permit_job(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
-        let Some(tables) = delivery.tables.as_ref().filter(|_| !job.operation().is_sent_by_workers()) else { return Ok(()) };
+        let Some(tables) = &delivery.tables else { return Ok(()) };
         let refused = tables.refuse(self.catalog.tables_of(job.operation().subject()));
         refused.map_or(Ok(()), |refused| Err(permanent("looking at what the queue allows", TableRefused(refused))))
     }

@@ -95,11 +95,13 @@ impl RunRechecks {
 
 impl Engine {
     /// Queues a job, JSON; `what` names its purpose in the failure if it cannot be queued.
-    pub(super) async fn queue(&self, job: &str, delivery: &Delivery, what: impl Fn() -> String + Send) -> Result<(), Failure> {
-        self.queue_on(&delivery.queue, job, delivery, what).await
-    }
-
-    async fn queue_on(&self, queue: &QueueName, job: &str, delivery: &Delivery, what: impl Fn() -> String + Send) -> Result<(), Failure> {
+    pub(super) async fn queue(
+        &self,
+        queue: &QueueName,
+        job: &str,
+        delivery: &Delivery,
+        what: impl Fn() -> String + Send,
+    ) -> Result<(), Failure> {
         let account = self.stores.account(&delivery.account);
         let queues = &account.map_err(|error| permanent("finding the account of the queue", error))?.queues;
         let put = queues.put(queue, &body::encode(job), Duration::ZERO, Ttl::Never).await;
@@ -112,7 +114,7 @@ impl Engine {
         // Recheck queues carry messages about one primary alone.
         let packs = self.catalog.generations.forms >= LISTS_FORM && delivery.sync_queue != delivery.recheck_queue;
         for (first, message) in sync_messages(primaries, looks, if packs { BATCH_KEYS } else { 1 }) {
-            self.queue_on(&delivery.sync_queue, &message, delivery, || format!("queueing a sync of {first}")).await?;
+            self.queue(&delivery.sync_queue, &message, delivery, || format!("queueing a sync of {first}")).await?;
         }
         Ok(())
     }

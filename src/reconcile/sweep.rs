@@ -317,7 +317,7 @@ mod tests {
             dequeue_count: 1,
             account: AccountName::main(),
             tables: None,
-            queue: queue("jobs"),
+            carry_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
         };

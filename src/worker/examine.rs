@@ -52,6 +52,10 @@ const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
 /// The operation that jobs of every other one may ask for.
 pub(crate) const SYNC: &str = "sync";
+/// The operation that jobs ask for which write what an entity says to a range.
+pub(crate) const CARRY: &str = "carry";
+/// The operations of the jobs that recheck queues carry.
+const FURTHER: [&str; 2] = [SYNC, CARRY];
 
 impl Examined {
     /// A message that is not run.
@@ -103,7 +107,7 @@ pub(crate) fn examine(
     let permanent = |error| Err(Rejection { reason: Reason::Permanent, step: STEP, error });
     match carries {
         Carries::Rechecks => {
-            examined.op = if examined.spelled.as_deref() == Some(SYNC) { SYNC } else { RECHECK };
+            examined.op = FURTHER.into_iter().find(|op| examined.spelled.as_deref() == Some(op)).unwrap_or(RECHECK);
             examined.work = follow_ups(object).or_else(permanent);
         }
         Carries::Jobs => {
@@ -171,9 +175,9 @@ pub(crate) fn follow_ups(mut object: Map<String, Value>) -> Result<Assigned, Str
     }
 }
 
-/// A recheck, or a sync that the queue of the job that asked for it does not carry.
+/// A recheck, or a job that the queue of the one that asked for it does not carry.
 fn follow_up(object: Map<String, Value>) -> Result<Work, String> {
-    if object.get("op").and_then(Value::as_str) == Some(SYNC) {
+    if object.get("op").and_then(Value::as_str).is_some_and(|op| FURTHER.contains(&op)) {
         return job::decode_job(object).map(|envelope| Work::Job(envelope.job)).map_err(|error| cause::chain(&error));
     }
     Recheck::of_object(object).map(Work::Recheck).map_err(|error| cause::chain(&error))
@@ -244,9 +248,22 @@ mod tests {
     }
 
     #[test]
-    fn what_workers_queue_themselves_is_allowed_wherever_a_job_is() {
-        let carry = r#"{"op":"carry","view":"says","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
-        assert!(matches!(examined(carry, Carries::Jobs, Some(&["put"])).work, Ok(Assigned::One(Work::Job(Job::Carry(_))))));
+    fn a_carry_is_bound_by_its_queue_and_a_recheck_queue_takes_it() {
+        let carry =
+            |fields: &str| format!(r#"{{"op":"carry","view":"department_name","one":["Sales","department"],"pk":"Sales",{fields}}}"#);
+        let (own, another) = (carry(r#""table":"Employees""#), carry(r#""table":"Salaries""#));
+        let marked = carry(r#""table":"Employees","mark":["Salaries","5a"]"#);
+        for (text, allow) in [(&own, &["sync", "put"][..]), (&another, &["carry"][..]), (&marked, &["carry"][..])] {
+            let refused = examined(text, Carries::Jobs, Some(allow)).work.unwrap_err();
+            assert!(
+                refused.reason == Reason::Permanent && refused.error.contains("not allowed on this queue"),
+                "{text}: {}",
+                refused.error
+            );
+        }
+        let is_carry = |examined: &Examined| matches!(examined.work, Ok(Assigned::One(Work::Job(Job::Carry(_))))) && examined.op == CARRY;
+        assert!(is_carry(&examined(&own, Carries::Jobs, Some(&["carry"]))));
+        assert!(is_carry(&examined(&another, Carries::Rechecks, None)), "workers alone write there");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::count;
 use super::doorbell::Doorbell;
 use super::drain::drain;
 use super::erasing::{Erasing, PoisonWalks};
+use super::examine::{CARRY, SYNC};
 use super::idle::{Rechecks, idle};
 use super::observer::Observer;
 use super::receive::receive;
@@ -311,11 +312,12 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
     let recheck = queue.name.with_suffix("-recheck").map_err(name)?;
     let jobs = queue.shard_names();
     let source = |name: QueueName, carries, (slots, of_batches): (&Slots, &Slots)| {
-        let further = match carries {
+        let own = match carries {
             Carries::Jobs => &name,
             Carries::Rechecks => jobs.first().unwrap_or(&queue.name),
-        }
-        .clone();
+        };
+        let for_further = |op| queue.for_further(op, own, &recheck).clone();
+        let (syncs, carry_queue) = (for_further(SYNC), for_further(CARRY));
         Arc::new(Intake {
             board: Arc::new(QueueBoard::new(name.clone(), carries, slots.clone())),
             configured: queue.name.clone(),
@@ -324,8 +326,8 @@ fn sources_of(queue: &QueueSettings, stores: &Stores) -> Result<Vec<Arc<Intake>>
             account: queue.account.clone(),
             poison: poison.clone(),
             recheck: recheck.clone(),
-            syncs: queue.for_syncs(&further, &recheck).clone(),
-            further,
+            syncs,
+            carry_queue,
             allowed: match carries {
                 Carries::Jobs => queue.allowed.clone(),
                 Carries::Rechecks => JobAllowance::default(),

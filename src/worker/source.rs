@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::count;
-use super::examine::SYNC;
+use super::examine::{CARRY, SYNC};
 use super::slots::Slots;
 use super::status::QueueBoard;
 use crate::model::allowed::JobAllowance;
@@ -20,7 +20,7 @@ use crate::reconcile::Delivery;
 pub enum Carries {
     /// Jobs that clients sent.
     Jobs,
-    /// Rechecks that earlier runs asked for.
+    /// Rechecks that earlier runs asked for, and the jobs that their queue does not carry.
     Rechecks,
 }
 
@@ -29,7 +29,7 @@ impl Carries {
     pub(crate) const fn ops(self) -> &'static [&'static str] {
         match self {
             Self::Jobs => OPS,
-            Self::Rechecks => &[SYNC, RECHECK],
+            Self::Rechecks => &[SYNC, CARRY, RECHECK],
         }
     }
 }
@@ -47,8 +47,8 @@ pub(crate) struct Intake {
     pub(crate) recheck: QueueName,
     /// Where the syncs go that its jobs ask for.
     pub(crate) syncs: QueueName,
-    /// Where further jobs go that its messages ask for: the queue itself, and from a recheck queue the jobs' queue or its first shard.
-    pub(crate) further: QueueName,
+    /// Where the carries go that they ask for.
+    pub(crate) carry_queue: QueueName,
     /// Limits of its jobs; none on a recheck queue, which workers alone write.
     pub(crate) allowed: JobAllowance,
     pub(crate) queues: Arc<dyn QueueStore>,
@@ -76,7 +76,7 @@ impl Intake {
             stamp: Stamp { message_id: message.id.clone(), enqueued: message.inserted, job },
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
-            queue: self.further.clone(),
+            carry_queue: self.carry_queue.clone(),
             sync_queue: self.syncs.clone(),
             recheck_queue: self.recheck.clone(),
             tables: self.allowed.tables.clone(),

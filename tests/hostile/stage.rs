@@ -347,7 +347,7 @@ impl Stage {
             stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
-            queue: queue("jobs"),
+            carry_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
             tables: None,

@@ -128,7 +128,7 @@ impl Site {
             stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now().saturating_add(later).unwrap(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
-            queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
+            carry_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             sync_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             recheck_queue: QueueName::new(format!("jobs-{}-recheck", self.unique)).unwrap(),
             tables: None,

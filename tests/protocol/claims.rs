@@ -80,7 +80,7 @@ async fn falls_silent(lab: &Lab, rk: &str) {
 
 /// Removes what is queued, which the test carries itself.
 async fn without_queued(lab: &Lab) {
-    let queue = lab.delivery().queue;
+    let queue = lab.delivery().carry_queue;
     for message in lab.account.queues.get(&queue, 32, std::time::Duration::from_mins(1)).await.unwrap() {
         lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
     }
@@ -360,7 +360,7 @@ async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_i
             let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
             assert_eq!(person.text("Department"), said, "{story}: {rk}");
         }
-        let queued = lab.sim.messages(&lab.delivery().queue);
+        let queued = lab.sim.messages(&lab.delivery().carry_queue);
         let queued: Vec<Job> = queued.iter().flat_map(|message| jobs_of(&message.text)).collect();
         assert!(queued.iter().any(|job| job.key() == Some(&key("e2"))), "{story}: {queued:?}");
         let failure = lab.work(&sync("Employees", "e2")).await.unwrap_err();

@@ -573,7 +573,7 @@ impl Lab {
             stamp: Stamp { message_id: format!("m{number}"), enqueued: self.clock.now(), job: None },
             dequeue_count: 1,
             account: AccountName::main(),
-            queue: QueueName::new("jobs").unwrap(),
+            carry_queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
             tables: None,

@@ -204,7 +204,8 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
             known_archive(archive, catalog)
         }
         JobSubject::Table(table) => named_table(table, job, catalog),
-        JobSubject::View(view) | JobSubject::Range(view) => known_view(view, catalog),
+        JobSubject::View(view) => known_view(view, catalog),
+        JobSubject::Range(carry) => known_view(&carry.view, catalog),
         JobSubject::DatedTable(table) => dated_table(table, catalog),
     }
 }

@@ -149,7 +149,7 @@ impl House {
             stamp: Stamp { message_id: "m".to_owned(), enqueued: self.enqueued, job: None },
             dequeue_count,
             account: AccountName::main(),
-            queue: QueueName::new("jobs-00").unwrap(),
+            carry_queue: QueueName::new("jobs-00").unwrap(),
             sync_queue: QueueName::new("jobs-00").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,

@@ -14,8 +14,11 @@ use crate::adapters::circuit::Circuits;
 use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
 use crate::adapters::stack::{Grouping, decorate};
 use crate::adapters::system::SeededChance;
-use crate::catalog::{Archive, ArchiveTarget, Catalog, LargeEntity, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
-use crate::model::allowed::JobAllowance;
+use crate::catalog::{
+    Archive, ArchiveTarget, Catalog, DenormalizeRange, LargeEntity, OnConflict, RangeRows, SecondaryIndex, TableRef, View, ViewKind,
+};
+use crate::model::allowed::{AllowedTable, AllowedTables, JobAllowance};
+use crate::model::claim;
 use crate::model::job::RECHECKS_FORM;
 use crate::model::template::Template;
 use crate::model::{AccountName, BlobName, Entity, EntityKey, Filter, Key, ViewName, body};
@@ -464,4 +467,68 @@ async fn a_hundred_primaries_that_leave_are_looked_at_again_by_two_messages() {
         let footprints = daemon.bare.tables.query(&company::table("EvenkeelFootprints"), &Query::default()).await.unwrap();
         assert!(footprints.rows.is_empty(), "form {forms}: nothing is left of them");
     }
+}
+
+/// Departments say their name to everybody of their partition.
+fn departments() -> Catalog {
+    let of = |name: &str| TableRef { account: AccountName::main(), table: company::table(name) };
+    let template = |text| Template::parse(text).unwrap();
+    let view = View {
+        name: ViewName::new("department_name").unwrap(),
+        source: of("Departments"),
+        when: None,
+        kind: ViewKind::DenormalizeRange(DenormalizeRange {
+            target: of("Employees").into(),
+            partition_key: template("{PartitionKey}"),
+            rows: RangeRows::All,
+            set: [("DepartmentName".to_owned(), template("{Name}"))].into(),
+        }),
+        on_conflict: OnConflict::Reject,
+    };
+    Catalog {
+        tables: ["Departments", "Employees"].map(|name| (company::table(name), of(name))).into(),
+        views: [(view.name.clone(), Arc::new(view))].into(),
+        ..Catalog::default()
+    }
+}
+
+/// What an entity says comes to a range of a table that its queue does not carry; a sender of that queue has no range written.
+#[tokio::test(start_paused = true)]
+async fn a_queue_of_some_tables_has_no_range_of_another_written_but_by_its_views() {
+    let daemon = Daemon::with_jobs(0).await;
+    for table in [company::table("Departments"), claim::table()] {
+        daemon.bare.tables.create_table(&table).await.unwrap();
+    }
+    for number in 0..3 {
+        let entity = Entity::new(EntityKey::new("Sales", number.to_string()).unwrap()).with("LastName", "King");
+        daemon.bare.tables.apply(&company::table("Employees"), &TableOperation::Insert(entity)).await.unwrap();
+    }
+    let employees = async || {
+        let query = Query { filter: Some(Filter::partition(&Key::new("Sales").unwrap())), ..Query::default() };
+        daemon.bare.tables.query(&company::table("Employees"), &query).await.unwrap().rows
+    };
+    let run = async |job: &str, ops: Option<&str>, table: &str| {
+        daemon.bare.queues.put(&company::queue("jobs"), &body::encode(job), Duration::ZERO, Ttl::Never).await.unwrap();
+        let tables = Some(AllowedTables::new(vec![AllowedTable::parse(table).unwrap()]));
+        let allowed = JobAllowance { ops: ops.map(|op| [op.to_owned()].into()), tables };
+        let queue = QueueSettings { allowed, ..QueueSettings::plain(company::queue("jobs")) };
+        let worker = daemon.worker_from(queue, departments(), |_, _| FaultDecision::Execute);
+        let shutdown = CancellationToken::new();
+        let enough = async {
+            sleep(Duration::from_mins(2)).await;
+            shutdown.cancel();
+        };
+        tokio::join!(worker.run(Mode::Forever, shutdown.clone()), enough).0.unwrap()
+    };
+    let before = employees().await;
+    let forged = r#"{"op":"carry","view":"department_name","one":["Sales","department"],"table":"Employees","pk":"Sales"}"#;
+    for (ops, table) in [(Some("sync"), "Employees"), (Some("carry"), "Employees"), (None, "Departments"), (None, "ByEmail")] {
+        let report = run(forged, ops, table).await;
+        assert_eq!((report.done, report.poisoned), (0, 1), "{ops:?} {table}");
+        assert_eq!(employees().await, before, "nothing is read or written");
+    }
+    let put = r#"{"op":"put","table":"Departments","entity":{"PartitionKey":"Sales","RowKey":"department","Name":"Sales and more"}}"#;
+    let report = run(put, Some("put"), "Departments").await;
+    assert_eq!((report.done, report.poisoned), (2, 0), "the put, and the carry that it asks for");
+    assert!(employees().await.iter().all(|row| row.entity.text("DepartmentName") == Some("Sales and more")));
 }

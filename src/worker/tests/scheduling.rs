@@ -176,7 +176,7 @@ async fn what_a_recheck_queues_is_a_job_among_the_jobs() {
     let world = World::new();
     world.queues.seed(RECHECK, &recheck().encode(), None);
     world.script(|_, _, delivery| {
-        assert_eq!((delivery.queue.as_str(), delivery.recheck_queue.as_str()), (JOBS, RECHECK));
+        assert_eq!((delivery.carry_queue.as_str(), delivery.recheck_queue.as_str()), (JOBS, RECHECK));
         async { done() }
     });
     world.run_for(Duration::from_secs(20)).await;

@@ -163,13 +163,14 @@ impl Catalog {
         if is_refused { Err(ViewTableError(table.table.clone())) } else { Ok(()) }
     }
 
-    /// The tables that a job is about; none where it names an archive or a view that is not known. A range is written for the sake of an
-    /// entity, and not for that of its table.
+    /// The tables that a job is about; none where it names an archive or a view that is not known.
     pub fn tables_of<'c>(&'c self, subject: JobSubject<'c>) -> Vec<&'c TableName> {
         let archive = |name| self.archives.get(name).map(|archive| &archive.source.table);
+        let view = |name| self.views.get(name).map(|view| &view.source.table);
         match subject {
             JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => archive(name).into_iter().collect(),
-            JobSubject::View(name) => self.views.get(name).map(|view| &view.source.table).into_iter().collect(),
+            JobSubject::View(name) => view(name).into_iter().collect(),
+            JobSubject::Range(carry) => view(&carry.view).into_iter().chain(subject.tables()).collect(),
             named => named.tables(),
         }
     }
@@ -189,6 +190,8 @@ impl Catalog {
             JobSubject::Archived(name, _) | JobSubject::Restored(name, _) | JobSubject::Source(name) => {
                 !self.archives.contains_key(name) && self.generations.names.contains(&format!("archive:{name}"))
             }
+            // A view that is gone is cleared from a table that this catalog need not know.
+            JobSubject::Range(_) => false,
             named => named.tables().into_iter().any(|name| {
                 let knows = self.table(name).is_some() || self.filings.contains_key(name);
                 !knows && self.generations.names_table(name)

@@ -38,11 +38,8 @@ impl JobAllowance {
     }
 
     /// Why a job is not among these, in words, as far as that shows without a catalog: the tables of archives and views are not looked up.
-    /// Jobs that workers queue themselves, on the queue of the job that they came from, are allowed wherever a job is.
+    /// Whoever sent it: what workers queue beyond these lies on their own recheck queue.
     pub fn refuses(&self, job: &Job) -> Option<String> {
-        if job.operation().is_sent_by_workers() {
-            return None;
-        }
         self.refuses_op(job.op()).or_else(|| self.tables.as_ref()?.refuse(job.operation().subject().tables()))
     }
 }
@@ -106,7 +103,9 @@ mod tests {
             (r#"{"op":"backfill","table":"Salaries"}"#, false),
             (r#"{"op":"audit","table":"Employees"}"#, true),
             (r#"{"op":"drop_table","table":"Sessions202611"}"#, false),
-            (r#"{"op":"carry","view":"names","one":["p","r"],"table":"Salaries","pk":"p"}"#, true),
+            (r#"{"op":"carry","view":"names","one":["p","r"],"table":"Salaries","pk":"p"}"#, false),
+            (r#"{"op":"carry","view":"names","one":["p","r"],"table":"Employees","pk":"p","mark":["Salaries","1"]}"#, false),
+            (r#"{"op":"carry","view":"names","one":["p","r"],"table":"Employees","pk":"p","mark":["Employees","1"]}"#, true),
         ] {
             let refused = allowed.refuses(&decode(job).unwrap().job);
             assert_eq!(refused.is_none(), is_allowed, "{job}: {refused:?}");

@@ -382,10 +382,10 @@ impl QueueSettings {
         self.allowed.tables.as_ref().is_none_or(|allowed| allowed.refuse(tables).is_none())
     }
 
-    /// The queue for the syncs that its jobs ask for: its own, or the recheck queue, to which workers alone write, where it does not carry
-    /// those of every table.
-    pub fn for_syncs<'q>(&self, own: &'q QueueName, recheck: &'q QueueName) -> &'q QueueName {
-        if self.carries("sync") && self.allowed.tables.is_none() { own } else { recheck }
+    /// The queue for further jobs of an operation that its jobs ask for: its own, or the recheck queue, to which workers alone write, where
+    /// it does not carry those of every table.
+    pub fn for_further<'q>(&self, op: &str, own: &'q QueueName, recheck: &'q QueueName) -> &'q QueueName {
+        if self.carries(op) && self.allowed.tables.is_none() { own } else { recheck }
     }
 
     /// How many queues are asked at the slowest pace while nothing is in them: its shards, and an eighth of its recheck queue.

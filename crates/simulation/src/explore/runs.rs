@@ -216,7 +216,7 @@ impl Runs {
             stamp: Stamp { message_id: format!("m{}", beginning.work), enqueued: moment(beginning.enqueued), job: None },
             dequeue_count: 1 + u32::from(beginning.again),
             account: AccountName::main(),
-            queue: queue("jobs"),
+            carry_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
             tables: None,

@@ -200,7 +200,7 @@ impl EventMapping {
         if let Some(field) = decoded.unknown_fields.first().cloned() {
             return Err(MappingError { problem: format!("{field:?} is no field of a job with op {op:?} about one entity"), field });
         }
-        if decoded.job.key().is_none() || decoded.job.operation().is_sent_by_workers() {
+        if decoded.job.key().is_none() {
             return Err(whole(format!("op {op:?} is not about one entity: an event becomes a job about one")));
         }
         Ok(())

@@ -263,7 +263,7 @@ fn texts_are_cut_at_the_first_place_or_the_last_and_composed() {
     ] {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("X", text);
         let key = Template::parse(template).unwrap().render(&entity).unwrap();
-        assert_eq!(key.as_ref().map(Key::as_str), expected, "{template} {text}");
+        assert_eq!(key.as_ref().map(crate::model::Key::as_str), expected, "{template} {text}");
     }
     assert!(Template::parse("{X|before_last}").unwrap_err().to_string().contains("before_last takes a text, such as before_last:."));
 }

@@ -59,15 +59,11 @@ impl JobFields for CarryFields {
 
 impl Operation for Carry {
     fn subject(&self) -> JobSubject<'_> {
-        JobSubject::Range(&self.view)
+        JobSubject::Range(self)
     }
 
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
         Some(&mut self.cursor)
-    }
-
-    fn is_sent_by_workers(&self) -> bool {
-        true
     }
 }
 

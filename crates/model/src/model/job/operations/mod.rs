@@ -40,11 +40,6 @@ pub trait Operation {
         None
     }
 
-    /// Whether workers queue it themselves, on the queue of the job that it came from.
-    fn is_sent_by_workers(&self) -> bool {
-        false
-    }
-
     /// The primary that it removes from poison queues as well.
     fn erases(&self) -> Option<&Primary> {
         None
@@ -79,7 +74,7 @@ pub enum JobSubject<'a> {
     /// Every primary of an archive's source.
     Source(&'a ViewName),
     /// A range of entities that a view writes to.
-    Range(&'a ViewName),
+    Range(&'a Carry),
     /// A table by date.
     DatedTable(&'a TableName),
 }
@@ -99,7 +94,8 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
             Self::Moved(from, to) => vec![&from.table, &to.table],
-            Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) | Self::Range(_) => Vec::new(),
+            Self::Range(carry) => std::iter::once(&carry.reach.table).chain(carry.mark.iter().map(|mark| &mark.table)).collect(),
+            Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) => Vec::new(),
         }
     }
 }
