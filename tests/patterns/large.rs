@@ -318,6 +318,68 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
     assert!(matches!(&broken, ClientError::Broken(text) if text.contains("which does not exist")), "{broken}");
 }
 
+/// Whoever may write a row may write any pointer into it: it leads to nothing but values of the row's own primary.
+pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
+    let (own, others) = (text('a', 2_000), text('b', 3_000));
+    site.work(put(&json!({"Email": "ada@contoso.com", "Photo": own}))).await;
+    site.work(put_at("Sales", "8", &json!({"Email": "bob@contoso.com", "Photo": others}))).await;
+    let pointer = async |rk: &str| site.row("Staff§", "Sales", rk).await.unwrap().entity.text("Photo").unwrap().to_owned();
+    let (ours, theirs) = (pointer("7").await, pointer("8").await);
+    // A blob of this entity's name in a container that no view keeps values in, and one of another content under its own name.
+    let [photos, backups] = ["large-§", "backups-§"].map(|name| ContainerName::new(site.name(name)).unwrap());
+    site.account.blobs.create_container(&backups).await.unwrap();
+    let name = |content: &str| format!("{}/Sales/7/Photo-{}", site.name("Staff§").to_lowercase(), sha256(content.as_bytes()));
+    let pointing = |container: &ContainerName, name: &str, bytes: usize, content: &str| {
+        json!({"$blob": format!("{container}/{name}"), "bytes": bytes, "sha256": sha256(content.as_bytes())}).to_string()
+    };
+    let put_blob = async |container: &ContainerName, name: &str, content: String| {
+        let upload = BlobUpload { content_type: Some("text/plain".to_owned()), ..BlobUpload::default() };
+        site.account.blobs.put(container, &BlobName::new(name).unwrap(), content.into(), &upload).await.unwrap();
+    };
+    put_blob(&backups, &name("secret"), "secret".to_owned()).await;
+    put_blob(&photos, &name("small"), text('c', 9_000_000)).await;
+    put_blob(&photos, &name("other"), text('d', 5_000_000)).await;
+    let not_ours = "which evenkeel has not written for this entity";
+    let forged = [
+        (theirs.clone(), not_ours),
+        (pointing(&backups, &name("secret"), 6, "secret"), not_ours),
+        (pointing(&backups, "nightly.bak", 1, "secret"), not_ours),
+        (pointing(&photos, &name("small"), 1, "small"), "which has 9000000 bytes in place of 1"),
+        (pointing(&photos, &name("other"), 5_000_000, "other"), "whose content is not what was written"),
+    ];
+    let place = |name: &str| TableRef { account: AccountName::main(), table: site.table(name) };
+    let fails = async |table: &str, (pk, rk): (&str, &str), expected: &str| {
+        let (place, key) = (place(table), EntityKey::new(pk, rk).unwrap());
+        let whole = site.client.get_in(&place, &key).await.unwrap_err().to_string();
+        let mut taken = 0;
+        let part = |part: &[u8]| {
+            taken += part.len();
+            Ok(())
+        };
+        let value = site.client.read_value(&place, &key, "Photo", part).await.unwrap_err().to_string();
+        assert!(whole.contains(expected) && value.contains(expected) && taken == 0, "{whole}; {value}; {taken} bytes were passed on");
+    };
+    for (pointer, expected) in &forged {
+        let row = site.row("Staff§", "Sales", "7").await.unwrap().entity;
+        site.write("Staff§", row.with("Photo", pointer.clone())).await;
+        fails("Staff§", ("Sales", "7"), expected).await;
+    }
+    // A table without large values, and a row that says to be the copy of a primary that has none there.
+    site.write("Plain§", Entity::new(EntityKey::new("p", "r").unwrap()).with("Photo", theirs.clone())).await;
+    fails("Plain§", ("p", "r"), not_ours).await;
+    let copy = site.row("ByEmail§", "email", "bob@contoso.com").await.unwrap().entity;
+    let posing = Entity { key: EntityKey::new("email", "mallory@contoso.com").unwrap(), ..copy };
+    site.write("ByEmail§", posing).await;
+    fails("ByEmail§", ("email", "mallory@contoso.com"), not_ours).await;
+    // What is right is read: the value itself, and by a copy.
+    let row = site.row("Staff§", "Sales", "7").await.unwrap().entity;
+    site.write("Staff§", row.with("Photo", ours)).await;
+    for (table, pk, rk) in [("Staff§", "Sales", "7"), ("ByEmail§", "email", "ada@contoso.com")] {
+        let read = site.client.get_in(&place(table), &EntityKey::new(pk, rk).unwrap()).await.unwrap().unwrap();
+        assert_eq!(read.entity.text("Photo"), Some(own.as_str()), "{table}");
+    }
+}
+
 pub(crate) async fn pointers_that_lead_nowhere_are_refused(site: &Site) {
     site.work(put(&json!({"Photo": text('a', 2_000)}))).await;
     let photo = site.row("Staff§", "Sales", "7").await.unwrap().entity.text("Photo").unwrap().to_owned();

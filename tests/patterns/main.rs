@@ -92,6 +92,7 @@ patterns! {
         a_staged_job_that_comes_again_is_done_already
         a_value_that_changes_while_it_is_read_is_read_anew
         pointers_that_lead_nowhere_are_refused
+        readers_follow_no_forged_pointer
         a_large_value_moves_with_its_entity
         a_large_value_goes_into_the_archive_and_comes_back
         large_values_lie_beside_the_document_of_their_entity_and_come_back

@@ -29,9 +29,9 @@ pub struct OpenedRows {
 }
 
 /// The entity that a row is, or is a copy of.
-struct Origin<'e> {
-    table: TableRef,
-    entity: Cow<'e, Entity>,
+pub(super) struct Origin<'e> {
+    pub(super) table: TableRef,
+    pub(super) entity: Cow<'e, Entity>,
 }
 
 /// Why sealed values are not opened, or plain ones not sealed.
@@ -135,7 +135,7 @@ impl Client {
 
     /// What a row is a copy of, through as many views as there are: itself where no view has brought it. `None` where a primary that it names
     /// has no such copy now. And the requests that it took.
-    async fn origin<'e>(&self, table: &TableRef, row: &'e Entity) -> Result<(Option<Origin<'e>>, u64), ClientError> {
+    pub(super) async fn origin<'e>(&self, table: &TableRef, row: &'e Entity) -> Result<(Option<Origin<'e>>, u64), ClientError> {
         let (mut origin, mut requests) = (Origin { table: table.clone(), entity: Cow::Borrowed(row) }, 0);
         // A chain of views is no longer, since views make no circle.
         for _ in 0..=self.catalog.views.len() {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::encryption::{self, EncryptionError};
 use super::resolve::{self, joined, rejoined, resolve};
 use super::{Client, ClientError};
-use evenkeel_model::catalog::{Shelf, TableRef};
+use evenkeel_model::catalog::TableRef;
 use evenkeel_model::model::entity::RESERVED_PREFIX;
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::large::Pointer;
-use evenkeel_model::model::{AccountName, ContainerName, ETag, EdmValue, EntityKey, Row, TableName};
+use evenkeel_model::model::{ETag, EdmValue, EntityKey, Row, TableName};
 use evenkeel_model::wide::{self, ReadError};
 
 /// Times that an entity may be changed while its values are looked for.
@@ -30,8 +30,11 @@ impl Client {
     /// the key-encryption keys are here, the pieces of a list put together.
     /// `None` where it does not exist.
     ///
-    /// One request, and one more for an entity of several rows, and for each blob. Where a change in between has dropped a blob, it is
-    /// read again.
+    /// One request, and one more for an entity of several rows, two for each blob, and one for the primary of a copy with some. Where a change
+    /// in between has dropped a blob, it is read again.
+    ///
+    /// A pointer is followed to a value of this entity, or of the primary that it is a copy of, in the container of the table's `large_entity`
+    /// view. Any other is an error: whoever may write the row may write any pointer into it.
     ///
     /// ```
     /// # use evenkeel::client::{Client, ClientError};
@@ -97,7 +100,7 @@ impl Client {
     /// Reads one property's value part by part, at most 4 MiB at a time: a blob may be too large for memory. Text comes as
     /// UTF-8. How many bytes it has; `None` where there is no such entity, or no such string or binary property of it.
     ///
-    /// The hash of a blob's content is checked at the end: bytes received before an error are not the value.
+    /// The hash of a blob's content is checked before any part is passed on: above 4 MiB it is read twice.
     ///
     /// # Errors
     ///
@@ -148,7 +151,7 @@ impl Client {
             }
         }
         if let Some(pointer) = row.entity.get(property).and_then(Pointer::of) {
-            return resolve::read(self, table, property, &pointer, |part, _| take(part)).await.map(|read| Some(read.bytes));
+            return resolve::read(self, (table, &row.entity), (property, &pointer), take).await.map(Some);
         }
         let content: &[u8] = match row.entity.get(property) {
             Some(EdmValue::String(text)) => text.as_bytes(),
@@ -157,26 +160,6 @@ impl Client {
         };
         take(content).map_err(ClientError::Output)?;
         Ok(Some(content.len() as u64))
-    }
-
-    /// The accounts that may have a container that a row's pointer names: where the row's own table keeps its large values; for a copy of
-    /// another table's row, where any view keeps some or an archive its documents; else the row's own. Most often one.
-    pub(super) fn accounts_of<'c>(&'c self, table: &'c TableRef, container: &ContainerName) -> Vec<&'c AccountName> {
-        let own = self.catalog.large_values_of(table).map(|(_, large)| large);
-        let of_views = own.into_iter().chain(self.catalog.views.values().filter_map(|view| view.large()));
-        let kept = of_views.map(|large| (&large.account, &large.container)).chain(self.catalog.filings.values().filter_map(|filing| {
-            match &filing.shelf {
-                Shelf::Blobs { account, container } => Some((account, container)),
-                Shelf::Files { .. } => None,
-            }
-        }));
-        let mut accounts = Vec::new();
-        for (account, _) in kept.filter(|(_, of)| *of == container) {
-            if !accounts.contains(&account) {
-                accounts.push(account);
-            }
-        }
-        if accounts.is_empty() { vec![&table.account] } else { accounts }
     }
 
     /// One entity with all its rows, pointers and lists as they are.

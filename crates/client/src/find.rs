@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 
-use super::resolve::{rejoined, with_spilled};
+use super::resolve::{ValuePlace, rejoined_from, with_spilled};
 use super::{Client, ClientError, OpenedRows, Whole};
 use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::model::document::{DocumentError, DocumentPath};
-use evenkeel_model::model::large::{Pointer, SPILLED};
+use evenkeel_model::model::large::{Pointer, SPILLED, ValueFolder};
 use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::ports::FilePlace;
@@ -126,15 +126,26 @@ impl Client {
 
     /// A document's entity with the properties that had left its row before, and the requests that it took.
     async fn rejoined_document(&self, archive: &Archive, row: Row) -> Result<(Row, u64), ClientError> {
+        let path = match &archive.target {
+            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => None,
+            ArchiveTarget::Blob(target) => Some(&target.path),
+            ArchiveTarget::File(target) => Some(&target.path),
+        };
+        let folder = path.map(|path| place(path, &row.entity.key)).transpose()?.map(|name| ValueFolder::beside(&name));
+        let shelf = self.catalog.filing_of(&archive.name).map(|filing| filing.shelf.clone());
+        let values = shelf.zip(folder).map(|(shelf, folder)| ValuePlace { shelf, folder });
         let beside = row.entity.get(SPILLED).and_then(Pointer::of).filter(|pointer| pointer.container.is_none());
         let (entity, requests) = match (beside, &archive.target) {
             (Some(pointer), ArchiveTarget::File(target)) => {
+                let broken = |what| ClientError::Broken(format!("property {SPILLED} points to {}, {what}", pointer.name));
+                if !values.is_some_and(|values| pointer.is_of(&values.folder)) {
+                    return Err(broken("which does not lie beside its document"));
+                }
                 let file = self.file(&target.dir, pointer.name.clone(), &format!("reading {}", pointer.name)).await?;
-                let gone = || ClientError::Broken(format!("property {SPILLED} points to {}, which does not exist", pointer.name));
-                let (content, _) = file.ok_or_else(gone)?;
+                let (content, _) = file.ok_or_else(|| broken("which does not exist"))?;
                 (with_spilled(row.entity, &pointer, &content)?, 1)
             }
-            _ => rejoined(self, &archive.source, row.entity).await?,
+            _ => rejoined_from(self, values.as_ref(), row.entity).await?,
         };
         Ok((Row { entity, ..row }, requests))
     }

@@ -1,14 +1,18 @@
 //! From a row in its table to a resolved entity: blobs in the place of pointers, the pieces of a list put together.
+//!
+//! Who may write a row may write any pointer into it. One is followed to a value of the very entity that its row is of, or is a copy of, in the
+//! container that the catalog names for it; and what lies there counts for nothing before its length and its hash are the pointer's.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
 use super::{Client, ClientError, lists};
-use evenkeel_model::catalog::TableRef;
-use evenkeel_model::model::large::{self, Pointer, SPILLED};
+use evenkeel_model::catalog::{Shelf, TableRef};
+use evenkeel_model::model::job::Primary;
+use evenkeel_model::model::large::{self, Pointer, SPILLED, ValueFolder};
 use evenkeel_model::model::{EdmValue, Entity, Row, Site};
-use evenkeel_model::ports::{Account, BlobProperties, ErrorClass};
+use evenkeel_model::ports::{Account, BlobProperties, BlobStore, ErrorClass, StoreError};
 use evenkeel_model::shared;
 
 /// Joins the pieces of a list, wherever they lie.
@@ -21,15 +25,51 @@ pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) 
     Ok(list.join(entity))
 }
 
+/// Where the large values of one entity lie.
+pub(super) struct ValuePlace {
+    /// Their container, or their folder of files.
+    pub(super) shelf: Shelf,
+    /// Their prefix there.
+    pub(super) folder: ValueFolder,
+}
+
+impl Client {
+    /// Where the large values lie that pointers of a row lead to: its own, or those of the primary that it is a copy of. `None` where it has
+    /// none. And the requests that it took.
+    async fn value_place(&self, table: &TableRef, row: &Entity) -> Result<(Option<ValuePlace>, u64), ClientError> {
+        let (origin, requests) = self.origin(table, row).await?;
+        let place = origin.and_then(|origin| {
+            let (_, large) = self.catalog.large_values_of(&origin.table)?;
+            let home = Primary { table: origin.table.table.clone(), key: origin.entity.key.clone() };
+            let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
+            Some(ValuePlace { shelf, folder: ValueFolder::of(&home) })
+        });
+        Ok((place, requests))
+    }
+}
+
 /// Puts properties that have left their row back into it. And the requests that it took.
 pub(super) async fn rejoined(client: &Client, table: &TableRef, entity: Entity) -> Result<(Entity, u64), ClientError> {
+    if entity.get(SPILLED).and_then(Pointer::of).is_none() {
+        return Ok((large::rejoined(entity, BTreeMap::new()), 0));
+    }
+    let (place, requests) = client.value_place(table, &entity).await?;
+    let (entity, more) = rejoined_from(client, place.as_ref(), entity).await?;
+    Ok((entity, requests + more))
+}
+
+/// The same, from where the values of the entity lie.
+pub(super) async fn rejoined_from(client: &Client, place: Option<&ValuePlace>, entity: Entity) -> Result<(Entity, u64), ClientError> {
     let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok((large::rejoined(entity, BTreeMap::new()), 0)) };
     let mut content = Vec::new();
-    let taken = read(client, table, SPILLED, &pointer, |part, _| {
-        content.extend_from_slice(part);
-        Ok(())
-    });
-    let requests = taken.await?.requests;
+    let mut value = StoredValue::find(client, place, SPILLED, &pointer).await?;
+    value
+        .pass(|part| {
+            content.extend_from_slice(part);
+            Ok(())
+        })
+        .await?;
+    let requests = value.requests;
     Ok((with_spilled(entity, &pointer, &content)?, requests))
 }
 
@@ -43,15 +83,20 @@ pub(super) fn with_spilled(entity: Entity, pointer: &Pointer, content: &[u8]) ->
 pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) -> Result<(), ClientError> {
     let pointers: Vec<(String, Pointer)> =
         row.entity.properties.iter().filter_map(|(name, value)| Some((name.clone(), Pointer::of(value)?))).collect();
+    if pointers.is_empty() {
+        return Ok(());
+    }
+    let (place, _) = client.value_place(table, &row.entity).await?;
     for (name, pointer) in pointers {
-        let (mut content, mut content_type) = (Vec::new(), String::new());
-        let taken = read(client, table, &name, &pointer, |part, properties| {
-            content.extend_from_slice(part);
-            content_type.clone_from(&properties.content_type);
-            Ok(())
-        });
-        taken.await?;
-        let value = if content_type.starts_with("text/") {
+        let mut content = Vec::new();
+        let mut found = StoredValue::find(client, place.as_ref(), &name, &pointer).await?;
+        found
+            .pass(|part| {
+                content.extend_from_slice(part);
+                Ok(())
+            })
+            .await?;
+        let value = if found.found.content_type.starts_with("text/") {
             String::from_utf8(content).map_or_else(|error| EdmValue::Binary(error.into_bytes()), EdmValue::String)
         } else {
             EdmValue::Binary(content)
@@ -61,62 +106,101 @@ pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) ->
     Ok(())
 }
 
+/// Reads the content that a property of a row points to, part by part. No part is taken before the hash of the whole is right. How many bytes it
+/// has.
+pub(super) async fn read(
+    client: &Client,
+    (table, row): (&TableRef, &Entity),
+    (property, pointer): (&str, &Pointer),
+    mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
+) -> Result<u64, ClientError> {
+    let (place, _) = client.value_place(table, row).await?;
+    let mut value = StoredValue::find(client, place.as_ref(), property, pointer).await?;
+    let mut whole = None;
+    let is_one_part = value.found.length <= PART_BYTES;
+    value
+        .pass(|part| {
+            whole = is_one_part.then(|| part.to_vec());
+            Ok(())
+        })
+        .await?;
+    match whole {
+        Some(whole) => take(&whole).map_err(ClientError::Output)?,
+        None => value.pass(take).await?,
+    }
+    Ok(value.found.length)
+}
+
 /// Bytes of a value that are read at once.
 const PART_BYTES: u64 = 4 << 20;
 
-/// A content that was read.
-pub(super) struct ReadContent {
-    /// Its length in bytes.
-    pub(super) bytes: u64,
-    /// Storage requests that it took.
-    pub(super) requests: u64,
+/// A version of the blob that a property points to, as long as the pointer says.
+struct StoredValue<'c> {
+    property: &'c str,
+    pointer: &'c Pointer,
+    blobs: &'c dyn BlobStore,
+    found: BlobProperties,
+    /// Storage requests that it took so far.
+    requests: u64,
 }
 
-/// Reads the content that a property points to, part by part, and checks its hash at the end.
-pub(super) async fn read(
-    client: &Client,
-    table: &TableRef,
-    property: &str,
-    pointer: &Pointer,
-    mut take: impl FnMut(&[u8], &BlobProperties) -> std::io::Result<()> + Send,
-) -> Result<ReadContent, ClientError> {
-    let name = &pointer.name;
-    let Some(container) = &pointer.container else {
-        return Err(ClientError::Broken(format!(
-            "property {property} points to the file {name}, which only its document knows where to find"
-        )));
-    };
-    let broken = |what| ClientError::Broken(format!("property {property} points to {container}/{name}, {what}"));
-    let failed = || ClientError::store(format!("reading the blob of property {property}"));
-    let (mut found, mut requests) = (None, 0);
-    // Names tell contents: whichever account has it, has this one.
-    for account in client.accounts_of(table, container) {
-        let blobs = &client.account(account)?.blobs;
-        requests += 1;
-        if let Some(properties) = blobs.properties(container, name).await.map_err(failed())? {
-            found = Some((blobs, properties));
-            break;
+impl<'c> StoredValue<'c> {
+    async fn find(client: &'c Client, place: Option<&ValuePlace>, property: &'c str, pointer: &'c Pointer) -> Result<Self, ClientError> {
+        let name = &pointer.name;
+        let Some(container) = &pointer.container else {
+            return Err(ClientError::Broken(format!(
+                "property {property} points to the file {name}, which only its document knows where to find"
+            )));
+        };
+        let own = place.filter(|place| pointer.is_of(&place.folder)).and_then(|place| match &place.shelf {
+            Shelf::Blobs { account, container: own } => (own == container).then_some(account),
+            Shelf::Files { .. } => None,
+        });
+        let Some(account) = own else {
+            return Err(broken(
+                property,
+                pointer,
+                "which evenkeel has not written for this entity, by the present catalog. It is not followed: whoever may write the row may write any pointer into it",
+            ));
+        };
+        let blobs = client.account(account)?.blobs.as_ref();
+        let found = blobs.properties(container, name).await.map_err(failed(property))?;
+        let found = found.ok_or_else(|| broken(property, pointer, "which does not exist"))?;
+        if found.length != pointer.bytes {
+            return Err(broken(property, pointer, &format!("which has {} bytes in place of {}", found.length, pointer.bytes)));
         }
+        Ok(Self { property, pointer, blobs, found, requests: 1 })
     }
-    let (blobs, found) = found.ok_or_else(|| broken("which does not exist"))?;
-    let (mut hash, mut at) = (Sha256::new(), 0);
-    // An empty one is a part of nothing.
-    loop {
-        let end = found.length.min(at + PART_BYTES);
-        requests += 1;
-        let part = blobs.get_at(container, name, at..end, &found.etag).await.map_err(|error| {
-            let is_gone = error.class == ErrorClass::Precondition;
-            if is_gone { broken("which went away while it was read") } else { failed()(error) }
-        })?;
-        hash.update(&part);
-        take(&part, &found).map_err(ClientError::Output)?;
-        at = end;
-        if at >= found.length {
-            break;
+
+    /// Reads all of it once, and checks its hash at the end.
+    async fn pass(&mut self, mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send) -> Result<(), ClientError> {
+        let broken = |what| broken(self.property, self.pointer, what);
+        let Some(container) = &self.pointer.container else { return Err(broken("which is no blob")) };
+        let (mut hash, mut at) = (Sha256::new(), 0);
+        // An empty one is a part of nothing.
+        loop {
+            let end = self.found.length.min(at + PART_BYTES);
+            self.requests += 1;
+            let part = self.blobs.get_at(container, &self.pointer.name, at..end, &self.found.etag).await.map_err(|error| {
+                let is_gone = error.class == ErrorClass::Precondition;
+                if is_gone { broken("which went away while it was read") } else { failed(self.property)(error) }
+            })?;
+            hash.update(&part);
+            take(&part).map_err(ClientError::Output)?;
+            at = end;
+            if at >= self.found.length {
+                break;
+            }
         }
+        if hex::encode(hash.finalize()) == self.pointer.sha256 { Ok(()) } else { Err(broken("whose content is not what was written")) }
     }
-    if hex::encode(hash.finalize()) != pointer.sha256 {
-        return Err(broken("whose content is not what was written"));
-    }
-    Ok(ReadContent { bytes: found.length, requests })
+}
+
+fn broken(property: &str, pointer: &Pointer, what: &str) -> ClientError {
+    let container = pointer.container.iter().map(|container| format!("{container}/")).collect::<String>();
+    ClientError::Broken(format!("property {property} points to {container}{}, {what}", pointer.name))
+}
+
+fn failed(property: &str) -> impl FnOnce(StoreError) -> ClientError {
+    ClientError::store(format!("reading the blob of property {property}"))
 }
