@@ -106,6 +106,7 @@ pub use report::{PlanReport, TakenItem, UnderivedView};
 pub use seal::CursorSeal;
 pub use secret::{SealSecret, Secret};
 pub use situation::OutdatedCatalog;
+pub(crate) use staging::{Unstaged, unstage};
 pub use sweep::SweepPage;
 pub use waiting::Waits;
 pub(crate) use waiting::{aside, note_untold};

@@ -74,6 +74,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             Ok(change) => change,
             Err(end) => {
                 if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
+                    staging.take_for_read().await?;
                     bring_again(&mut reconciler, &seen, row, staging).await?;
                 }
                 // A crash may have left an earlier state of this primary half derived: reconcile it in any case.

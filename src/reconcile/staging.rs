@@ -1,10 +1,12 @@
 //! Staged blobs of a `put`: a whole entity, or large values of one.
 //!
-//! A staged blob is read as one version, and deleted at that version when its job is done. A job that fails for good keeps the blobs
-//! it staged, so that it can be queued again.
+//! A staged blob is read as one version, and deleted at that version when its job is done; one that the job had no need to read, where the job
+//! names its hash. A job that fails for good keeps the blobs it staged, so that it can be queued again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
 
 use super::change::Change;
 use super::encryption::SealedEntity;
@@ -18,7 +20,7 @@ use crate::model::job::{self, Primary, Put, StagedBlob};
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
 use crate::model::{BlobName, ContainerName, ETag, Entity, Row, limits};
-use crate::ports::{BlobStore, ErrorClass};
+use crate::ports::{BlobStore, ErrorClass, StoreError};
 use crate::sealing::FirstKey;
 
 /// How often a staged entity is in memory at most: as it came, as its properties, and as the requests that write them.
@@ -48,6 +50,52 @@ pub(super) struct Staging<'e> {
      has taken; where an earlier delivery of this message has done the job, discard it"
 )]
 pub(super) struct Gone(BlobName);
+
+/// What became of a staged blob that no job needs any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unstaged {
+    /// It was deleted.
+    Deleted,
+    /// It is not there.
+    Gone,
+    /// It stays: nothing says that it was staged for this job.
+    Kept,
+}
+
+/// Deletes a staged blob at the version that its job has read. Of a job that has read none, at one whose content has the SHA-256 that the job
+/// names: a job may name whatever its sender likes, and a name alone deletes nothing unread.
+pub(crate) async fn unstage(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    staged: &StagedBlob,
+    read: Option<&ETag>,
+) -> Result<Unstaged, StoreError> {
+    let ended = async {
+        let etag = if let Some(etag) = read {
+            etag.clone()
+        } else {
+            let Some(found) = blobs.properties(container, &staged.name).await? else { return Ok(Unstaged::Gone) };
+            let Some(said) = &staged.sha256 else { return Ok(Unstaged::Kept) };
+            let (mut hash, mut at) = (Sha256::new(), 0);
+            while at < found.length {
+                let end = found.length.min(at + value::BLOCK_BYTES);
+                hash.update(&blobs.get_at(container, &staged.name, at..end, &found.etag).await?);
+                at = end;
+            }
+            if hex::encode(hash.finalize()) != *said {
+                return Ok(Unstaged::Kept);
+            }
+            found.etag
+        };
+        let deleted = blobs.delete(container, &staged.name, Some(&etag)).await?;
+        Ok(if deleted { Unstaged::Deleted } else { Unstaged::Gone })
+    };
+    match ended.await {
+        Err(StoreError { class: ErrorClass::Precondition, .. }) => Ok(Unstaged::Kept),
+        Err(StoreError { class: ErrorClass::NotFound(_), .. }) => Ok(Unstaged::Gone),
+        ended => ended,
+    }
+}
 
 /// A staged blob does not match its job.
 #[derive(Debug, thiserror::Error)]
@@ -177,21 +225,27 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
+    /// Takes what lies there for what an earlier delivery has read, since that one has written the row.
+    pub(super) async fn take_for_read(&mut self) -> Result<(), Failure> {
+        let put = self.put;
+        for staged in put.staged_entity.iter().chain(put.staged_values.values()) {
+            if !self.versions.contains_key(&staged.name) {
+                drop(self.version(staged).await?);
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes the staged blobs, now that the job is done. A blob staged anew meanwhile is left alone.
     pub(super) async fn remove(&self) -> Result<(), Failure> {
         for staged in self.put.staged_entity.iter().chain(self.put.staged_values.values()) {
-            let step = || format!("deleting the staged blob {STAGING}/{}", staged.name);
-            let etag = if let Some(etag) = self.versions.get(&staged.name) {
-                Some(etag.clone())
-            } else {
-                let found = self.blobs.properties(&self.container, &staged.name).await;
-                found.map_err(|error| storage(step(), error))?.map(|found| found.etag)
+            let read = self.versions.get(&staged.name);
+            let _part = match read {
+                Some(_) => None,
+                None => Some(self.engine.memory.take_aside(MemoryShare::Values, value::BLOCK_BYTES).await),
             };
-            let Some(etag) = etag else { continue };
-            match self.blobs.delete(&self.container, &staged.name, Some(&etag)).await {
-                Err(error) if error.class != ErrorClass::Precondition => return Err(storage(step(), error)),
-                Ok(_) | Err(_) => {}
-            }
+            let unstaged = unstage(self.blobs, &self.container, staged, read).await;
+            unstaged.map_err(|error| storage(format!("deleting the staged blob {STAGING}/{}", staged.name), error))?;
         }
         Ok(())
     }

@@ -392,6 +392,26 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     assert!(lab.sim.rows(&table("Departments")).iter().all(|row| row.entity.key != person("Ada").key));
 }
 
+/// A job that comes to nothing has read no version of what it names: it deletes what has the hash that it knows, and nothing by a name alone.
+#[tokio::test]
+async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
+    for (sha256, stays) in [(Some(large::hash(&staged())), false), (Some(large::hash(b"another")), true), (None, true)] {
+        let lab = lab().await;
+        lab.work(&put(&person("Ada"), "replace")).await.unwrap();
+        lab.account
+            .blobs
+            .put(&container(STAGING), &BlobName::new("photo").unwrap(), staged().into(), &BlobUpload::default())
+            .await
+            .unwrap();
+        let mut blob = json!({"blob": format!("{STAGING}/photo")});
+        blob.as_object_mut().unwrap().extend(sha256.as_ref().map(|sha256| ("sha256".to_owned(), json!(sha256))));
+        let entity = odata::encode(&person("Ada"));
+        let skipped = job(&json!({"op": "put", "table": "Staff", "entity": entity, "if_absent": true, "blobs": {"Photo": blob}}));
+        assert!(matches!(lab.work(&skipped).await, Ok(Outcome::Skipped { .. })));
+        assert_eq!(!names(&lab, STAGING).await.is_empty(), stays, "{sha256:?}");
+    }
+}
+
 /// Erases the person; by when the rest goes, and how much that is.
 async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     let mut told = Erasure::default();
@@ -492,7 +512,9 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
     let staging = container(STAGING);
     let mut taken = 0;
     for condition in [None, Some("if_absent")] {
-        let mut staged = json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity_ref": {"blob": format!("{STAGING}/person")}});
+        let content = json!(odata::encode(&person("Ada").with("Photo", FIRST))).to_string();
+        let blob = json!({"blob": format!("{STAGING}/person"), "sha256": large::hash(content.as_bytes())});
+        let mut staged = json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity_ref": blob});
         if let Some(condition) = condition {
             staged[condition] = json!(true);
         }
@@ -502,8 +524,11 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
             at += 1;
             let story = format!("{condition:?}, stopped at operation {at}");
             let lab = lab().await;
-            let content = json!(odata::encode(&person("Ada").with("Photo", FIRST))).to_string();
-            lab.account.blobs.put(&staging, &BlobName::new("person").unwrap(), content.into(), &BlobUpload::default()).await.unwrap();
+            lab.account
+                .blobs
+                .put(&staging, &BlobName::new("person").unwrap(), content.clone().into(), &BlobUpload::default())
+                .await
+                .unwrap();
             lab.faults.arm(at, Disturbance::Crash);
             let stopped = lab.deliver(&staged, 1).await.is_none();
             lab.faults.calm();

@@ -22,7 +22,7 @@ use super::notes::NOTE;
 use super::sim_accounts::{SimulatedAccounts, account_of};
 use super::stage::Stage;
 use evenkeel::adapters::sim::SimWorld;
-use evenkeel::model::large::STAGING;
+use evenkeel::model::large::{self, STAGING};
 use evenkeel::model::{AccountName, BlobName, Entity, EntityKey, body};
 use evenkeel::ports::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
 
@@ -388,7 +388,7 @@ impl SimulatedClient {
             }
         };
         for (property, name, content) in staged {
-            let blob = json!({"blob": format!("{STAGING}/{name}")});
+            let blob = json!({"blob": format!("{STAGING}/{name}"), "sha256": large::hash(content.as_bytes())});
             if let Some(property) = property {
                 json["blobs"][property] = blob;
             } else {

@@ -9,6 +9,7 @@ use crate::model::job::StagedBlob;
 use crate::model::large::STAGING;
 use crate::model::{AccountName, ContainerName};
 use crate::ports::{ErrorClass, Message, StoreError};
+use crate::reconcile::{Unstaged, unstage};
 use crate::worker::weight;
 
 /// Memory of the messages that are held to be shown again at once: some thousands of the usual length.
@@ -128,7 +129,14 @@ impl PoisonQueue {
                 Err(error) if error.class == ErrorClass::TooLarge => Bearing::Unclear,
                 body => body?.map_or(Bearing::Other, |body| sought.bearing(&body, account, &self.recheck)),
             };
-            let Bearing::About(staged) = bearing else {
+            let bearing = if let Bearing::About(staged) = &bearing {
+                let (deleted, all) = self.unstage(staged).await?;
+                walk.done.staged += deleted;
+                if all { bearing } else { Bearing::Unclear }
+            } else {
+                bearing
+            };
+            if !matches!(bearing, Bearing::About(_)) {
                 // A page may come around again.
                 if held.copies.iter().filter(|copy| walk.seen.insert(hashed(&copy.id))).count() == held.copies.len() {
                     match bearing {
@@ -139,8 +147,7 @@ impl PoisonQueue {
                 }
                 held.copies.into_iter().for_each(|copy| walk.keep(copy));
                 continue;
-            };
-            walk.done.staged += self.unstage(&staged).await?;
+            }
             match self.delete_copies(&held).await {
                 Ok(()) => walk.done.messages += held.copies.len() as u64,
                 Err(problem) => {
@@ -152,16 +159,18 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Deletes the staged blobs of a job; how many there were.
-    async fn unstage(&self, staged: &[StagedBlob]) -> Result<u64, StoreError> {
-        let Ok(container) = ContainerName::new(STAGING) else { return Ok(0) };
-        let mut deleted = 0;
-        for StagedBlob { name, .. } in staged {
-            match self.blobs.delete(&container, name, None).await {
-                Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
-                gone => deleted += u64::from(gone?),
+    /// Deletes the staged blobs of a job: how many, and whether none is left that may be one of them. The job has not run, so its hashes say
+    /// which those are.
+    async fn unstage(&self, staged: &[StagedBlob]) -> Result<(u64, bool), StoreError> {
+        let Ok(container) = ContainerName::new(STAGING) else { return Ok((0, true)) };
+        let (mut deleted, mut all) = (0, true);
+        for blob in staged {
+            match unstage(self.blobs.as_ref(), &container, blob, None).await? {
+                Unstaged::Deleted => deleted += 1,
+                Unstaged::Gone => {}
+                Unstaged::Kept => all = false,
             }
         }
-        Ok(deleted)
+        Ok((deleted, all))
     }
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{ContainerName, body};
-use crate::ports::{BlobStore as _, Clock as _, ErrorClass};
+use crate::model::{BlobName, ContainerName, body};
+use crate::ports::{BlobStore as _, BlobUpload, Clock as _, ErrorClass};
 use crate::reconcile::{Failure, FailureClass};
 use crate::worker::poison::{PoisonEntry, PoisonFilter, PoisonQueue, Reason};
 use crate::worker::testing::{
@@ -633,6 +633,31 @@ async fn an_erasure_discards_what_is_no_valid_job_and_leaves_what_is_about_other
     let left: Vec<String> = world.poisoned().await.into_iter().filter_map(|entry| entry.message.body).collect();
     assert_eq!(left.iter().filter(|body| body.contains("anna")).count(), 1, "what is about many: {left:?}");
     assert_eq!((left.len(), world.blobs.names().len()), (3, 0), "{left:?}");
+}
+
+/// Whoever knows the name of a staged blob can write it into a message: an erasure deletes one whose content the message knows.
+#[tokio::test(start_paused = true)]
+async fn an_erasure_deletes_staged_blobs_by_their_hash_and_leaves_messages_with_another() {
+    let world = World::new();
+    let staging = ContainerName::new(crate::model::large::STAGING).unwrap();
+    world.blobs.create_container(&staging).await.unwrap();
+    let hash = |content: &str| crate::model::large::hash(content.as_bytes());
+    for (rk, sha256) in [("own", Some(hash("own"))), ("other", Some(hash("own"))), ("unnamed", None), ("gone", None)] {
+        if rk != "gone" {
+            world.blobs.put(&staging, &BlobName::new(rk).unwrap(), rk.to_owned().into(), &BlobUpload::default()).await.unwrap();
+        }
+        let mut blob = json!({"blob": format!("{staging}/{rk}")});
+        blob.as_object_mut().unwrap().extend(sha256.map(|sha256| ("sha256".to_owned(), json!(sha256))));
+        let put = json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "p", "RowKey": "anna"}, "blobs": {"Photo": blob}});
+        world.queues.seed(JOBS, &body::encode(&put.to_string()), None);
+    }
+    world.script(|_, _, _| async { permanent() });
+    assert_eq!(world.until_idle().await.unwrap().poisoned, 4);
+    world.script(|_, _, _| async { done() });
+    world.queues.seed(JOBS, &erase("anna"), None);
+    assert_eq!(world.until_idle().await.unwrap().done, 1);
+    assert_eq!(world.blobs.names(), [format!("{staging}/other"), format!("{staging}/unnamed")]);
+    assert_eq!(world.poisoned().await.len(), 2, "messages whose blobs stay");
 }
 
 /// The lease of a poison message is lost before it is deleted.
