@@ -63,7 +63,7 @@ impl<'a> Decimal<'a> {
         is_read.then(|| Self { is_negative: text.starts_with('-'), digits, fraction: fraction.unwrap_or_default(), exponent })
     }
 
-    /// The number, if it is whole and fits.
+    /// The number, if it is whole and fits. With an exponent it is a Double's text, and beyond 2^53 not the Double's exact value.
     fn integer(&self) -> Option<i64> {
         let all = format!("{}{}", self.digits, self.fraction);
         let significant = all.trim_end_matches('0');
@@ -74,7 +74,8 @@ impl<'a> Decimal<'a> {
         }
         let scale = i64::from(self.exponent) - i64::try_from(self.fraction.len()).ok()? + i64::try_from(zeros).ok()?;
         let scale = usize::try_from(scale).ok().filter(|scale| digits.len() + scale <= 19)?;
-        format!("{}{digits}{:0<scale$}", if self.is_negative { "-" } else { "" }, "").parse().ok()
+        let integer: i64 = format!("{}{digits}{:0<scale$}", if self.is_negative { "-" } else { "" }, "").parse().ok()?;
+        (self.exponent == 0 || integer.unsigned_abs() <= 1 << 53).then_some(integer)
     }
 }
 
@@ -132,8 +133,14 @@ mod tests {
         ] {
             assert_eq!(Number::parse(text), Some(Number::Integer(number)), "{text}");
         }
-        for (text, number) in [("5.5", 5.5), ("-1e300", -1e300), ("1e-3", 0.001), ("-Infinity", f64::NEG_INFINITY), ("INF", f64::INFINITY)]
-        {
+        for (text, number) in [
+            ("1.4198202431368978e18", 1.419_820_243_136_897_8e18),
+            ("5.5", 5.5),
+            ("-1e300", -1e300),
+            ("1e-3", 0.001),
+            ("-Infinity", f64::NEG_INFINITY),
+            ("INF", f64::INFINITY),
+        ] {
             assert_eq!(Number::parse(text), Some(Number::Double(number)), "{text}");
         }
         for text in ["", "-", ".5", "5.", "1e", "e5", "NaN", "0x10", "1_000", "5 ", "9223372036854775808", "1e999", "Infinityx", "١"] {
