@@ -149,10 +149,10 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
     }
     let etag = api.get("/api/v1/entities/Employees/Sales/7").json()["primary"]["odata.etag"].as_str().unwrap().to_owned();
     let etag = etag.replace('%', "%25").replace('"', "%22");
-    assert_eq!(settled(7, &format!("?etag={etag}")).json(), json!({"in_step": true, "missing": false, "requests": 1}));
+    assert_eq!(settled(7, &format!("?etag={etag}")).json(), json!({"in_step": true, "carrying": false, "missing": false, "requests": 1}));
     let later = settled(7, "?etag=W/%22other%22").json();
-    assert_eq!(later, json!({"in_step": true, "missing": false, "requests": 2}), "or a later version");
-    assert_eq!(settled(77, "").json(), json!({"in_step": false, "missing": true, "requests": 2}), "it never was there");
+    assert_eq!(later, json!({"in_step": true, "carrying": false, "missing": false, "requests": 2}), "or a later version");
+    assert_eq!(settled(77, "").json(), json!({"in_step": false, "carrying": false, "missing": true, "requests": 2}), "it never was there");
     for (more, words) in
         [("?wait=1h", "at most 20 s"), ("?wait=soon", "wait: "), ("?etag=", "etag: "), ("?etag=foo", "with all its quotes")]
     {

@@ -27,7 +27,7 @@ fn filled(employees: usize) -> Place {
 }
 
 fn copies(place: &Place) -> usize {
-    let found = json_lines(&place.run(&["--json", "lookup", "by_email", "Email>=0"]).success());
+    let found = json_lines(&place.run(&["--json", "lookup", "by_email", "Email>=\"0\""]).success());
     found.last().unwrap()["rows"].as_u64().map(|rows| usize::try_from(rows).unwrap()).unwrap()
 }
 

@@ -201,9 +201,8 @@ pub async fn keys_of_every_kind_are_read_by_equality_range_and_page(world: &Worl
     let row_key = |op, text: &str| Filter::compare("RowKey", op, text);
     for kind in KINDS_OF_KEYS {
         let rks: Vec<String> = [kind.to_owned()].into_iter().chain((0..6).map(|n| format!("{kind}{n}"))).collect();
-        for rk in &rks {
-            world.write(&table, Insert(entity(kind, rk))).await;
-        }
+        let inserts: Vec<_> = rks.iter().map(|rk| Insert(entity(kind, rk))).collect();
+        world.account.tables.transact(&table, &Key::new(kind).unwrap(), &inserts).await.unwrap();
     }
     for kind in KINDS_OF_KEYS {
         let [from, to] = [1, 4].map(|n| format!("{kind}{n}"));

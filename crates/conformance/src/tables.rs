@@ -430,11 +430,14 @@ pub async fn a_delete_at_the_etag_deletes(world: &World) {
 pub async fn property_names_are_checked_before_anything_is_written(world: &World) {
     let table = world.table().await;
     let too_long = "N".repeat(world.capabilities.property_name_chars + 1);
-    for name in ["a-b", "1a", "", "a b", "a.b", "한", "PartitionKey", "RowKey", "Timestamp", too_long.as_str()] {
+    for name in ["a-b", "1a", "", "a b", "a.b", "€", "PartitionKey", "RowKey", "Timestamp", too_long.as_str()] {
         assert_eq!(world.refused(&table, Insert(entity("p", "r").with(name, 1))).await, ErrorClass::Permanent, "{name:?}");
         assert_eq!(world.refused(&table, InsertOrMerge(entity("p", "r").with(name, 1))).await, ErrorClass::Permanent, "{name:?}");
     }
     assert_eq!(world.find(&table, &key("p", "r")).await, None);
+    let named = entity("p", "r").with("Größe", 1).with("이름", "김").with("商品名", true);
+    world.write(&table, Insert(named.clone())).await;
+    assert_eq!(world.row(&table, &key("p", "r")).await.entity, named);
 }
 
 pub async fn the_number_of_properties_is_checked_before_anything_is_written(world: &World) {

@@ -5,7 +5,7 @@
 //! there, any property may be in it: several primaries may share a blob.
 
 use super::EdmValue;
-use super::document::{PathError, PlaceError, fitted, printable, segments};
+use super::document::{EMPTY, PathError, PlaceError, fitted, printable, segments};
 use super::template::{Field, Template, TemplatePart, escape};
 use super::{BlobName, Entity};
 
@@ -65,6 +65,7 @@ impl BlobPath {
                 match part {
                     TemplatePart::Literal(literal) => text.push_str(&printable(&escape(literal))),
                     TemplatePart::Field(field) => match render(template, field)? {
+                        Some(value) if value.is_empty() => text.push_str(EMPTY),
                         Some(value) => text.push_str(&printable(&value)),
                         None => return Ok(None),
                     },

@@ -110,6 +110,9 @@ pub(super) fn segments(path: &str) -> Result<Vec<Template>, PathError> {
     path.split('/').map(segment).collect()
 }
 
+/// An empty value in a path. No escaped value holds a `%` that no two digits follow.
+pub(super) const EMPTY: &str = "%empty";
+
 /// A segment for a key. An empty key is a key like others here.
 fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
     let mut text = String::new();
@@ -119,9 +122,8 @@ fn render(template: &Template, key: &EntityKey) -> Result<String, RenderError> {
             TemplatePart::Field(field) => {
                 let value = if field.property() == "PartitionKey" { &key.pk } else { &key.rk };
                 match template.render_field(field, &EdmValue::from(value.as_str()))? {
-                    Some(value) => text.push_str(&printable(&value)),
-                    // No escaped value holds a % that no two digits follow.
-                    None => text.push_str("%empty"),
+                    Some(value) if !value.is_empty() => text.push_str(&printable(&value)),
+                    _ => text.push_str(EMPTY),
                 }
             }
         }
@@ -149,7 +151,7 @@ pub(super) fn printable(escaped: &str) -> String {
 
 /// The segment that a key's value is in a path.
 pub(super) fn segment(value: &str) -> String {
-    if value.is_empty() { "%empty".to_owned() } else { fitted(&printable(&escape(value))) }
+    if value.is_empty() { EMPTY.to_owned() } else { fitted(&printable(&escape(value))) }
 }
 
 /// A segment as file systems take it: never too long, never `.` or `..`, without a blank or a dot at either end.
