@@ -54,7 +54,9 @@ async fn what_cannot_be_decoded_and_what_is_not_allowed_are_poisoned_without_a_r
 async fn what_is_poisoned_from_the_recheck_queue_is_not_foreign_and_goes_back_there() {
     let world = World::new();
     let texts = ["{}", r#"{"op":"sync","pk":"p","rk":"r"}"#, "no job"].map(body::encode);
-    texts.iter().for_each(|text| drop(world.queues.seed(RECHECK, text, None)));
+    for text in &texts {
+        world.queues.seed(RECHECK, text, None);
+    }
     assert_eq!(world.until_idle().await.unwrap().poisoned, 3);
     let poisoned = world.poisoned().await;
     assert!(

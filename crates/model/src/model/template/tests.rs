@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::model::{EdmDateTime, EdmValue, Entity, EntityKey, Key};
+use crate::model::{EdmDateTime, EdmValue, Entity, EntityKey};
 
 fn employee() -> Entity {
     Entity::new(EntityKey::new("Sales", "000123").unwrap())
