@@ -83,8 +83,7 @@ async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
         assert_eq!(row.text("Sign"), sign.as_deref(), "{pk}/{rk}");
         assert_eq!(row.get("ek_owner_department").is_some(), department.is_some(), "{pk}/{rk}");
         assert_eq!(row.text("Name"), Some(name.as_str()), "what others keep there stays");
-        // An empty row key makes no key of a copy.
-        if let Some((department, _)) = department.filter(|_| !rk.is_empty()) {
+        if let Some((department, _)) = department {
             copies.push((department.to_lowercase(), format!("{pk}_{rk}"), sign.unwrap_or_default()));
         }
     }

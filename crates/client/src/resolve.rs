@@ -197,7 +197,7 @@ impl<'c> StoredValue<'c> {
 }
 
 fn broken(property: &str, pointer: &Pointer, what: &str) -> ClientError {
-    let container = pointer.container.iter().map(|container| format!("{container}/")).collect::<String>();
+    let container = pointer.container.as_ref().map_or_else(String::new, |container| format!("{container}/"));
     ClientError::Broken(format!("property {property} points to {container}{}, {what}", pointer.name))
 }
 
