@@ -13,7 +13,7 @@
 //! Properties of others stay behind with the archived row: they were not taken away from there since. Claims are read once
 //! the entity is back; the owners of other properties are synced thoroughly, as far as they still set any.
 //!
-//! If the entity has no room for the job's stamp, its content shows that it was restored ([`marks`](super::marks)).
+//! If the entity has no room for the job's stamp, its content shows that it was restored ([`super::marks`]).
 //!
 //! A restored entity that lacks a key, since another primary has taken it meanwhile, leaves the archive all the
 //! same: it is back, and its job names the missing key.

@@ -386,11 +386,12 @@ async fn bodies_for_people_are_sealed_whatever_else_is_wrong_with_them() {
     let mut body = put("1", "a", "no mode");
     body["entity"]["Phone"] = json!("ek1.forged");
     let sealed = lab.engine.seal_body(&body.to_string()).await.unwrap().expect("it has plain values");
-    assert!(!sealed.contains(CANARY) && sealed.contains("ek1.forged") && sealed.contains("no mode"), "{sealed}");
+    assert!(!sealed.contains(CANARY) && !sealed.contains("ek1.forged") && sealed.contains(r#""RowKey":"1""#), "{sealed}");
     let batch =
         json!({"op": "put", "table": "EMPLOYEES", "entities": [body["entity"], {"PartitionKey": "Sales", "RowKey": "2", "Ssn": CANARY}]});
     assert!(!lab.engine.seal_body(&batch.to_string()).await.unwrap().unwrap().contains(CANARY));
-    for other in [json!({"op": "sync", "table": "Employees", "pk": "a", "rk": "b"}).to_string(), "no job".to_owned(), sealed] {
-        assert_eq!(lab.engine.seal_body(&other).await.unwrap(), None);
-    }
+    let plain = json!({"op": "sync", "table": "Employees", "pk": "a", "rk": "b"}).to_string();
+    assert_eq!(lab.engine.seal_body(&plain).await.unwrap(), None);
+    let text = lab.engine.seal_body("no job").await.unwrap();
+    assert_eq!(text.as_deref(), Some(r#"{"withheld":"6 bytes that are no job"}"#));
 }
