@@ -78,7 +78,9 @@ impl<P> Kind<P> for DenormalizeRange<P> {
         match &self.rows {
             RangeRows::All => keys,
             RangeRows::Prefix(prefix) => keys.with("row_key_prefix", prefix),
-            RangeRows::Between { from, before } => keys.with_some("row_key_from", from.as_ref()).with_some("row_key_before", before.as_ref()),
+            RangeRows::Between { from, before } => {
+                keys.with_some("row_key_from", from.as_ref()).with_some("row_key_before", before.as_ref())
+            }
         }
     }
 }
