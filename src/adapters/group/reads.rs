@@ -194,8 +194,11 @@ impl Reads {
             return true;
         }
         let (rk, answers) = waiting.remove(0);
-        if self.point(place, rk.clone(), answers).await == Some(false) {
-            return true;
+        match self.point(place, rk.clone(), answers).await {
+            Some(false) => return true,
+            // A read that failed says nothing of the range.
+            None => return false,
+            Some(true) => {}
         }
         // The row may have been inserted after the range was read.
         if self.store.query(&place.0, query).await.is_ok_and(|page| page.rows.is_empty() && page.continuation.is_none()) {
