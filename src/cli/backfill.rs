@@ -56,7 +56,7 @@ struct TableResult<'a> {
     deleted: u64,
     /// Primaries that could not be brought in step.
     failed: u64,
-    /// Items that were not written since others have their keys, by view.
+    /// Items that were not written since something has their keys that evenkeel did not write, by view.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     taken: BTreeMap<String, TakenKeys>,
     /// Whether that is not all of it.
@@ -173,13 +173,9 @@ fn tell(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
         HumanCount(*updated),
         HumanCount(*deleted)
     ))?;
-    for (view, TakenKeys { items, foreign, example }) in taken {
-        let strange = match foreign {
-            0 => String::new(),
-            _ => format!(" ({} by rows or blobs that evenkeel did not write)", HumanCount(*foreign)),
-        };
+    for (view, TakenKeys { items, example }) in taken {
         let text = format!(
-            "{table}: {} of view {view} not written, since others have their keys{strange}, such as: {example}",
+            "{table}: {} of view {view} not written, since rows or blobs that evenkeel did not write have their keys, such as: {example}",
             counted(*items, "item")
         );
         let text = out.tone(Tone::Bad, text);

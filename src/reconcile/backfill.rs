@@ -8,8 +8,9 @@
 //! It is a `sync` of each, by the same passes: it may run beside workers and clients, be repeated and be
 //! interrupted anywhere. It goes on from its cursor, which its message carries: a part takes about ten seconds, then the
 //! message is released with the new cursor. A primary that cannot be brought in step for a reason of its own does not
-//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why. Where others have its keys, and keep them,
-//! nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
+//! hold up the others: a `sync` job of it is queued, which will end in the poison queue and say why. Where rows or blobs have its keys that evenkeel did
+//! not write, nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
+//! A key that another primary has is told by the job's poison message: whoever is without a key has one that says so.
 //!
 //! Not found: items of deleted primaries with a hash for a key in the footprint and, written by an earlier version, no owner; rows listed
 //! by no footprint, which only a manual write can have created.
@@ -65,13 +66,12 @@ impl RunJob for Backfill {
         Ok(match engine.backfill(self, delivery).await? {
             None => Outcome::Skipped { reason: format!("nothing is derived from {}", self.scope), summary: Summary::default() },
             Some(BackfillPass { ended: true, summary, cursor }) => {
-                for (view, TakenKeys { items, foreign, example }) in &cursor.taken {
+                for (view, TakenKeys { items, example }) in &cursor.taken {
                     tracing::warn!(
                         view,
                         items,
-                        foreign,
                         example,
-                        "backfill: items were not written, since others have their keys; `evenkeel audit` lists them"
+                        "backfill: items were not written, since rows that evenkeel did not write have their keys; `evenkeel audit` lists them"
                     );
                 }
                 Outcome::Done(summary)
@@ -140,6 +140,11 @@ async fn bring_in_step(walk: &Walk<'_>, keys: Vec<EntityKey>, cursor: &mut Backf
     walk.engine.queue_syncs(&failed, Looks::Everything, walk.delivery).await
 }
 
+/// The keys that a primary is without, if rows or blobs that evenkeel did not write have all of them.
+fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
+    failure.cause.downcast_ref::<KeysTaken>().filter(|taken| taken.are_foreign())
+}
+
 /// Counts a primary that was seen to; one that cannot be brought in step for a reason of its own is to have a job of its own.
 fn count(
     primary: Primary,
@@ -159,10 +164,10 @@ fn count(
             }
             summary.add(done);
         }
-        Err(failure) if failure.class == FailureClass::Permanent && failure.cause.is::<KeysTaken>() => {
+        Err(failure) if failure.class == FailureClass::Permanent && foreign_keys(&failure).is_some() => {
             // A job of its own would say of each what is said of all in one.
-            let taken = failure.cause.downcast_ref().into_iter().flat_map(KeysTaken::each);
-            taken.for_each(|(view, foreign, what)| cursor.met_taken(view, foreign, &what));
+            let taken = foreign_keys(&failure).into_iter().flat_map(KeysTaken::each);
+            taken.for_each(|(view, what)| cursor.met_taken(view, &what));
         }
         Err(failure) if failure.class == FailureClass::Permanent => {
             cursor.failed += 1;

@@ -60,12 +60,14 @@ enum TakenKey {
 pub(super) struct KeysTaken(Vec<TakenKey>);
 
 impl KeysTaken {
-    /// Of each key its view, whether evenkeel did not write what has it, and the whole in words.
-    pub(super) fn each(&self) -> impl Iterator<Item = (&ViewName, bool, String)> {
-        self.0.iter().map(|taken| {
-            let foreign = matches!(taken, TakenKey::Foreign { .. });
-            (&taken.address().view, foreign, taken.to_string())
-        })
+    /// Whether evenkeel wrote none of what has them.
+    pub(super) fn are_foreign(&self) -> bool {
+        self.0.iter().all(|taken| matches!(taken, TakenKey::Foreign { .. }))
+    }
+
+    /// Of each key its view, and the whole in words.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&ViewName, String)> {
+        self.0.iter().map(|taken| (&taken.address().view, taken.to_string()))
     }
 }
 

@@ -30,7 +30,7 @@ pub struct WalkNow {
     pub of: String,
     /// Primaries brought in step, compared, or asked whether they satisfy a condition, so far.
     pub primaries: u64,
-    /// Primaries that could not be: their own sync jobs are queued. Of a backfill also items whose keys others have.
+    /// Primaries that could not be: their own sync jobs are queued. Of a backfill also items whose keys have rows that evenkeel did not write.
     pub failed: u64,
     /// Items found wrong and not mended so far; null of a backfill.
     pub wrong: Option<u64>,

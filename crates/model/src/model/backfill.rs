@@ -57,7 +57,7 @@ cursor! {
         /// Items deleted so far.
         #[serde(default)]
         pub deleted: u64,
-        /// Keys that others have and keep, so far, by view: nothing was queued for their sake.
+        /// Keys that rows or blobs have that evenkeel did not write, so far, by view: nothing was queued for their sake.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub taken: BTreeMap<String, TakenKeys>,
     }
@@ -67,32 +67,28 @@ cursor! {
 const EXAMPLE: usize = 400;
 
 impl BackfillCursor {
-    /// Notes a key that another has; `foreign` where evenkeel did not write what lies there.
-    pub fn met_taken(&mut self, view: &ViewName, foreign: bool, what: &str) {
+    /// Notes a key that something has that evenkeel did not write.
+    pub fn met_taken(&mut self, view: &ViewName, what: &str) {
         let taken = self.taken.entry(view.to_string()).or_default();
         if taken.items == 0 {
             taken.example = what.chars().take(EXAMPLE).collect();
         }
         taken.items += 1;
-        taken.foreign += u64::from(foreign);
     }
 
-    /// Items that were not written since others have their keys, of all views.
+    /// Items that were not written for that reason, of all views.
     pub fn all_taken(&self) -> u64 {
         self.taken.values().map(|taken| taken.items).sum()
     }
 }
 
-/// Keys of one view's items that others have, and keep.
+/// Keys of one view's items that rows or blobs have that evenkeel did not write.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TakenKeys {
     /// How many items were not written for that reason.
     pub items: u64,
-    /// Of these, how many keys have rows or blobs that evenkeel did not write.
-    #[serde(default)]
-    pub foreign: u64,
-    /// One of them, and who has it.
+    /// One of them.
     pub example: String,
 }
 
