@@ -414,6 +414,7 @@ impl AppParts {
     /// A board for operators, where there is a server to show it.
     fn board(&self, condition: &Arc<ProgramState>) -> Arc<Board> {
         Arc::new(Board::new(BoardParts {
+            worker: run::worker_name(),
             clock: Arc::clone(&self.context.clock),
             catalog: Arc::clone(&self.context.catalog),
             queues: self.context.settings.queues.clone(),

@@ -20,6 +20,7 @@ mod connections;
 mod guard;
 mod headers;
 pub mod pages;
+mod paths;
 mod patience;
 mod process;
 mod prometheus;

@@ -61,7 +61,7 @@ impl Routes {
 }
 
 async fn nowhere() -> (StatusCode, &'static str) {
-    (StatusCode::NOT_FOUND, "there is nothing here; see /\n")
+    (StatusCode::NOT_FOUND, "there is nothing here\n")
 }
 
 async fn healthz() -> &'static str {

@@ -19,23 +19,56 @@ fn signed_in(api: &Api) -> String {
     format!("Cookie: {}\r\n{form}", cookie.split(';').next().unwrap())
 }
 
+const PAGES: [&str; 13] = [
+    "/",
+    "/jobs",
+    "/poison",
+    "/entity",
+    "/entity?table=Employees&pk=a&rk=b",
+    "/views",
+    "/storage",
+    "/system",
+    "/hour",
+    "/queues/jobs",
+    "/storage/hour?account=main&service=table",
+    "/login",
+    "/poison/ask?what=discard",
+];
+
+/// The values of all attributes of a page that are addresses, with whether each is where a form is sent.
+fn addresses(page: &str) -> Vec<(String, bool)> {
+    let of = |attribute: &'static str| {
+        let values = page
+            .split(&format!(" {attribute}=\""))
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&"));
+        values.map(move |value| (value, attribute.ends_with("action"))).collect::<Vec<_>>()
+    };
+    ["href", "src", "action", "formaction", "data-live", "data-refresh"].into_iter().flat_map(of).collect()
+}
+
+/// A proxy may serve the pages below a path that it takes off: no address begins at the host's root, and each leads somewhere.
+fn every_link_holds_below_any_path(api: &Api, page: &str) {
+    let at = url::Url::parse("http://host/keel/").unwrap().join(page.trim_start_matches('/')).unwrap();
+    let body = api.ask("GET", page, &signed_in(api), "").body;
+    let addresses = addresses(&body);
+    let base = at.join(&addresses[0].0).unwrap();
+    assert_eq!(base.as_str(), "http://host/keel/", "{page}");
+    assert!(addresses.len() > 10, "{page}: {addresses:?}");
+    for (address, is_sent_to) in addresses.iter().skip(1).filter(|(address, _)| address != "events") {
+        let led = base.join(address).unwrap();
+        let below = led.as_str().strip_prefix("http://host/keel").unwrap_or_else(|| panic!("{page}: {address} leads out of its path"));
+        let status = api.get(below.split('#').next().unwrap()).status;
+        let there = [200, 405].contains(&status) || *is_sent_to && status == 401;
+        assert!(there, "{page}: {address} is answered with {status}");
+        assert!(!address.ends_with("#main") || led.as_str() == format!("{at}#main"), "{page}: {address} leaves the page");
+    }
+}
+
 #[test]
 fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
     let api = Api::start();
-    let pages = [
-        "/",
-        "/jobs",
-        "/poison",
-        "/entity",
-        "/views",
-        "/storage",
-        "/system",
-        "/hour",
-        "/queues/jobs",
-        "/login",
-        "/poison/ask?what=discard",
-    ];
-    for path in pages {
+    for path in PAGES {
         let page = api.get(path);
         assert_eq!(page.status, 200, "{path}");
         says(&page.head, &["text/html", "content-security-policy: default-src 'none'; script-src 'self'", "referrer-policy: same-origin"]);
@@ -44,6 +77,9 @@ fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
             assert!(!page.body.contains(inline), "{path} has {inline}");
         }
         assert_eq!(page.body.matches("<h1").count(), 1, "{path}");
+    }
+    for page in PAGES {
+        every_link_holds_below_any_path(&api, page);
     }
     for (path, kind) in [("/assets/style.css", "text/css"), ("/assets/app.js", "text/javascript"), ("/assets/icon.svg", "image/svg+xml")] {
         says(&api.get(path).head, &["200", kind, "nosniff"]);
@@ -98,7 +134,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     until("it is settled", || api.get("/api/v1/entities/Employees/Sales/1").json()["plan"]["in_step"] == true);
     let done = api.ask("POST", "/poison/requeue", &browser, &fields);
     assert_eq!(done.status, 303, "{}", done.body);
-    says(&done.head, &["location: /poison?requeued=1&failed=0"]);
+    says(&done.head, &["location: ../poison?requeued=1&failed=0"]);
     // The sync that the first one's move queued may have brought the second in step before its own job comes again.
     let is_its_own = |job: &serde_json::Value| job["op"] == "put" && job["rk"] == "2";
     until("its own job is done", || api.get("/api/v1/jobs?outcome=done").json().as_array().unwrap().iter().any(is_its_own));
@@ -126,11 +162,11 @@ fn a_message_about_many_opens_into_its_keys_and_is_found_by_each() {
     assert_eq!(api.get(&format!("/api/v1/jobs?{alone}")).json()[0]["keys"].as_array().unwrap().len(), 31);
 
     let found = api.get("/jobs?key=007").body;
-    says(&found, &["Employees / 31 primaries", "<a href=\"/entity?table=Employees&amp;pk=Sales&amp;rk=007\">Sales / 007</a>", "poisoned"]);
-    says(&found, &[&format!("<a href=\"/jobs?{alone}\">And 11 more</a>")]);
-    assert_eq!(found.matches("href=\"/entity?").count(), 20);
+    says(&found, &["Employees / 31 primaries", "<a href=\"entity?table=Employees&amp;pk=Sales&amp;rk=007\">Sales / 007</a>", "poisoned"]);
+    says(&found, &[&format!("<a href=\"jobs?{alone}\">And 11 more</a>")]);
+    assert_eq!(found.matches("href=\"entity?").count(), 20);
     let whole = api.get(&format!("/jobs?{alone}")).body;
-    assert_eq!(whole.matches("href=\"/entity?").count(), 31);
+    assert_eq!(whole.matches("href=\"entity?").count(), 31);
     says(&whole, &["<details open>"]);
     assert!(!whole.contains("data-refresh") && !whole.contains("of which nothing is kept"));
     says(&api.get("/jobs?key=031").body, &["No job fits."]);
@@ -143,8 +179,8 @@ fn discarding_asks_first() {
     until("it is poisoned", || api.get("/api/v1/poison").json()["total"] == 1);
     let browser = signed_in(&api);
     let page = api.ask("GET", "/poison", &browser, "").body;
-    assert!(!page.contains("action=\"/poison/discard\""), "the list itself only leads to the question");
-    let link = page.split("href=\"/poison/ask?what=discard").nth(2).unwrap().split('"').next().unwrap().replace("&amp;", "&");
+    assert!(!page.contains("action=\"poison/discard\""), "the list itself only leads to the question");
+    let link = page.split("href=\"poison/ask?what=discard").nth(2).unwrap().split('"').next().unwrap().replace("&amp;", "&");
     let question = api.ask("GET", &format!("/poison/ask?what=discard{link}"), &browser, "").body;
     says(&question, &["This cannot be undone", "<button class=\"danger\">Discard</button>", ">Keep</a>"]);
     assert_eq!(api.get("/api/v1/poison").json()["total"], 1);
@@ -163,11 +199,11 @@ fn what_is_poisoned_after_the_question_is_not_discarded() {
     api.place.put("jobs", "no job either");
     until("another is poisoned", || api.get("/api/v1/poison").json()["total"] == 2);
     let done = api.ask("POST", "/poison/discard", &browser, &format!("queue=jobs&reason=&all=true&until={asked}"));
-    says(&done.head, &["location: /poison?discarded=1&failed=0&since=1"]);
+    says(&done.head, &["location: ../poison?discarded=1&failed=0&since=1"]);
     let page = api.ask("GET", "/poison?discarded=1&failed=0&since=1", &browser, "").body;
     says(&page, &["1 that fit, too, came after the question and stay", "no job either"]);
     let named = api.ask("POST", "/poison/discard", &browser, "queue=jobs&reason=&id=nobody&until=");
-    says(&named.head, &["location: /poison?discarded=0&failed=0&absent=1"]);
+    says(&named.head, &["location: ../poison?discarded=0&failed=0&absent=1"]);
 }
 
 #[test]
@@ -177,7 +213,7 @@ fn an_entity_is_reconciled_from_its_page() {
     let done = api.ask("POST", "/entity/reconcile", &browser, "table=employees&pk=a%2Fb&rk=");
     assert_eq!(done.status, 400, "a slash is no key");
     let done = api.ask("POST", "/entity/reconcile", &browser, "table=employees&pk=%ED%95%9C%26x&rk=");
-    says(&done.head, &["303", "location: /entity?table=employees&pk=%ED%95%9C%26x&rk=&queued="]);
+    says(&done.head, &["303", "location: ../entity?table=employees&pk=%ED%95%9C%26x&rk=&queued="]);
     until("it was done", || api.get("/api/v1/jobs?key=%ED%95%9C&outcome=done").body.contains("sync"));
 }
 

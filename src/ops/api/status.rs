@@ -27,6 +27,8 @@ const PARTITIONS: usize = 50;
 pub(crate) struct Status {
     /// In words.
     pub(crate) headline: Headline,
+    /// The name of the worker that answers, as in poison messages.
+    pub(crate) worker: String,
     /// The program's version.
     pub(crate) version: &'static str,
     /// How long it has been running, in seconds.
@@ -99,6 +101,7 @@ pub(crate) fn status_of(board: &Board, names: PartitionNames) -> Status {
     let poisoned = board.configured().iter().filter_map(|queue| Some((queue.name.to_string(), board.poisoned_of(&queue.name)?)));
     Status {
         headline: board.headline(),
+        worker: board.worker().to_owned(),
         version: env!("CARGO_PKG_VERSION"),
         running_seconds: board.running().as_secs(),
         poisoned: poisoned.collect(),

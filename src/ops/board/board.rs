@@ -32,6 +32,8 @@ use crate::worker::{Carries, Delivered, Doorbell, Ending, Observer, StatusBoard,
 
 /// Components of a board.
 pub struct BoardParts {
+    /// The worker's name.
+    pub worker: String,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The catalog.
@@ -112,6 +114,11 @@ impl Board {
     /// The worker runs.
     pub fn working(&self, work: WorkerHandles) {
         self.work.store(Some(Arc::new(work)));
+    }
+
+    /// The worker's name.
+    pub fn worker(&self) -> &str {
+        &self.parts.worker
     }
 
     /// The engine; nothing while the program waits for its stores.

@@ -280,7 +280,7 @@ pub(super) async fn log_in(
         }
         // Back to the form; a program sees by the status that it got no session.
         Err(AccessRefusal::WrongToken) => {
-            (StatusCode::UNAUTHORIZED, [(header::REFRESH, "0; url=/login?wrong=1")], "that is not the token\n").into_response()
+            (StatusCode::UNAUTHORIZED, [(header::REFRESH, "0; url=login?wrong=1")], "that is not the token\n").into_response()
         }
         Err(refusal) => refusal.into_response(),
     }

@@ -64,9 +64,10 @@ impl Sessions {
     }
 }
 
-/// Not `Secure`: the server itself speaks plain HTTP, and a browser would not send it back on one.
+/// Not `Secure`: the server itself speaks plain HTTP, and a browser would not send it back on one. Without `Path` it is kept for the path
+/// that `login` is below: behind a proxy that serves several things, no other sees it.
 fn cookie(secret: &str, lasts: Duration) -> String {
-    format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
+    format!("{COOKIE}={secret}; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
 }
 
 /// The session secrets that a request carries.
@@ -90,6 +91,7 @@ mod tests {
         let now = Duration::from_secs(5);
         let set = sessions.begin(digest("token"), now);
         assert!(set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200"), "{set}");
+        assert!(!set.contains("Path="), "a browser keeps it for what is below the path of the sign-in page: {set}");
         let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
         assert_eq!(sessions.token(&sent, now), Some(digest("token")));
         assert_eq!(sessions.token(&sent, now + LASTS), None);

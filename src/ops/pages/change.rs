@@ -6,11 +6,11 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use url::form_urlencoded;
 
-use super::layout;
+use super::layout::{self, PageContext};
 use super::poison::Meant;
 use crate::ops::api::poison::{MessageAction, Selection, change};
 use crate::ops::api::{Api, send_in_time, set_log, sync_of};
-use crate::ops::guard::{Actor, Visitor};
+use crate::ops::guard::Actor;
 
 /// Which entity.
 #[derive(Debug, Deserialize)]
@@ -28,29 +28,29 @@ pub(super) struct Level {
 
 pub(super) async fn requeue(
     State(api): State<Api>,
-    Extension(visitor): Extension<Visitor>,
+    Extension(context): Extension<PageContext>,
     Extension(actor): Extension<Actor>,
     form: String,
 ) -> Response {
-    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), MessageAction::Requeue, "requeued").await
+    handle(&api, (&context, actor), Meant::read(form.as_bytes()), MessageAction::Requeue, "requeued").await
 }
 
 pub(super) async fn discard(
     State(api): State<Api>,
-    Extension(visitor): Extension<Visitor>,
+    Extension(context): Extension<PageContext>,
     Extension(actor): Extension<Actor>,
     form: String,
 ) -> Response {
-    handle(&api, (visitor, actor), Meant::read(form.as_bytes()), MessageAction::Discard, "discarded").await
+    handle(&api, (&context, actor), Meant::read(form.as_bytes()), MessageAction::Discard, "discarded").await
 }
 
-async fn handle(api: &Api, (visitor, actor): (Visitor, Actor), meant: Meant, what: MessageAction, verb: &str) -> Response {
+async fn handle(api: &Api, (context, actor): (&PageContext, Actor), meant: Meant, what: MessageAction, verb: &str) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
     let Meant { queue, reason, ids, all, until, .. } = meant;
     // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
     let reason = text(reason).filter(|_| ids.is_empty());
     match change(api, Selection { queue: text(queue), ids, all, reason, until: text(until) }, what, actor).await {
-        Err(problem) => layout::problem("/poison", &problem, visitor),
+        Err(problem) => layout::problem("poison", &problem, context),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
             let failed = report.failed.len() + usize::from(report.cut_short.is_some());
@@ -68,7 +68,7 @@ async fn handle(api: &Api, (visitor, actor): (Visitor, Actor), meant: Meant, wha
 
 pub(super) async fn reconcile(
     State(api): State<Api>,
-    Extension(visitor): Extension<Visitor>,
+    Extension(context): Extension<PageContext>,
     Extension(actor): Extension<Actor>,
     Form(which): Form<ChangeQuery>,
 ) -> Response {
@@ -78,7 +78,7 @@ pub(super) async fn reconcile(
         Err(problem) => Err(problem),
     };
     match sent {
-        Err(problem) => layout::problem("/entity", &problem, visitor),
+        Err(problem) => layout::problem("entity", &problem, &context),
         Ok(sent) => {
             let fields = [("table", &table), ("pk", &pk), ("rk", &rk), ("queued", &sent.message_id)];
             let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
@@ -89,12 +89,12 @@ pub(super) async fn reconcile(
 
 pub(super) async fn log(
     State(api): State<Api>,
-    Extension(visitor): Extension<Visitor>,
+    Extension(context): Extension<PageContext>,
     Extension(actor): Extension<Actor>,
     Form(Level { level }): Form<Level>,
 ) -> Response {
     match set_log(&api, &level, &actor) {
-        Err(problem) => layout::problem("/system", &problem, visitor),
+        Err(problem) => layout::problem("system", &problem, &context),
         Ok(()) => Redirect::to("/system?log=1").into_response(),
     }
 }

@@ -7,7 +7,8 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{layout, words};
+use super::layout::{self, PageContext};
+use super::words;
 use crate::ops::api::{Api, EntityReport, look};
 use crate::ops::guard::Visitor;
 use crate::reconcile::PlanReport;
@@ -41,17 +42,17 @@ struct EntityPage {
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(which): Query<EntityQuery>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(api): State<Api>, Query(which): Query<EntityQuery>, Extension(context): Extension<PageContext>) -> Response {
     let report = if which.table.is_empty() {
         None
     } else {
-        match look(&api, &which.table, &which.pk, &which.rk, visitor).await {
-            Err(problem) => return layout::problem("/entity", &problem, visitor),
+        match look(&api, &which.table, &which.pk, &which.rk, context.visitor).await {
+            Err(problem) => return layout::problem("entity", &problem, &context),
             Ok(report) => Some(report),
         }
     };
     let tables = api.board.catalog().tables.keys().take(TABLES).map(ToString::to_string).collect();
-    layout::page("Entity", "/entity", &EntityPage { tables, which, report, visitor }, visitor)
+    layout::page("Entity", "entity", &EntityPage { tables, which, report, visitor: context.visitor }, &context)
 }
 
 /// A property's value, or its beginning.

@@ -7,12 +7,11 @@ use axum::response::{Html, Response};
 use serde::Deserialize;
 
 use super::chart::{Chart, Values};
-use super::words::{Counted as _, Measure as _};
-use super::{layout, words};
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _, Measure as _};
 use crate::model::QueueName;
 use crate::ops::api::{Api, Problem};
 use crate::ops::board::{Board, QueueNow, QueueSlot, ServiceSlot, StorageHour};
-use crate::ops::guard::Visitor;
 
 /// Which queue.
 #[derive(Debug, Default, Deserialize)]
@@ -73,14 +72,14 @@ pub(super) async fn charts(State(api): State<Api>, Path(queue): Path<String>) ->
 }
 
 /// One queue's page.
-pub(super) async fn queue(State(api): State<Api>, Path(queue): Path<String>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn queue(State(api): State<Api>, Path(queue): Path<String>, Extension(context): Extension<PageContext>) -> Response {
     let of = HourQuery { queue: Some(queue.clone()) };
     match of.name(&api.board) {
-        Err(problem) => layout::problem("/", &problem, visitor),
+        Err(problem) => layout::problem("./", &problem, &context),
         Ok(name) => {
             let now = api.board.queues().into_iter().find(|now| now.queue == queue);
             let title = format!("Queue {queue}");
-            layout::page(&title, "/queues", &QueuePage { queue, now, charts: queue_charts(&api.board, name) }, visitor)
+            layout::page(&title, "queues", &QueuePage { queue, now, charts: queue_charts(&api.board, name) }, &context)
         }
     }
 }
@@ -155,26 +154,30 @@ fn queue_charts(board: &Board, queue: Option<QueueName>) -> LastHour {
 }
 
 /// The last hour as a table, the newest first.
-pub(super) async fn table(State(api): State<Api>, Query(of): Query<HourQuery>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn table(State(api): State<Api>, Query(of): Query<HourQuery>, Extension(context): Extension<PageContext>) -> Response {
     let queue = match of.name(&api.board) {
         Ok(queue) => queue,
-        Err(problem) => return layout::problem("/", &problem, visitor),
+        Err(problem) => return layout::problem("./", &problem, &context),
     };
     let title = format!("Last hour of {}", queue.as_ref().map_or("all job queues", QueueName::as_str));
     let slots = api.board.hour(queue.as_ref());
-    layout::page(&title, "/hour", &HourPage { title: &title, slots }, visitor)
+    layout::page(&title, "hour", &HourPage { title: &title, slots }, &context)
 }
 
 /// The last hour of a storage service as a table, the newest first.
-pub(super) async fn storage(State(api): State<Api>, Query(of): Query<ServiceQuery>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn storage(
+    State(api): State<Api>,
+    Query(of): Query<ServiceQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
     let hours = api.board.storage_hour();
     let account = api.settings.accounts.iter().any(|account| account.name.as_str() == of.account);
     let sink = api.settings.sinks.iter().any(|sink| sink.name.as_str() == of.account);
     if !(account && ["table", "queue", "blob"].contains(&of.service.as_str()) || sink && of.service == "search") {
-        return layout::problem("/storage", &Problem::unknown("nothing is stored in a service of this name"), visitor);
+        return layout::problem("storage", &Problem::unknown("nothing is stored in a service of this name"), &context);
     }
     // In the first seconds of a daemon nothing is measured yet.
     let slots = hours.iter().find(|hour| hour.account == of.account && hour.service == of.service).map_or(&[][..], |hour| &hour.slots);
     let title = format!("Last hour of {} {}", of.account, of.service);
-    layout::page(&title, "/storage", &StorageHourPage { title: &title, slots }, visitor)
+    layout::page(&title, "storage", &StorageHourPage { title: &title, slots }, &context)
 }

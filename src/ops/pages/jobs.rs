@@ -6,8 +6,8 @@ use axum::extract::{Query, State};
 use axum::response::{Html, Response};
 use serde::Deserialize;
 
-use super::words::{Counted as _, Measure as _};
-use super::{layout, words};
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _, Measure as _};
 use crate::ops::api::{Api, Problem, ending, shown_jobs};
 use crate::ops::board::{JobFilter, JobRecord};
 use crate::ops::guard::Visitor;
@@ -57,10 +57,10 @@ fn state(ending: &str) -> &'static str {
     }
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>, Extension(visitor): Extension<Visitor>) -> Response {
-    match JobsPage::find(&api, search, visitor) {
-        Ok(body) => layout::page("Recent jobs", "/jobs", &body, visitor),
-        Err(problem) => layout::problem("/jobs", &problem, visitor),
+pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>, Extension(context): Extension<PageContext>) -> Response {
+    match JobsPage::find(&api, search, context.visitor) {
+        Ok(body) => layout::page("Recent jobs", "jobs", &body, &context),
+        Err(problem) => layout::problem("jobs", &problem, &context),
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn page(State(api): State<Api>, Query(search): Query<JobSearch>
 pub(super) async fn part(
     State(api): State<Api>,
     Query(search): Query<JobSearch>,
-    Extension(visitor): Extension<Visitor>,
+    Extension(context): Extension<PageContext>,
 ) -> Result<Html<String>, Problem> {
-    Ok(Html(JobsPage::find(&api, search, visitor)?.as_list().to_string()))
+    Ok(Html(JobsPage::find(&api, search, context.visitor)?.as_list().to_string()))
 }

@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::hour::all_charts;
+use super::layout;
 use super::overview::{NAMES, sections};
 use crate::ops::api::{Api, status_of};
 use crate::ops::board::SLOT;
@@ -74,7 +75,8 @@ impl Live {
             let parts: serde_json::Map<String, serde_json::Value> =
                 sections(&self.api.board, &status).into_iter().map(|(id, html)| (id.to_owned(), html.into())).collect();
             // JSON has no line breaks in it: it is one line of an event.
-            let event = format!("event: parts\ndata: {}\n\n", serde_json::json!({"title": status.headline.text, "parts": parts}));
+            let title = layout::title(&status.headline.text, Some(&status.worker));
+            let event = format!("event: parts\ndata: {}\n\n", serde_json::json!({"title": title, "parts": parts}));
             made.at = Some(now);
             if made.event != event {
                 made.number += 1;

@@ -2,10 +2,11 @@
 
 use askama::Template;
 use axum::extract::Query;
+use axum::http::Uri;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::layout;
+use super::layout::{self, PageContext};
 use crate::ops::guard::Visitor;
 
 /// The earlier attempt.
@@ -16,6 +17,8 @@ pub(super) struct LoginQuery {
     wrong: u8,
 }
 
-pub(super) async fn page(Query(before): Query<LoginQuery>) -> Response {
-    layout::page("Sign in", "/login", &before, Visitor { signed_in: false, can_sign_in: true, contents: false })
+/// It is shown to everybody, and so does not say where it runs.
+pub(super) async fn page(uri: Uri, Query(before): Query<LoginQuery>) -> Response {
+    let visitor = Visitor { signed_in: false, can_sign_in: true, contents: false };
+    layout::page("Sign in", "login", &before, &PageContext::new(&uri, visitor, None))
 }

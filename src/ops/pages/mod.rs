@@ -36,6 +36,7 @@ pub(crate) use words::{Counted, Measure};
 
 use axum::Router;
 use axum::http::header;
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 
@@ -44,6 +45,7 @@ use super::api::Api;
 /// The pages that show something, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
     let live = live::Live::new(api.clone());
+    let worker = std::sync::Arc::<str>::from(api.board.worker());
     let shared = Router::new()
         .route("/", get(overview::page))
         .route("/events", get(live::events))
@@ -69,6 +71,7 @@ pub fn routes(api: Api) -> Router {
         .route("/poison/discard", post(change::discard))
         .with_state(api)
         .merge(shared)
+        .layer(middleware::from_fn_with_state(worker, layout::surround))
 }
 
 /// Routes that need no token: the login page and its assets.

@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::chart::Spark;
+use super::layout::{self, PageContext};
 use super::live::Live;
-use super::words::{Counted as _, Measure as _};
-use super::{layout, storage, words};
+use super::storage;
+use super::words::{self, Counted as _, Measure as _};
 use crate::ops::api::{Status, status_of};
 use crate::ops::board::{Board, Mood, PartitionNames, QueueNow, QueueSlot, ViewNow};
-use crate::ops::guard::Visitor;
 
 /// Rows of each table: the pages beside this one have the rest.
 const ROWS: usize = 20;
@@ -63,9 +63,9 @@ impl<'a> Overview<'a> {
     }
 }
 
-pub(super) async fn page(State(live): State<Live>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(live): State<Live>, Extension(context): Extension<PageContext>) -> Response {
     let status = status_of(&live.api.board, NAMES);
-    layout::page(&status.headline.text, "/", &Overview::of(&live.api.board, &status, &live.charts()), visitor)
+    layout::page(&status.headline.text, "./", &Overview::of(&live.api.board, &status, &live.charts()), &context)
 }
 
 /// The parts of the page that change, by their ids.

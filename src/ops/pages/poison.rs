@@ -9,8 +9,8 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::words::Counted as _;
-use super::{layout, words};
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _};
 use crate::ops::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
 use crate::ops::api::{Api, Problem};
 use crate::ops::guard::Visitor;
@@ -77,14 +77,15 @@ struct PoisonPage {
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery>, Extension(context): Extension<PageContext>) -> Response {
     let shown = FilterQuery { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
     let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
+    let framed = context.clone();
     let drawn = async {
-        let body = PoisonPage { asked, queues, poison: front(&api, &shown, visitor).await?, visitor };
-        off_the_runtime(move || layout::page("Poison", "/poison", &body, visitor)).await
+        let body = PoisonPage { asked, queues, poison: front(&api, &shown, context.visitor).await?, visitor: context.visitor };
+        off_the_runtime(move || layout::page("Poison", "poison", &body, &framed)).await
     };
-    drawn.await.unwrap_or_else(|problem| layout::problem("/poison", &problem, visitor))
+    drawn.await.unwrap_or_else(|problem| layout::problem("poison", &problem, &context))
 }
 
 impl Poisoned {
@@ -119,13 +120,13 @@ struct Question {
 }
 
 /// Asks before something is done to many messages, or cannot be undone.
-pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Extension(context): Extension<PageContext>) -> Response {
     let mut meant = Meant::read(query.unwrap_or_default().as_bytes());
     meant.until = if meant.ids.is_empty() { as_of(&api, Some(&meant.queue)).to_string() } else { String::new() };
     let (verb, class, action) = match meant.what.as_str() {
-        "requeue" => ("Requeue", "main", "/poison/requeue"),
-        "discard" => ("Discard", "danger", "/poison/discard"),
-        _ => return layout::problem("/poison", &Problem::unusable("requeue or discard?"), visitor),
+        "requeue" => ("Requeue", "main", "poison/requeue"),
+        "discard" => ("Discard", "danger", "poison/discard"),
+        _ => return layout::problem("poison", &Problem::unusable("requeue or discard?"), &context),
     };
     let which = match (meant.ids.len(), meant.ids.first()) {
         (1, Some(id)) => format!("the message {id}"),
@@ -133,7 +134,7 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
         (several, _) => format!("{several} messages"),
     };
     let title = format!("{verb}?");
-    layout::page(&title, "/poison", &Question { meant, verb, class, action, which }, visitor)
+    layout::page(&title, "poison", &Question { meant, verb, class, action, which }, &context)
 }
 
 /// All messages that a filter leaves, in words.

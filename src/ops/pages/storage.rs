@@ -7,11 +7,10 @@ use axum::response::{Html, Response};
 
 use super::chart::Chart;
 use super::hour::service_charts;
-use super::layout;
+use super::layout::{self, PageContext};
 use super::words::{Counted as _, Measure as _};
 use crate::ops::api::{Api, names};
 use crate::ops::board::{Board, Costs, Hold, HotPartition, PartitionNames, StorageHour};
-use crate::ops::guard::Visitor;
 use crate::ports::Service;
 
 /// Partitions and holds that are shown.
@@ -38,13 +37,13 @@ impl StoragePage {
     }
 }
 
-pub(super) async fn page(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Response {
-    layout::page("Storage", "/storage", &StoragePage::of(&api.board, names(visitor)), visitor)
+pub(super) async fn page(State(api): State<Api>, Extension(context): Extension<PageContext>) -> Response {
+    layout::page("Storage", "storage", &StoragePage::of(&api.board, names(context.visitor)), &context)
 }
 
 /// The part of the page that changes.
-pub(super) async fn part(State(api): State<Api>, Extension(visitor): Extension<Visitor>) -> Html<String> {
-    Html(StoragePage::of(&api.board, names(visitor)).as_now().to_string())
+pub(super) async fn part(State(api): State<Api>, Extension(context): Extension<PageContext>) -> Html<String> {
+    Html(StoragePage::of(&api.board, names(context.visitor)).as_now().to_string())
 }
 
 /// A partition or queue in words.

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layout;
+use super::layout::{self, PageContext};
 use super::words::{Counted as _, Measure as _};
 use crate::ops::api::{Api, Status, names, status_of};
 use crate::ops::guard::Visitor;
@@ -30,16 +30,20 @@ struct SystemPage {
     visitor: Visitor,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(before): Query<SystemQuery>, Extension(visitor): Extension<Visitor>) -> Response {
+pub(super) async fn page(
+    State(api): State<Api>,
+    Query(before): Query<SystemQuery>,
+    Extension(context): Extension<PageContext>,
+) -> Response {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let config = api.config();
     let values = config["values"].as_array().into_iter().flatten();
     let body = SystemPage {
         said: !before.log.is_empty(),
-        status: status_of(&api.board, names(visitor)),
+        status: status_of(&api.board, names(context.visitor)),
         level: api.log.filter(),
         values: values.map(|entry| ["key", "value", "origin"].map(|part| text(&entry[part]))).collect(),
-        visitor,
+        visitor: context.visitor,
     };
-    layout::page("System", "/system", &body, visitor)
+    layout::page("System", "system", &body, &context)
 }

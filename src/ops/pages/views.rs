@@ -6,11 +6,10 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::words::{Counted as _, Measure as _};
-use super::{layout, words};
+use super::layout::{self, PageContext};
+use super::words::{self, Counted as _, Measure as _};
 use crate::ops::api::{Api, seen};
 use crate::ops::board::ViewNow;
-use crate::ops::guard::Visitor;
 
 /// Views on one page.
 const PAGE: usize = 50;
@@ -33,9 +32,9 @@ struct ViewsPage {
     last: Option<String>,
 }
 
-pub(super) async fn page(State(api): State<Api>, Query(which): Query<ViewsQuery>, Extension(visitor): Extension<Visitor>) -> Response {
-    let views = seen(api.board.views(Some(which.after.as_str()).filter(|after| !after.is_empty()), PAGE), visitor);
+pub(super) async fn page(State(api): State<Api>, Query(which): Query<ViewsQuery>, Extension(context): Extension<PageContext>) -> Response {
+    let views = seen(api.board.views(Some(which.after.as_str()).filter(|after| !after.is_empty()), PAGE), context.visitor);
     let last = views.last().filter(|_| views.len() == PAGE).map(|last| last.view.clone());
     let body = ViewsPage { after: which.after, many: api.board.view_count() > PAGE, views, last };
-    layout::page("Views", "/views", &body, visitor)
+    layout::page("Views", "views", &body, &context)
 }

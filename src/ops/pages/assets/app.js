@@ -19,7 +19,7 @@ if (live) {
     events = new EventSource(live.dataset.live);
     events.addEventListener("parts", (event) => {
       const { title, parts } = JSON.parse(event.data);
-      document.title = `${title} · evenkeel`;
+      document.title = title;
       for (const [id, html] of Object.entries(parts)) replace(id, html);
       document.body.classList.remove("stale");
     });
