@@ -12,18 +12,30 @@ use super::AppParts;
 use crate::cli::Context;
 use crate::cli::doctor::WorkersSeen;
 use crate::model::names::MIGRATIONS;
-use crate::model::{AccountName, Entity, EntityKey, Filter, Key, TableName, cause};
+use crate::model::{AccountName, EdmDateTime, EdmValue, Entity, EntityKey, Filter, Key, Row, TableName, cause};
 use crate::ops::board::{Board, SilentWorker};
 use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
 /// The partition of the workers' rows.
 const PARTITION: &str = "worker";
+/// The property with the time of a worker's first row, by the table service's clock. The first row itself has none: its own time is that.
+const STARTED: &str = "Started";
 /// How often a row is written, some seconds more or less.
 const EVERY: Duration = Duration::from_secs(30);
 /// A worker with a row older than the observer's own by this hangs, or is gone: it has missed three of its turns.
 const SILENT: SignedDuration = SignedDuration::from_secs(120);
 /// A row that is older than this is deleted: every other worker has reported it by then.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
+
+/// What a worker's row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WorkerRow {
+    key: EntityKey,
+    /// When it was written.
+    seen: Timestamp,
+    /// When the worker wrote its first one.
+    started: Timestamp,
+}
 
 /// One worker's row, and where the others' are.
 struct Fleet<'a> {
@@ -52,7 +64,7 @@ pub(super) async fn seen(context: &Context) -> anyhow::Result<WorkersSeen> {
         rows => rows?,
     };
     let clocks = &context.stores.account(&AccountName::main())?.clocks;
-    let (silent, forgotten) = apart(clocks.tables_now().unwrap_or_else(|| context.clock.now()), rows.iter());
+    let (silent, forgotten) = apart(clocks.tables_now().unwrap_or_else(|| context.clock.now()), &rows);
     Ok(WorkersSeen { well: rows.len() - silent.len() - forgotten.len(), silent })
 }
 
@@ -69,9 +81,11 @@ impl<'a> Fleet<'a> {
 
     /// Periodically writes the own row and looks at the others'; never returns.
     async fn watch(&self, parts: &AppParts, board: Option<&Board>) {
+        let mut started = None;
         loop {
-            match self.beat().await {
+            match self.beat(started).await {
                 Ok(rows) => {
+                    started = rows.iter().find(|row| row.key == self.own).map(|row| row.started);
                     let (silent, forgotten) = judge(&self.own, &rows);
                     self.forget(&forgotten).await;
                     if let Some(board) = board {
@@ -85,17 +99,28 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Writes the own row; every row, with when it was written.
-    async fn beat(&self) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
-        let row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
+    /// Writes the own row, with the time of its first one; returns every row.
+    async fn beat(&self, started: Option<Timestamp>) -> Result<Vec<WorkerRow>, StoreError> {
+        let mut row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
+        if let Some(started) = started.and_then(|started| EdmDateTime::from_timestamp(started).ok()) {
+            row = row.with(STARTED, EdmValue::DateTime(started));
+        }
         self.tables.apply(&self.table, &TableOperation::InsertOrReplace(row)).await?;
         self.rows().await
     }
 
-    async fn rows(&self) -> Result<Vec<(EntityKey, Timestamp)>, StoreError> {
+    async fn rows(&self) -> Result<Vec<WorkerRow>, StoreError> {
         let query = Query { filter: Some(Filter::partition(&self.partition)), ..Query::default() };
         let rows = all_rows(self.tables, &self.table, query).await?;
-        Ok(rows.into_iter().filter_map(|row| Some((row.entity.key, row.timestamp?.timestamp()))).collect())
+        let read = |row: Row| {
+            let seen = row.timestamp?.timestamp();
+            let started = match row.entity.get(STARTED) {
+                Some(EdmValue::DateTime(started)) => started.timestamp(),
+                _ => seen,
+            };
+            Some(WorkerRow { key: row.entity.key, seen, started })
+        };
+        Ok(rows.into_iter().filter_map(read).collect())
     }
 
     async fn forget(&self, forgotten: &[EntityKey]) {
@@ -113,21 +138,28 @@ impl<'a> Fleet<'a> {
 }
 
 /// Which workers are silent, and which rows are no longer needed, by the time of the own row. Pure.
-fn judge(own: &EntityKey, rows: &[(EntityKey, Timestamp)]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
-    let Some((_, now)) = rows.iter().find(|(key, _)| key == own) else { return (Vec::new(), Vec::new()) };
-    apart(*now, rows.iter().filter(|(key, _)| key != own))
+fn judge(own: &EntityKey, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
+    rows.iter().find(|row| row.key == *own).map(|row| apart(row.seen, rows)).unwrap_or_default()
 }
 
 /// The silent and the forgotten ones of these rows at this time.
-fn apart<'r>(now: Timestamp, rows: impl Iterator<Item = &'r (EntityKey, Timestamp)>) -> (Vec<SilentWorker>, Vec<EntityKey>) {
+fn apart(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let (mut silent, mut forgotten) = (Vec::new(), Vec::new());
-    for (key, seen) in rows {
-        let age = now.duration_since(*seen);
+    for row in rows {
+        let age = now.duration_since(row.seen);
         if age > FORGOTTEN {
-            forgotten.push(key.clone());
+            forgotten.push(row.key.clone());
         } else if age > SILENT {
-            silent.push(SilentWorker { name: key.rk.to_string(), since: *seen });
+            silent.push(SilentWorker { name: row.key.rk.to_string(), since: row.seen, successor: None });
         }
+    }
+    // A worker that began after another was last heard of is in its place, and in that of no second one. Those who fell silent last have
+    // the fewest to choose from, and so choose first.
+    silent.sort_by_key(|worker| std::cmp::Reverse(worker.since));
+    let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
+    beginners.sort_by_key(|row| row.started);
+    for worker in &mut silent {
+        worker.successor = beginners.pop_if(|row| row.started > worker.since).map(|row| row.key.rk.to_string());
     }
     (silent, forgotten)
 }
@@ -153,28 +185,53 @@ mod tests {
         };
         let [well, hangs, ended] = ["well", "hangs", "ended"].map(fleet);
         for one in [&well, &hangs, &ended] {
-            one.beat().await.unwrap();
+            one.beat(None).await.unwrap();
         }
         ended.leave().await;
-        let rows = well.beat().await.unwrap();
-        assert_eq!(rows.iter().map(|(key, _)| key.rk.as_str()).collect::<Vec<_>>(), ["hangs", "well"]);
+        let first = well.rows().await.unwrap().into_iter().find(|row| row.key == well.own).unwrap().seen;
+        let rows = well.beat(Some(first)).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.key.rk.as_str()).collect::<Vec<_>>(), ["hangs", "well"]);
+        assert_eq!(rows[1].started, first, "it says when it began");
         assert_eq!(judge(&well.own, &rows), (Vec::new(), Vec::new()));
-        let before = |key: &EntityKey, seen: Timestamp| if *key == hangs.own { seen - SignedDuration::from_mins(3) } else { seen };
-        let later: Vec<_> = rows.iter().map(|(key, seen)| (key.clone(), before(key, *seen))).collect();
+        let before = |row: &WorkerRow| if row.key == hangs.own { row.seen - SignedDuration::from_mins(3) } else { row.seen };
+        let later: Vec<_> = rows.iter().map(|row| WorkerRow { seen: before(row), ..row.clone() }).collect();
         let (silent, _) = judge(&well.own, &later);
         assert_eq!(silent.iter().map(|worker| worker.name.as_str()).collect::<Vec<_>>(), ["hangs"]);
         well.forget(std::slice::from_ref(&hangs.own)).await;
-        assert_eq!(well.beat().await.unwrap().len(), 1);
+        assert_eq!(well.beat(Some(first)).await.unwrap().len(), 1);
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    /// A row of a worker: its name, when it began and when it was last heard of.
+    fn row(name: &str, started: i64, seen: i64) -> WorkerRow {
+        WorkerRow { key: EntityKey::new(PARTITION, name).unwrap(), seen: at(seen), started: at(started) }
     }
 
     #[test]
     fn a_worker_that_missed_its_turns_is_silent_and_an_old_row_is_forgotten() {
-        let key = |name: &str| EntityKey::new(PARTITION, name).unwrap();
-        let at = |seconds: i64| Timestamp::from_second(1_700_000_000 + seconds).unwrap();
-        let rows = [(key("a"), at(0)), (key("b"), at(-119)), (key("c"), at(-121)), (key("d"), at(-3_601)), (key("e"), at(40))];
-        let (silent, forgotten) = judge(&key("a"), &rows);
-        assert_eq!(silent, [SilentWorker { name: "c".to_owned(), since: at(-121) }]);
-        assert_eq!(forgotten, [key("d")]);
-        assert_eq!(judge(&key("unwritten"), &rows), (Vec::new(), Vec::new()), "without a time of one's own nobody is judged");
+        let rows = [row("a", -9_000, 0), row("b", -9_000, -119), row("c", -9_000, -121), row("d", -9_000, -3_601), row("e", -9_000, 40)];
+        let (silent, forgotten) = judge(&rows[0].key, &rows);
+        assert_eq!(silent, [SilentWorker { name: "c".to_owned(), since: at(-121), successor: None }]);
+        assert_eq!(forgotten, [rows[3].key.clone()]);
+        let unwritten = EntityKey::new(PARTITION, "unwritten").unwrap();
+        assert_eq!(judge(&unwritten, &rows), (Vec::new(), Vec::new()), "without a time of one's own nobody is judged");
+    }
+
+    #[test]
+    fn a_worker_that_began_after_another_fell_silent_is_in_its_place_and_in_no_other() {
+        let told = |rows: &[WorkerRow]| -> Vec<(String, Option<String>)> {
+            judge(&rows[0].key, rows).0.into_iter().map(|worker| (worker.name, worker.successor)).collect()
+        };
+        let said = |name: &str, successor: Option<&str>| (name.to_owned(), successor.map(str::to_owned));
+        let own = row("own", -9_000, 0);
+        assert_eq!(told(&[own.clone(), row("killed", -900, -300), row("new", -280, 0)]), [said("killed", Some("new"))]);
+        assert_eq!(told(&[own.clone(), row("hangs", -900, -300), row("old", -301, 0)]), [said("hangs", None)]);
+        let two = told(&[own.clone(), row("first", -900, -400), row("second", -900, -300), row("new", -350, 0)]);
+        assert_eq!(two, [said("second", None), said("first", Some("new"))]);
+        let chain = told(&[own, row("first", -900, -600), row("second", -590, -300), row("third", -280, 0)]);
+        assert_eq!(chain, [said("second", Some("third")), said("first", Some("second"))]);
     }
 }

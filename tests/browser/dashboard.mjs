@@ -121,8 +121,8 @@ const scenarios = {
     await page.waitForFunction((before) => document.querySelector("#views td[data-label=Items]").textContent !== before, before);
     await page.waitForFunction(() => document.querySelector("#views td[data-label=Items]").textContent.startsWith("+40"));
     await submit(employee("twin", "N1@contoso.com"));
-    await page.getByRole("heading", { name: "Stuck: 1 poisoned" }).waitFor();
-    assert.match(await page.title(), /^Stuck: 1 poisoned/);
+    await page.getByRole("heading", { name: "1 poisoned message" }).waitFor();
+    assert.match(await page.title(), /^1 poisoned message/);
     await close(page);
   },
 
@@ -131,6 +131,9 @@ const scenarios = {
     await seed();
     const page = await open();
     await signIn(page);
+    await page.getByRole("button", { name: /^Acknowledge/ }).click();
+    await page.getByText("1 poisoned message, acknowledged").waitFor();
+    assert.equal(await page.getByRole("heading", { name: /poisoned/ }).count(), 0, "it is no headline any more");
     await page.getByRole("link", { name: "See what is poisoned" }).click();
     const card = page.locator(".card.poisoned");
     await card.first().waitFor();
@@ -219,14 +222,17 @@ const scenarios = {
   async refused() {
     await seed();
     const page = await open();
+    await page.goto(`${base}/`);
+    await page.getByRole("heading", { name: "1 poisoned message" }).waitFor();
+    assert.equal(await page.getByRole("button", { name: /^Acknowledge/ }).count(), 0, "nor is this");
     await page.goto(`${base}/poison`);
     assert.equal(await page.getByRole("button", { name: /Requeue|Discard/ }).count(), 0, "nothing is offered that would be refused");
     const change = (path) => page.evaluate(async (path) => {
       const body = new URLSearchParams({ all: "true" });
       return (await fetch(path, { method: "POST", body })).status;
     }, path);
-    for (const path of ["/poison/requeue", "/poison/discard", "/entity/reconcile", "/system/log", "/api/v1/submit"]) assert.equal(await change(path), 401, path);
-    assert.equal(page.wrong.length, 5, "each refusal is an error in the console, and nothing else is");
+    for (const path of ["/acknowledge", "/poison/requeue", "/poison/discard", "/entity/reconcile", "/system/log", "/api/v1/submit"]) assert.equal(await change(path), 401, path);
+    assert.equal(page.wrong.length, 6, "each refusal is an error in the console, and nothing else is");
     page.wrong = [];
     await page.goto(`${base}/login`);
     await page.getByLabel("Token").fill("wrong");

@@ -118,6 +118,7 @@ fn a_job_is_submitted_and_everything_about_it_can_be_read() {
 
     let status =
         api.awaits("/api/v1/status", |status| status["headline"]["mood"] == "consistent" && status["queues"][0]["endings"]["done"] == 2);
+    assert!(status["worker"].as_str().is_some_and(|worker| worker.ends_with(&format!("-{}", api.daemon.id()))), "{status}");
     assert_eq!((&status["headline"]["text"], &status["views"][0]["created"]), (&json!("Consistent"), &json!(1)));
     assert_eq!((&status["version"], &status["poisoned"]["jobs"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(0)));
     assert_eq!(api.get("/api/v1/queues").json()[0]["queue"], "jobs");
@@ -252,7 +253,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
     assert_eq!((undecodable["messages"].as_array().unwrap().len(), &undecodable["messages"][0]["body"]), (1, &json!("no job at all")));
     assert_eq!(api.get("/api/v1/poison?reason=sadness").status, 400);
     assert_eq!(api.get("/api/v1/poison?queue=nowhere").status, 404);
-    api.awaits("/api/v1/status", |status| status["headline"]["text"] == "Stuck: 4 poisoned");
+    api.awaits("/api/v1/status", |status| status["headline"]["text"] == "4 poisoned messages");
 
     assert_eq!(api.post("/api/v1/poison/discard", &json!({})).status, 400, "nothing is meant");
     let unread = api.ask("POST", "/api/v1/poison/discard", &format!("{TOKEN}Content-Type: application/json\r\n"), "{");
@@ -277,6 +278,27 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
 }
 
 #[test]
+fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
+    let api = Api::start();
+    let news = |text: &str| {
+        let status = api.awaits("/api/v1/status", |status| status["headline"]["text"] == text);
+        assert_eq!(status["headline"]["mood"], "attention", "{status}");
+        json!({"news": status["headline"]["acknowledge"]})
+    };
+    api.place.put("jobs", "no job at all");
+    let one = news("1 poisoned message");
+    assert_eq!(api.ask("POST", "/api/v1/acknowledge", "Content-Type: application/json\r\n", &one.to_string()).status, 401);
+    let foreign = format!("{TOKEN}Content-Type: application/json\r\nSec-Fetch-Site: cross-site\r\n");
+    assert_eq!(api.ask("POST", "/api/v1/acknowledge", &foreign, &one.to_string()).status, 403);
+    let known = api.post("/api/v1/acknowledge", &one);
+    assert_eq!((known.status, &known.json()["notes"][0]["text"]), (200, &json!("1 poisoned message, acknowledged")), "{}", known.body);
+    api.awaits("/api/v1/status", |status| status["headline"]["text"] == "Nothing new" && status["headline"]["mood"] == "acknowledged");
+    assert_eq!(api.post("/api/v1/acknowledge", &one).status, 404, "it is no news any more");
+    api.place.put("jobs", "no job either");
+    news("1 new poisoned message, 2 in all");
+}
+
+#[test]
 fn a_stranger_changes_nothing_and_every_answer_is_guarded() {
     let api = Api::start();
     let job = put("7", "a@b.c").to_string();
@@ -287,7 +309,7 @@ fn a_stranger_changes_nothing_and_every_answer_is_guarded() {
     assert_eq!(post(&format!("{TOKEN}Sec-Fetch-Site: cross-site\r\n")), 403);
     assert_eq!(post(&format!("{TOKEN}Origin: http://{}\r\n", api.address)), 202);
     assert_eq!(api.ask("DELETE", "/api/v1/status", "", "").status, 401);
-    for path in ["/api/v1/poison/requeue", "/api/v1/poison/discard", "/api/v1/entities/Employees/a/b/reconcile"] {
+    for path in ["/api/v1/acknowledge", "/api/v1/poison/requeue", "/api/v1/poison/discard", "/api/v1/entities/Employees/a/b/reconcile"] {
         assert_eq!(api.ask("POST", path, "Content-Type: application/json\r\n", "{\"all\":true}").status, 401, "{path}");
     }
     let large = "x".repeat(70_000);

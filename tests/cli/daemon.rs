@@ -44,9 +44,13 @@ impl Daemon {
         line["address"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         // Every shell has it built in; not every machine has it as a program.
-        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status().unwrap();
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id())]).status().unwrap();
         assert!(sent.success());
     }
 

@@ -14,7 +14,7 @@ fn ten_thousand_dead_letters_make_no_page_longer_and_one_of_them_is_requeued_for
     let api = Api::start();
     api.place.put_all("jobs-poison", (0..10_000).map(|number| format!("dead letter {number}")));
     until("they are counted", || api.get("/api/v1/status").json()["poisoned"]["jobs"] == 10_000);
-    says(&api.get("/").body, &["Stuck: 10,000 poisoned"]);
+    says(&api.get("/").body, &["10,000 poisoned messages"]);
     let page = api.get("/poison").body;
     assert_eq!(page.matches("<li class=\"card").count(), 32);
     assert!(page.len() < PAGE, "{}", page.len());

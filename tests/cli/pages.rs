@@ -38,11 +38,9 @@ const PAGES: [&str; 13] = [
 /// The values of all attributes of a page that are addresses, with whether each is where a form is sent.
 fn addresses(page: &str) -> Vec<(String, bool)> {
     let of = |attribute: &'static str| {
-        let values = page
-            .split(&format!(" {attribute}=\""))
-            .skip(1)
-            .map(|rest| rest.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&"));
-        values.map(move |value| (value, attribute.ends_with("action"))).collect::<Vec<_>>()
+        let begin = format!(" {attribute}=\"");
+        let values = page.split(&begin).skip(1).map(|rest| rest.split('"').next().unwrap().replace("&#38;", "&").replace("&amp;", "&"));
+        values.map(|value| (value, attribute.ends_with("action"))).collect::<Vec<_>>()
     };
     ["href", "src", "action", "formaction", "data-live", "data-refresh"].into_iter().flat_map(of).collect()
 }
@@ -68,6 +66,7 @@ fn every_link_holds_below_any_path(api: &Api, page: &str) {
 #[test]
 fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
     let api = Api::start();
+    let worker = api.get("/api/v1/status").json()["worker"].as_str().unwrap().to_owned();
     for path in PAGES {
         let page = api.get(path);
         assert_eq!(page.status, 200, "{path}");
@@ -77,6 +76,9 @@ fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
             assert!(!page.body.contains(inline), "{path} has {inline}");
         }
         assert_eq!(page.body.matches("<h1").count(), 1, "{path}");
+        // Who needs a token to come in is not told where.
+        let title = page.body.split("<title>").nth(1).unwrap().split("</title>").next().unwrap();
+        assert_eq!(title.ends_with(&format!(" · {worker} · evenkeel")), path != "/login", "{path}: {title}");
     }
     for page in PAGES {
         every_link_holds_below_any_path(&api, page);
@@ -111,7 +113,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     api.place.run(&["submit", &other.to_string()]).success();
     until("the first has the address", || api.get("/jobs?outcome=done").body.contains("Sales / 1"));
     api.place.run(&["submit", &twin.to_string()]).success();
-    until("the second is poisoned", || api.get("/").body.contains("Stuck: 1 poisoned"));
+    until("the second is poisoned", || api.get("/").body.contains("1 poisoned message"));
     let page = api.get("/poison").body;
     says(&page, &["permanent", "Employees(&#34;Sales&#34;, &#34;1&#34;)", "Sign in</a> to requeue"]);
     assert!(!page.contains("<button>Requeue"), "nothing is offered that would be refused");
@@ -225,7 +227,7 @@ fn the_first_page_is_told_what_changes() {
     write!(stream, "GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", api.address).unwrap();
     api.place.put("jobs", "no job at all");
     let lines = BufReader::new(stream).lines().map(Result::unwrap);
-    let told = lines.filter(|line| line.starts_with("data: ")).take(30).find(|line| line.contains("Stuck: 1 poisoned"));
+    let told = lines.filter(|line| line.starts_with("data: ")).take(30).find(|line| line.contains("1 poisoned message"));
     let told: serde_json::Value = serde_json::from_str(told.unwrap().trim_start_matches("data: ")).unwrap();
-    says(told["parts"]["headline"].as_str().unwrap(), &["<div class=\"headline bad\"><h1>Stuck: 1 poisoned</h1>"]);
+    says(told["parts"]["headline"].as_str().unwrap(), &["<div class=\"headline warn\"><h1>1 poisoned message</h1>"]);
 }

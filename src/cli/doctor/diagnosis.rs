@@ -284,6 +284,9 @@ pub(super) fn workers(well: usize, silent: &[SilentWorker]) -> Vec<Diagnosis> {
         .iter()
         .map(|worker| {
             let finding = format!("the worker {} was last heard of at {}", worker.name, worker.since);
+            if let Some(successor) = &worker.successor {
+                return Diagnosis::ok("workers", &main, format!("{finding}, and {successor} has begun in its place"));
+            }
             Diagnosis::warning(
                 "workers",
                 &main,
@@ -380,7 +383,10 @@ mod tests {
         assert!(refused.severity == Severity::Error && refused.remedy.unwrap().contains("Storage Queue Data Contributor"));
         assert_eq!(error(ErrorClass::Throttled { retry_after: None }).severity, Severity::Warning);
         let since = jiff::Timestamp::UNIX_EPOCH;
-        assert_eq!(severities(&workers(1, &[SilentWorker { name: "a".to_owned(), since }])), [Severity::Warning, Severity::Ok]);
+        assert_eq!(
+            severities(&workers(1, &[SilentWorker { name: "a".to_owned(), since, successor: None }])),
+            [Severity::Warning, Severity::Ok]
+        );
         assert_eq!(severities(&workers(0, &[])), [Severity::Warning]);
     }
 

@@ -4,6 +4,7 @@
 //! poison queue. Changing sends jobs and handles poison; each change is one line in the log. The [`Guard`](super::Guard)
 //! decides on the rights; nothing here asks again. The table in [`openapi`] has the operations.
 
+mod acknowledge;
 mod config;
 mod entity;
 mod gather;
@@ -24,6 +25,7 @@ use axum::Router;
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use acknowledge::set_acknowledged;
 pub(crate) use entity::{EntityReport, look};
 pub use gather::GatheredJobs;
 pub(crate) use jobs::{ending, shown_jobs};

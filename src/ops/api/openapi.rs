@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use super::acknowledge::{self, Acknowledgement};
 use super::entity::{self, EntityReport, InStepReport};
 use super::jobs;
 use super::log::{self, Log};
@@ -16,7 +17,7 @@ use super::status::{self, Status};
 use super::submit::{self, SentJob};
 use super::wake::{self, Wake, Woken};
 use super::{Api, config};
-use crate::ops::board::{Costs, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
+use crate::ops::board::{Costs, Headline, Hold, HotPartition, JobRecord, QueueNow, QueueSlot, StorageHour, ViewNow};
 
 /// One operation.
 struct ApiOperation {
@@ -163,6 +164,14 @@ fn operations() -> Vec<ApiOperation> {
         read("/config", "config", config::config, |_| json!({"type": ["object", "array"]}), "The configuration in force, secrets hidden"),
         read("/log", "log", log::level, one::<Log>, "What is logged"),
         read("/openapi.json", "openapi", document, |_| json!({"type": "object"}), "This document"),
+        change(
+            "/acknowledge",
+            "acknowledge",
+            acknowledge::acknowledge,
+            one::<Headline>,
+            "Says that somebody knows of a piece of news: it is no headline of this worker until something new comes; 404 if it is none now",
+        )
+        .taking(one::<Acknowledgement>),
         change(
             "/poison/requeue",
             "requeue",

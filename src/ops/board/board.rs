@@ -8,9 +8,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 
+use super::acknowledged::{Acknowledged, Subject};
 use super::cost::{CostSeries, Costs};
 use super::freshness::{FoundSeries, Freshness};
-use super::headline::{self, Headline, HeadlineInputs, Rate, SilentWorker};
+use super::headline::{self, DriftedView, Headline, HeadlineInputs, Rate, SilentWorker};
 use super::hot::{HotPartition, HotSeries};
 use super::journal::{JobFilter, JobRecord, Journal};
 use super::partition::PartitionNames;
@@ -78,6 +79,7 @@ pub struct Board {
     hot: Mutex<HotSeries>,
     costs: Mutex<CostSeries>,
     silent: Mutex<Vec<SilentWorker>>,
+    acknowledged: Mutex<Acknowledged>,
     /// When the last slot ended (since the start), and poison was last counted.
     kept: Mutex<(Option<Duration>, Option<Duration>)>,
     /// Poison is to be counted before its turn.
@@ -107,6 +109,7 @@ impl Board {
             hot: Mutex::default(),
             costs: Mutex::default(),
             silent: Mutex::default(),
+            acknowledged: Mutex::default(),
             kept: Mutex::default(),
         }
     }
@@ -190,18 +193,29 @@ impl Board {
             _ => None,
         });
         headline::headline(&HeadlineInputs {
+            now: self.parts.clock.now(),
             unreachable_for: since.map(|since| Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()),
             reasons,
             jobs: known.then(|| jobs.iter().filter_map(|queue| waiting(&queue)).sum()),
             pace: self.pace(&jobs),
-            poisoned: self.poisoned(),
+            poisoned: lock(&self.poison).by_news(),
             drift: self.drift(),
-            silent: {
-                let now = self.parts.clock.now();
-                let lasts = |since| Duration::try_from(now.duration_since(since)).unwrap_or_default();
-                lock(&self.silent).iter().map(|worker| (worker.name.clone(), lasts(worker.since))).collect()
-            },
+            silent: lock(&self.silent).clone(),
+            acknowledged: *lock(&self.acknowledged),
         })
+    }
+
+    /// Acknowledges a piece of news, by what its headline or note says for that; whether it is news now. What came since it was read is
+    /// other news.
+    pub fn acknowledge(&self, news: &str) -> bool {
+        let headline = self.headline();
+        let current = headline.notes.iter().filter_map(|note| note.acknowledge.as_deref()).chain(headline.acknowledge.as_deref());
+        let Some(subject) = current.into_iter().find(|current| *current == news).and_then(Subject::read) else { return false };
+        match subject {
+            Subject::Poison(_) => lock(&self.poison).acknowledge(),
+            subject => lock(&self.acknowledged).add(subject),
+        }
+        true
     }
 
     /// The other workers of the store that are silent now.
@@ -226,11 +240,14 @@ impl Board {
     }
 
     /// The views with items left wrong by their last audit.
-    fn drift(&self) -> Vec<(String, u64)> {
+    fn drift(&self) -> Vec<DriftedView> {
         let catalog = self.catalog();
         let series = lock(&self.views);
         let declared = series.iter().filter(|(view, _)| catalog.declares(view));
-        declared.filter_map(|(view, series)| Some((view.to_string(), series.drift().filter(|drift| *drift > 0)?))).collect()
+        let drifted = |(view, series): (&ViewName, &ViewSeries)| {
+            series.drifted().map(|(items, audited)| DriftedView { view: view.to_string(), items, audited })
+        };
+        declared.filter_map(drifted).collect()
     }
 
     /// Every queue now.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::acknowledged::{Acknowledged, Subject};
 use crate::ops::NotReady;
 
 /// How things stand.
@@ -15,8 +17,22 @@ pub struct Headline {
     pub mood: Mood,
     /// In a few words: "Catching up: 12,400 jobs, about 3 minutes".
     pub text: String,
-    /// Further sentences.
-    pub notes: Vec<String>,
+    /// What `POST /api/v1/acknowledge` takes so that this is no headline any more; null if it cannot be acknowledged.
+    pub acknowledge: Option<String>,
+    /// Further news, the worst first.
+    pub notes: Vec<Note>,
+}
+
+/// One piece of news below the headline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(title = "note")]
+pub struct Note {
+    /// The kind of news.
+    pub mood: Mood,
+    /// In a few words.
+    pub text: String,
+    /// What `POST /api/v1/acknowledge` takes so that this is no news any more; null if it cannot be acknowledged.
+    pub acknowledge: Option<String>,
 }
 
 /// Kind of a headline's news.
@@ -26,11 +42,15 @@ pub struct Headline {
 pub enum Mood {
     /// Nothing waits, nothing is poisoned, and the last audits left nothing wrong.
     Consistent,
+    /// Somebody has acknowledged what is poisoned or wrong; nothing is new.
+    Acknowledged,
     /// Jobs wait or run.
     CatchingUp,
+    /// Somebody should look, and everything moves: poisoned messages, drift, a worker that was lost and replaced.
+    Attention,
     /// Nothing is known yet.
     Starting,
-    /// An operator has to act: poison, drift, a newer catalog, migrations, a table that is gone.
+    /// Something does not move until somebody acts: a newer catalog, migrations, a table that is gone, a worker that hangs.
     Stuck,
     /// A store does not answer.
     Unreachable,
@@ -42,12 +62,16 @@ pub struct SilentWorker {
     /// Its name.
     pub name: String,
     /// When it was last heard of.
-    pub since: jiff::Timestamp,
+    pub since: Timestamp,
+    /// The worker that began after that, in its place as far as can be seen.
+    pub successor: Option<String>,
 }
 
 /// Inputs of the headline.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeadlineInputs {
+    /// The time.
+    pub(super) now: Timestamp,
     /// Why the program does not do its work.
     pub(super) reasons: Vec<NotReady>,
     /// For how long the first store of the reasons has not answered.
@@ -56,12 +80,23 @@ pub(super) struct HeadlineInputs {
     pub(super) jobs: Option<u64>,
     /// How long they may take.
     pub(super) pace: Rate,
-    /// Poisoned messages; `None` until measured.
-    pub(super) poisoned: Option<u64>,
-    /// Views with items left wrong by their last audit, and how many.
-    pub(super) drift: Vec<(String, u64)>,
-    /// Other workers that are silent, and for how long.
-    pub(super) silent: Vec<(String, Duration)>,
+    /// Poisoned messages that nobody has acknowledged, and those that somebody has.
+    pub(super) poisoned: (u64, u64),
+    /// Views with items left wrong by their last audit.
+    pub(super) drift: Vec<DriftedView>,
+    /// Other workers that are silent.
+    pub(super) silent: Vec<SilentWorker>,
+    /// What was acknowledged.
+    pub(super) acknowledged: Acknowledged,
+}
+
+/// A view with items left wrong by its last audit.
+#[derive(Debug, Clone)]
+pub(super) struct DriftedView {
+    pub(super) view: String,
+    pub(super) items: u64,
+    /// When that audit ended.
+    pub(super) audited: Timestamp,
 }
 
 /// Estimate of how long the waiting jobs may take.
@@ -76,50 +111,102 @@ pub(super) enum Rate {
     PerSecond(f64),
 }
 
+/// How long a worker that was replaced is news.
+const REPLACED_IS_NEWS: Duration = Duration::from_mins(10);
+/// Silent workers that are named.
+const NAMED: usize = 5;
+
 pub(super) fn headline(situation: &HeadlineInputs) -> Headline {
-    let catching_up = situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| catching_up(jobs, situation.pace));
-    let stuck = situation.poisoned.filter(|poisoned| *poisoned > 0).map(|poisoned| format!("Stuck: {} poisoned", grouped(poisoned)));
-    let mut news: Vec<(Mood, String)> = Vec::new();
-    for reason in &situation.reasons {
-        news.push((mood(reason), words(reason, situation.unreachable_for)));
-    }
-    news.extend(stuck.map(|text| (Mood::Stuck, text)));
-    news.extend(missed(&situation.silent).map(|text| (Mood::Stuck, text)));
-    news.extend(drifted(&situation.drift).map(|text| (Mood::Stuck, text)));
-    news.extend(catching_up.map(|text| (Mood::CatchingUp, text)));
+    let note = |mood, text: String| Note { mood, text, acknowledge: None };
+    let mut news: Vec<Note> = Vec::new();
+    news.extend(situation.reasons.iter().map(|reason| note(mood(reason), words(reason, situation.unreachable_for))));
+    news.extend(silent(situation));
+    news.extend(poisoned(situation.poisoned));
+    news.extend(drifted(situation));
+    news.extend(situation.jobs.filter(|jobs| *jobs > 0).map(|jobs| note(Mood::CatchingUp, catching_up(jobs, situation.pace))));
     // The worst first; among equals in the order found.
-    news.sort_by_key(|(mood, _)| std::cmp::Reverse(*mood));
-    let mut news = news.into_iter();
-    let (mood, text) = news.next().unwrap_or_else(|| match situation.jobs {
-        Some(_) => (Mood::Consistent, "Consistent".to_owned()),
-        None => (Mood::Starting, "Starting: the queues are being measured".to_owned()),
+    news.sort_by_key(|note| std::cmp::Reverse(note.mood));
+    let is_headline = news.first().is_some_and(|first| first.mood != Mood::Acknowledged);
+    let first = match (is_headline, news.is_empty(), situation.jobs) {
+        (true, ..) => news.remove(0),
+        (false, false, Some(_)) => note(Mood::Acknowledged, "Nothing new".to_owned()),
+        (false, true, Some(_)) => note(Mood::Consistent, "Consistent".to_owned()),
+        (false, _, None) => note(Mood::Starting, "Starting: the queues are being measured".to_owned()),
+    };
+    Headline { mood: first.mood, text: first.text, acknowledge: first.acknowledge, notes: news }
+}
+
+/// What is poisoned: new, and acknowledged.
+fn poisoned((new, acknowledged): (u64, u64)) -> Option<Note> {
+    let messages = |count: u64, which: &str| format!("{} {which}poisoned message{}", grouped(count), if count == 1 { "" } else { "s" });
+    let text = match (new, acknowledged) {
+        (0, 0) => return None,
+        (0, acknowledged) => {
+            let text = format!("{}, acknowledged", messages(acknowledged, ""));
+            return Some(Note { mood: Mood::Acknowledged, text, acknowledge: None });
+        }
+        (new, 0) => messages(new, ""),
+        (new, acknowledged) => format!("{}, {} in all", messages(new, "new "), grouped(new + acknowledged)),
+    };
+    Some(Note { mood: Mood::Attention, text, acknowledge: Some(Subject::Poison(new).to_string()) })
+}
+
+/// The items left wrong by the last audits, unless a backfill has been over them since.
+fn drifted(situation: &HeadlineInputs) -> Vec<Note> {
+    let told = |view: &&DriftedView| situation.acknowledged.drift.is_some_and(|until| view.audited <= until);
+    let (old, new): (Vec<_>, Vec<_>) = situation.drift.iter().partition(told);
+    let text = |views: &[&DriftedView]| {
+        let items: u64 = views.iter().map(|view| view.items).sum();
+        let noun = if items == 1 { "item" } else { "items" };
+        Some(match views {
+            [] => return None,
+            [DriftedView { view, .. }] => format!("Drifted: the last audit of {view} left {} {noun} wrong", grouped(items)),
+            views => format!("Drifted: the last audits of {} views left {} {noun} wrong", grouped(views.len() as u64), grouped(items)),
+        })
+    };
+    let subject = new.iter().map(|view| view.audited).max().map(|audited| Subject::Drift(audited).to_string());
+    let new = text(&new).map(|text| Note { mood: Mood::Attention, text, acknowledge: subject });
+    let old = text(&old).map(|text| Note { mood: Mood::Acknowledged, text: format!("{text}, acknowledged"), acknowledge: None });
+    new.into_iter().chain(old).collect()
+}
+
+/// Other workers that hang or are gone, and those that were replaced a short time ago.
+fn silent(situation: &HeadlineInputs) -> Vec<Note> {
+    let lasted = |worker: &SilentWorker| Duration::try_from(situation.now.duration_since(worker.since)).unwrap_or_default();
+    let new = |until: Option<Timestamp>| move |worker: &&&SilentWorker| until.is_none_or(|until| worker.since > until);
+    let (replaced, hanging): (Vec<_>, Vec<_>) = situation.silent.iter().partition(|worker| worker.successor.is_some());
+    let hanging: Vec<_> = hanging.iter().filter(new(situation.acknowledged.silent)).collect();
+    let replaced = replaced.iter().filter(new(situation.acknowledged.replaced)).filter(|worker| lasted(worker) < REPLACED_IS_NEWS);
+    let replaced: Vec<_> = replaced.collect();
+    let newest = |workers: &[&&SilentWorker]| workers.iter().map(|worker| worker.since).max();
+    let silent = |worker: &SilentWorker| format!("{}, silent for {}", worker.name, lasting(lasted(worker)));
+    let hang = newest(&hanging).map(|since| Note {
+        mood: Mood::Stuck,
+        text: match hanging[..] {
+            [one] => format!("Another worker hangs or is gone: {}", silent(one)),
+            _ => format!("{} other workers hang or are gone: {}", hanging.len(), named(&hanging, silent)),
+        },
+        acknowledge: Some(Subject::Silent(since).to_string()),
     });
-    Headline { mood, text, notes: news.map(|(_, text)| text).collect() }
+    let succeeded = |worker: &SilentWorker| {
+        let successor = worker.successor.as_deref().unwrap_or_default();
+        format!("{} was lost {} ago and replaced by {successor}", worker.name, lasting(lasted(worker)))
+    };
+    let replaced = newest(&replaced).map(|since| Note {
+        mood: Mood::Attention,
+        text: format!("A worker was replaced: {}", named(&replaced, succeeded)),
+        acknowledge: Some(Subject::Replaced(since).to_string()),
+    });
+    hang.into_iter().chain(replaced).collect()
 }
 
-/// The items left wrong by the last audits. Repaired or not since: the next audit says.
-fn drifted(views: &[(String, u64)]) -> Option<String> {
-    let items: u64 = views.iter().map(|(_, items)| items).sum();
-    let noun = if items == 1 { "item" } else { "items" };
-    match views {
-        [] => None,
-        [(view, _)] => Some(format!("Drifted: the last audit of {view} left {} {noun} wrong", grouped(items))),
-        views => Some(format!("Drifted: the last audits of {} views left {} {noun} wrong", grouped(views.len() as u64), grouped(items))),
+/// The first few in words, and how many more there are.
+fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) -> String {
+    let mut text = workers.iter().take(NAMED).map(|worker| words(worker)).collect::<Vec<_>>().join("; ");
+    if workers.len() > NAMED {
+        text.push_str(&format!("; and {} more", workers.len() - NAMED));
     }
-}
-
-/// Other workers that hang or are gone.
-fn missed(workers: &[(String, Duration)]) -> Option<String> {
-    match workers {
-        [] => None,
-        [(name, time)] => Some(format!("Another worker hangs or is gone: {name}, silent for {}", lasting(*time))),
-        [(name, time), rest @ ..] => Some(format!(
-            "{} other workers hang or are gone: {name}, silent for {}, and {} more",
-            grouped(workers.len() as u64),
-            lasting(*time),
-            grouped(rest.len() as u64)
-        )),
-    }
+    text
 }
 
 fn mood(reason: &NotReady) -> Mood {
@@ -206,7 +293,15 @@ mod tests {
     use jiff::Timestamp;
 
     fn calm() -> HeadlineInputs {
-        HeadlineInputs { jobs: Some(0), poisoned: Some(0), ..HeadlineInputs::default() }
+        HeadlineInputs { jobs: Some(0), ..HeadlineInputs::default() }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    fn texts(notes: &[Note]) -> Vec<&str> {
+        notes.iter().map(|note| note.text.as_str()).collect()
     }
 
     #[test]
@@ -219,11 +314,24 @@ mod tests {
         );
         assert_eq!(text(HeadlineInputs { jobs: Some(1), ..calm() }), "Catching up: 1 job");
         assert_eq!(text(HeadlineInputs { jobs: Some(63), pace: Rate::Unknown, ..calm() }), "Catching up: 63 jobs, time left unknown yet");
-        assert_eq!(text(HeadlineInputs { poisoned: Some(3), ..calm() }), "Stuck: 3 poisoned");
         let open = NotReady::CircuitOpen { account: AccountName::main(), service: "table", since: Timestamp::UNIX_EPOCH };
         let away = HeadlineInputs { reasons: vec![open], unreachable_for: Some(Duration::from_secs(40)), ..calm() };
         assert_eq!(text(away), "Store unreachable for 40 s: the table service of the account main");
         assert_eq!(headline(&HeadlineInputs::default()).mood, Mood::Starting);
+    }
+
+    #[test]
+    fn poison_is_a_count_and_not_stuck_and_no_headline_once_it_was_acknowledged() {
+        let told = |new, acknowledged| headline(&HeadlineInputs { poisoned: (new, acknowledged), ..calm() });
+        let new = told(3, 0);
+        assert_eq!((new.mood, new.text.as_str(), new.acknowledge.as_deref()), (Mood::Attention, "3 poisoned messages", Some("poison:3")));
+        assert_eq!(told(1, 0).text, "1 poisoned message");
+        let known = told(0, 3);
+        assert_eq!((known.mood, known.text.as_str(), known.acknowledge), (Mood::Acknowledged, "Nothing new", None));
+        assert_eq!(texts(&known.notes), ["3 poisoned messages, acknowledged"]);
+        assert_eq!(told(1, 3).text, "1 new poisoned message, 4 in all");
+        let busy = headline(&HeadlineInputs { jobs: Some(2), poisoned: (0, 3), ..calm() });
+        assert_eq!((busy.mood, texts(&busy.notes)), (Mood::CatchingUp, vec!["3 poisoned messages, acknowledged"]));
     }
 
     #[test]
@@ -234,36 +342,65 @@ mod tests {
             unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
             pace: Rate::Running,
-            poisoned: Some(1),
-            drift: vec![("by_email".to_owned(), 1)],
-            silent: Vec::new(),
+            poisoned: (1, 0),
+            drift: vec![DriftedView { view: "by_email".to_owned(), items: 1, audited: at(0) }],
+            ..HeadlineInputs::default()
         });
         assert_eq!(all.mood, Mood::Unreachable);
         assert!(all.text.starts_with("Store unreachable for 3 min"), "{}", all.text);
-        assert_eq!(all.notes, ["Stuck: 1 poisoned", "Drifted: the last audit of by_email left 1 item wrong", "Catching up: 2 jobs"]);
+        let expected = ["1 poisoned message", "Drifted: the last audit of by_email left 1 item wrong", "Catching up: 2 jobs"];
+        assert_eq!(texts(&all.notes), expected);
     }
 
     #[test]
-    fn what_the_last_audit_left_wrong_is_not_consistent() {
-        let drift = |views: &[(&str, u64)]| {
-            let drift = views.iter().map(|(view, items)| ((*view).to_owned(), *items)).collect();
-            headline(&HeadlineInputs { drift, ..calm() })
+    fn what_the_last_audit_left_wrong_is_not_consistent_and_a_later_audit_is_news_again() {
+        let drift = |views: &[(&str, u64, i64)], until: Option<i64>| {
+            let of =
+                |(view, items, audited): &(&str, u64, i64)| DriftedView { view: (*view).to_owned(), items: *items, audited: at(*audited) };
+            let acknowledged = Acknowledged { drift: until.map(at), ..Acknowledged::default() };
+            headline(&HeadlineInputs { drift: views.iter().map(of).collect(), acknowledged, ..calm() })
         };
-        assert_eq!(drift(&[]).text, "Consistent");
-        let one = drift(&[("by_email", 1)]);
-        assert_eq!((one.mood, one.text.as_str()), (Mood::Stuck, "Drifted: the last audit of by_email left 1 item wrong"));
-        assert_eq!(drift(&[("a", 1_000), ("b", 2)]).text, "Drifted: the last audits of 2 views left 1,002 items wrong");
+        assert_eq!(drift(&[], None).text, "Consistent");
+        let one = drift(&[("by_email", 1, 0)], None);
+        assert_eq!((one.mood, one.text.as_str()), (Mood::Attention, "Drifted: the last audit of by_email left 1 item wrong"));
+        assert_eq!(drift(&[("a", 1_000, 0), ("b", 2, 1)], None).text, "Drifted: the last audits of 2 views left 1,002 items wrong");
+        let known = drift(&[("a", 1_000, 0), ("b", 2, 1)], Some(1));
+        assert_eq!((known.text.as_str(), known.notes.len()), ("Nothing new", 1));
+        let later = drift(&[("a", 1_000, 0), ("b", 2, 2)], Some(1));
+        assert_eq!(later.text, "Drifted: the last audit of b left 2 items wrong");
+    }
+
+    /// The headline at `now` about silent workers: a name, when each was last heard of, and who took its place.
+    fn missing(now: i64, silent: &[(&str, i64, Option<&str>)], acknowledged: Acknowledged) -> Headline {
+        let of = |(name, since, successor): &(&str, i64, Option<&str>)| SilentWorker {
+            name: (*name).to_owned(),
+            since: at(*since),
+            successor: successor.map(str::to_owned),
+        };
+        headline(&HeadlineInputs { now: at(now), silent: silent.iter().map(of).collect(), acknowledged, ..calm() })
     }
 
     #[test]
-    fn a_worker_that_hangs_is_not_consistent() {
-        let told = |silent: &[(&str, u64)]| {
-            let silent = silent.iter().map(|(name, seconds)| ((*name).to_owned(), Duration::from_secs(*seconds))).collect();
-            headline(&HeadlineInputs { silent, ..calm() })
-        };
-        let one = told(&[("host-12", 200)]);
+    fn a_worker_that_hangs_is_not_consistent_and_each_is_named() {
+        let one = missing(200, &[("host-12", 0, None)], Acknowledged::default());
         assert_eq!((one.mood, one.text.as_str()), (Mood::Stuck, "Another worker hangs or is gone: host-12, silent for 3 min"));
-        assert!(told(&[("a", 200), ("b", 300)]).text.starts_with("2 other workers hang or are gone: a, silent for 3 min, and 1 more"));
+        let two = missing(300, &[("a", 100, None), ("b", 0, None)], Acknowledged::default());
+        assert_eq!(two.text, "2 other workers hang or are gone: a, silent for 3 min; b, silent for 5 min");
+        let known = Acknowledged { silent: Some(at(100)), ..Acknowledged::default() };
+        assert_eq!(missing(300, &[("a", 100, None), ("b", 0, None)], known).text, "Consistent");
+        assert_eq!(missing(900, &[("a", 700, None)], known).mood, Mood::Stuck, "it was heard of again, and fell silent again");
+    }
+
+    #[test]
+    fn a_worker_that_was_replaced_is_news_for_ten_minutes_and_holds_nothing_up() {
+        let gone = [("a", 0, Some("c"))];
+        let told = missing(200, &gone, Acknowledged::default());
+        assert_eq!((told.mood, told.text.as_str()), (Mood::Attention, "A worker was replaced: a was lost 3 min ago and replaced by c"));
+        assert_eq!(missing(601, &gone, Acknowledged::default()).text, "Consistent");
+        let known = Acknowledged { replaced: Some(at(0)), ..Acknowledged::default() };
+        assert_eq!(missing(200, &gone, known).text, "Consistent");
+        let both = missing(200, &[("a", 0, Some("c")), ("b", 20, None)], known);
+        assert_eq!(both.text, "Another worker hangs or is gone: b, silent for 3 min");
     }
 
     #[test]

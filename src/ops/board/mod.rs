@@ -10,6 +10,7 @@
 //! Everything is bounded: the journal by a number of jobs, a series by the number of its slots. Nothing here waits
 //! but the one task that measures. A program without HTTP has no board, and its worker reports nothing.
 
+mod acknowledged;
 mod advice;
 #[expect(clippy::module_inception, reason = "the board itself, beside what it is made of")]
 mod board;
@@ -35,7 +36,7 @@ pub(crate) use advice::buckets;
 pub use board::{Board, BoardParts, WorkerHandles};
 pub use cost::{Costs, ServiceCost};
 pub use freshness::Freshness;
-pub use headline::{Headline, Mood, SilentWorker};
+pub use headline::{Headline, Mood, Note, SilentWorker};
 pub(crate) use headline::{grouped, lasting};
 pub use hot::{HotPartition, PartitionLoad, TARGET};
 pub use journal::{JobFilter, JobRecord, JournalItem, KeyRecord, StepRecord};

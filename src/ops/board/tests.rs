@@ -125,7 +125,7 @@ fn what_this_worker_poisons_is_known_at_once() {
     for queue in ["jobs-07", "jobs-recheck", "jobs-of-others"] {
         board.ended(Delivered { queue: QueueName::new(queue).unwrap(), ..delivered("m2", Ending::Poisoned) });
     }
-    assert_eq!(board.headline().text, "Stuck: 3 poisoned");
+    assert_eq!(board.headline().text, "3 poisoned messages");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +141,22 @@ async fn poison_is_counted_and_a_queue_that_is_not_there_holds_none() {
     account.queues.put(&poison, "x", Duration::ZERO, Ttl::Never).await.unwrap();
     keep::count(&board, &stores, &queue).await;
     assert_eq!((board.poisoned(), board.poisoned_of(&queue.name)), (Some(1), Some(1)));
-    assert_eq!(board.headline().text, "Stuck: 1 poisoned");
+    assert_eq!(board.headline().text, "1 poisoned message");
+}
+
+#[test]
+fn poison_that_somebody_acknowledged_headlines_again_when_one_more_comes() {
+    let board = board(Arc::new(SystemClock::new()));
+    board.ended(delivered("m1", Ending::Poisoned));
+    let seen = board.headline().acknowledge.unwrap();
+    board.ended(delivered("m2", Ending::Poisoned));
+    assert!(!board.acknowledge(&seen), "there is one more than was seen");
+    assert!(!board.acknowledge("poison:7") && !board.acknowledge(""));
+    assert!(board.acknowledge(&board.headline().acknowledge.unwrap()));
+    assert_eq!(board.headline().mood, Mood::Starting, "nothing is measured in this test");
+    assert_eq!((board.headline().notes[0].text.as_str(), board.poisoned()), ("2 poisoned messages, acknowledged", Some(2)));
+    board.ended(delivered("m3", Ending::Poisoned));
+    assert_eq!(board.headline().text, "1 new poisoned message, 3 in all");
 }
 
 #[test]

@@ -89,6 +89,11 @@ impl ViewSeries {
         self.audited.map(|(drift, _)| drift)
     }
 
+    /// The items left wrong by its last audit, if there are any, and when that ended.
+    pub(super) fn drifted(&self) -> Option<(u64, Timestamp)> {
+        self.audited.filter(|(drift, _)| *drift > 0)
+    }
+
     /// Its last audit.
     pub(super) const fn audited(&mut self, drift: u64, at: Timestamp) {
         self.audited = Some((drift, at));

@@ -9,7 +9,7 @@ use url::form_urlencoded;
 use super::layout::{self, PageContext};
 use super::poison::Meant;
 use crate::ops::api::poison::{MessageAction, Selection, change};
-use crate::ops::api::{Api, send_in_time, set_log, sync_of};
+use crate::ops::api::{Api, send_in_time, set_acknowledged, set_log, sync_of};
 use crate::ops::guard::Actor;
 
 /// Which entity.
@@ -24,6 +24,22 @@ pub(super) struct ChangeQuery {
 #[derive(Debug, Deserialize)]
 pub(super) struct Level {
     level: String,
+}
+
+/// Which news.
+#[derive(Debug, Deserialize)]
+pub(super) struct KnownNews {
+    news: String,
+}
+
+/// News that has changed meanwhile is shown on the page that this leads to.
+pub(super) async fn acknowledge(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Form(KnownNews { news }): Form<KnownNews>,
+) -> Redirect {
+    set_acknowledged(&api, &news, &actor);
+    Redirect::to("/")
 }
 
 pub(super) async fn requeue(

@@ -5,7 +5,7 @@
 //!   GET  /queues/NAME  /hour  /storage/hour                          one queue; an hour as a table
 //!   GET  /events                                the live parts of `/`, made once for all watchers
 //!   GET  /charts  /jobs/list  /storage/now      parts that a page asks for again
-//!   POST /poison/…  /entity/reconcile  /system/log   changes, then a redirect to the changed thing
+//!   POST /acknowledge  /poison/…  /entity/reconcile  /system/log   changes, then a redirect to the changed thing
 //! ```
 //!
 //! Everything a page needs comes from this server: one style sheet and one script, embedded. The pages are templates
@@ -64,6 +64,7 @@ pub fn routes(api: Api) -> Router {
         .route("/system", get(system::page))
         .route("/system/log", post(change::log))
         .route("/entity", get(entity::page))
+        .route("/acknowledge", post(change::acknowledge))
         .route("/entity/reconcile", post(change::reconcile))
         .route("/poison", get(poison::page))
         .route("/poison/ask", get(poison::ask))

@@ -68,6 +68,17 @@ pub(super) async fn page(State(live): State<Live>, Extension(context): Extension
     layout::page(&status.headline.text, "./", &Overview::of(&live.api.board, &status, &live.charts()), &context)
 }
 
+/// How news looks.
+fn tone(mood: Mood) -> &'static str {
+    match mood {
+        Mood::Consistent => "good",
+        Mood::Acknowledged => "calm",
+        Mood::CatchingUp | Mood::Starting => "busy",
+        Mood::Attention => "warn",
+        Mood::Stuck | Mood::Unreachable => "bad",
+    }
+}
+
 /// The parts of the page that change, by their ids.
 pub(super) fn sections(board: &Board, status: &Status) -> [(&'static str, String); 6] {
     let page = Overview::of(board, status, "");
