@@ -51,8 +51,8 @@ pub struct Backlog {
     pub at: Timestamp,
     /// About how many messages, hidden ones included.
     pub messages: u64,
-    /// Age of the oldest of the first visible messages, in whole seconds; 0 where there is none.
-    pub oldest_age_seconds: u64,
+    /// Age of the oldest of the first visible messages, in whole seconds; nothing if none is visible.
+    pub oldest_age_seconds: Option<u64>,
 }
 
 /// A failed request for messages.

@@ -99,6 +99,8 @@ const scenarios = {
         assert.equal(await page.locator("h1").count(), 1, path);
         const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wider <= 0, `${path} is ${wider} pixels wider than a screen of ${width}`);
+        const tab = await page.evaluate(() => document.querySelector("nav [aria-current]")?.getBoundingClientRect().toJSON());
+        assert.ok(!tab || tab.left >= 0 && tab.right <= width, `${path}: the tab is at ${JSON.stringify(tab)} of ${width} pixels`);
         await accessible(page);
         if (path === "/jobs") {
           await page.locator("summary").first().click();

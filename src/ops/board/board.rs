@@ -84,7 +84,7 @@ pub struct Board {
     kept: Mutex<(Option<Duration>, Option<Duration>)>,
     /// Poison is to be counted before its turn.
     pub(super) recount: Notify,
-    /// An audit ended here: its records are to be read before their turn.
+    /// An audit or a backfill ended here: the records of audits are to be read before their turn.
     pub(super) audits: Notify,
 }
 
@@ -163,6 +163,12 @@ impl Board {
     /// The slot under way.
     pub fn slot(&self) -> u64 {
         self.running().as_secs() / SLOT.as_secs()
+    }
+
+    /// When the slot under way began.
+    pub fn slot_began(&self) -> Timestamp {
+        let begun = self.running().saturating_sub(SLOT * u32::try_from(self.slot()).unwrap_or_default());
+        self.now().checked_sub(begun).unwrap_or_else(|_| self.now())
     }
 
     /// The time, by this program's clock.
@@ -414,7 +420,7 @@ impl Observer for Board {
             Ending::Done | Ending::Skipped => lock(&self.costs).finished(delivery.jobs, delivery.trail.billed),
             Ending::Retried | Ending::Poisoned | Ending::Lost => self.blame(&delivery),
         }
-        if delivery.ending == Ending::Done && delivery.op == "audit" {
+        if delivery.ending == Ending::Done && ["audit", "backfill"].contains(&delivery.op) {
             self.audits.notify_one();
         }
         if delivery.ending == Ending::Poisoned

@@ -41,7 +41,7 @@ pub struct QueueNow {
     pub state: &'static str,
     /// About how many messages it holds, hidden ones included; null until it was measured.
     pub messages: Option<u64>,
-    /// Age of the oldest of the first visible messages, in seconds.
+    /// Age of the oldest of the first visible messages, in seconds; null if none is visible, though hidden ones may wait.
     pub oldest_age_seconds: Option<u64>,
     /// Messages that were got and are not settled yet.
     pub in_flight: usize,
@@ -105,7 +105,7 @@ pub struct QueueSlot {
     pub lost: f64,
     /// Messages in the queue; null where it was not measured.
     pub messages: Option<u64>,
-    /// Age of the oldest message, in seconds.
+    /// Age of the oldest of the first visible messages, in seconds; null if none was visible.
     pub oldest_age_seconds: Option<u64>,
     /// Messages in flight.
     pub in_flight: usize,
@@ -141,7 +141,7 @@ impl QueueSeries {
         self.renewals = status.renewals;
         let slot = self.slot(number);
         slot.messages = status.backlog.map(|backlog| backlog.messages);
-        slot.oldest = status.backlog.map(|backlog| backlog.oldest_age_seconds);
+        slot.oldest = status.backlog.and_then(|backlog| backlog.oldest_age_seconds);
         slot.in_flight = status.in_flight;
         slot.renewals += renewed;
     }
@@ -212,7 +212,7 @@ impl QueueSeries {
                 ReceiverState::Draining => "draining",
             },
             messages: status.backlog.map(|backlog| backlog.messages),
-            oldest_age_seconds: status.backlog.map(|backlog| backlog.oldest_age_seconds),
+            oldest_age_seconds: status.backlog.and_then(|backlog| backlog.oldest_age_seconds),
             in_flight: status.in_flight,
             concurrency: status.concurrency,
             per_second: float(recent.iter().sum()) / seconds,

@@ -55,7 +55,7 @@ pub(crate) fn status(queue: &str, messages: Option<u64>) -> QueueStatus {
         concurrency: 64,
         last_poll: None,
         last_error: None,
-        backlog: messages.map(|messages| Backlog { at: Timestamp::UNIX_EPOCH, messages, oldest_age_seconds: 9 }),
+        backlog: messages.map(|messages| Backlog { at: Timestamp::UNIX_EPOCH, messages, oldest_age_seconds: Some(9) }),
         renewals: 0,
         failed_renewals: 0,
     }

@@ -41,7 +41,7 @@ pub struct ViewNow {
     pub updated_per_second: f64,
     /// Items deleted per second.
     pub deleted_per_second: f64,
-    /// Items that the last audit found wrong and did not mend; null where the view was never audited.
+    /// Items that the last audit found wrong and that neither it nor a backfill since has mended; null where the view was never audited.
     pub drift: Option<u64>,
     /// When the last audit was completed (RFC 3339).
     pub audited: Option<String>,

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::{Html, Response};
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::chart::{Chart, Values};
@@ -46,6 +47,8 @@ struct QueuePage {
 #[template(path = "hour.html")]
 struct HourPage<'a> {
     title: &'a str,
+    /// When the slot under way began.
+    began: Timestamp,
     slots: Vec<QueueSlot>,
 }
 
@@ -53,7 +56,15 @@ struct HourPage<'a> {
 #[template(path = "storage_hour.html")]
 struct StorageHourPage<'a> {
     title: &'a str,
+    /// When the slot under way began.
+    began: Timestamp,
     slots: &'a [ServiceSlot],
+}
+
+/// When a slot began that was so many seconds before the one under way (RFC 3339).
+fn slot_at(began: Timestamp, ago_seconds: u64) -> String {
+    let ago = SignedDuration::from_secs(i64::try_from(ago_seconds).unwrap_or(i64::MAX));
+    began.checked_sub(ago).unwrap_or(began).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl HourQuery {
@@ -146,7 +157,7 @@ fn queue_charts(board: &Board, queue: Option<QueueName>) -> LastHour {
     };
     let mut charts = main_charts(&slots);
     charts.extend([
-        one("Oldest message", "seconds", "age", |slot| slot.oldest_age_seconds.map(|age| age as f64)),
+        one("Oldest visible message", "seconds", "age", |slot| slot.oldest_age_seconds.map(|age| age as f64)),
         one("In flight", "messages", "in flight", |slot| Some(slot.in_flight as f64)),
         one("Leases renewed", "renewals/s", "renewed", |slot| Some(slot.renewals as f64 / 10.0)),
     ]);
@@ -161,7 +172,7 @@ pub(super) async fn table(State(api): State<Api>, Query(of): Query<HourQuery>, E
     };
     let title = format!("Last hour of {}", queue.as_ref().map_or("all job queues", QueueName::as_str));
     let slots = api.board.hour(queue.as_ref());
-    layout::page(&title, "hour", &HourPage { title: &title, slots }, &context)
+    layout::page(&title, "hour", &HourPage { title: &title, began: api.board.slot_began(), slots }, &context)
 }
 
 /// The last hour of a storage service as a table, the newest first.
@@ -179,5 +190,18 @@ pub(super) async fn storage(
     // In the first seconds of a daemon nothing is measured yet.
     let slots = hours.iter().find(|hour| hour.account == of.account && hour.service == of.service).map_or(&[][..], |hour| &hour.slots);
     let title = format!("Last hour of {} {}", of.account, of.service);
-    layout::page(&title, "storage", &StorageHourPage { title: &title, slots }, &context)
+    layout::page(&title, "storage", &StorageHourPage { title: &title, began: api.board.slot_began(), slots }, &context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_the_time_of_day() {
+        let began = "2026-11-28T00:00:07.9Z".parse().unwrap();
+        assert_eq!([slot_at(began, 10), slot_at(began, 3_600)], ["2026-11-27T23:59:57Z", "2026-11-27T23:00:07Z"]);
+        let page = HourPage { title: "Last hour", began, slots: Vec::new() }.to_string();
+        assert!(page.contains("UTC"), "{page}");
+    }
 }

@@ -106,7 +106,7 @@ fn tiles(board: &Board, status: &Status, jobs: &[&QueueNow], poisoned: u64) -> V
     let tile = |name, value, of: fn(&QueueSlot) -> Option<f64>| Tile { name, value, spark: Some(Spark(recent.iter().map(of).collect())) };
     vec![
         tile("Waiting", waiting.grouped(), |slot| slot.messages.map(|messages| messages as f64)),
-        tile("Oldest message", words::age(oldest, waiting), |slot| slot.oldest_age_seconds.map(|age| age as f64)),
+        tile("Oldest visible", words::age(oldest, waiting), |slot| slot.oldest_age_seconds.map(|age| age as f64)),
         tile("In flight", flying.grouped(), |slot| Some(slot.in_flight as f64)),
         tile("Jobs per second", pace.rate(), |slot| Some(slot.done + slot.skipped)),
         tile("Lag p99, 5 min", slowest.seconds(), |slot| slot.lag_p99_seconds),
