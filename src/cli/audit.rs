@@ -26,7 +26,7 @@ pub struct AuditArgs {
     /// The table of the primaries, in any case
     #[arg(long, value_name = "TABLE", conflicts_with = "view")]
     pub table: Option<String>,
-    /// The view of the items to report; the others of its source are compared as well, but not reported
+    /// The view of the items to report and to keep the findings of; the others of its source are compared as well, but not reported
     #[arg(long, value_name = "VIEW")]
     pub view: Option<ViewName>,
     /// Mend the mismatches found
@@ -98,7 +98,7 @@ async fn one(
         let done = cursor.primaries;
         let audit = Audit { table: table.clone(), repair: args.repair, cursor: cursor.clone() };
         let part = match engine.refuse_replaced(|| format!("going on with {table}")).await {
-            Ok(()) => engine.audit(&audit, &delivery).await,
+            Ok(()) => engine.audit_of(&audit, args.view.as_ref(), &delivery).await,
             Err(replaced) => Err(replaced),
         };
         let part = part.with_context(|| format!("comparing the items of the primaries of {table}: {done} were compared; begin anew"))?;

@@ -152,6 +152,8 @@ async fn one<'a>(
         cursor = part.cursor;
         progress.set(cursor.done, out)?;
         if part.ended {
+            let kept = engine.backfilled(&backfill, &cursor, &delivery).await;
+            kept.with_context(|| format!("the primaries of {table} are in step, but what the last audit found could not be corrected"))?;
             break;
         }
     }

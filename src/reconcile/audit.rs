@@ -125,6 +125,11 @@ impl fmt::Display for AuditFailure {
 impl Engine {
     /// Compares from a cursor on, for about ten seconds or to the end. `None` where the table has no views.
     pub async fn audit(&self, audit: &Audit, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
+        self.audit_of(audit, None, delivery).await
+    }
+
+    /// As [`Self::audit`]; of a view alone the findings are kept of that one.
+    pub async fn audit_of(&self, audit: &Audit, view: Option<&ViewName>, delivery: &Delivery) -> Result<Option<AuditPass>, Failure> {
         let source = self.table(&audit.table)?;
         if !self.catalog.derives_from(source) {
             return Ok(None);
@@ -145,7 +150,7 @@ impl Engine {
             Err(failure) => return Err(dated::explained(self, &source.table, failure).await),
         };
         if ended {
-            audit_records::write(self, source, &run.cursor).await?;
+            audit_records::write(self, source, view, &run.cursor).await?;
         }
         Ok(Some(AuditPass { cursor: run.cursor, ended, findings: run.findings, failures: run.failures, summary: run.summary.take() }))
     }
@@ -343,6 +348,8 @@ impl AuditRun<'_> {
                 let repaired = mended.covers(&item.view);
                 if repaired {
                     self.cursor.repaired += 1;
+                } else if subject.met.is_some() {
+                    self.cursor.found_unlisted(&item.view);
                 } else {
                     self.cursor.found(&item.view);
                 }

@@ -1,6 +1,6 @@
 //! Findings of audits, in the table `EvenkeelAudits`: one row for each view, the partition its source table.
 //!
-//! Only the last completed audit is kept. Of views of tables by date there is a row for each table, which goes with it.
+//! Only the last completed audit is kept, less what a backfill has mended since. Of views of tables by date there is a row for each table, which goes with it.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use super::execute::Failure;
 use super::failure::{permanent, storage};
 use crate::catalog::{Catalog, TableRef};
 use crate::model::audit::AuditCursor;
+use crate::model::backfill::BackfillCursor;
 use crate::model::{Comparison, EdmDateTime, EdmValue, Entity, EntityKey, Filter, TableName, ViewName};
 use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows};
 
@@ -19,7 +20,7 @@ use crate::ports::{ErrorClass, IfMatch, Query, StoreError, TableOperation, Table
 pub struct AuditRecord {
     /// The view.
     pub view: ViewName,
-    /// Items found wrong and not mended.
+    /// Items found wrong and not mended, by the audit or by a backfill since.
     pub drift: u64,
     /// When it ended, by the worker's clock.
     pub completed: Timestamp,
@@ -31,22 +32,57 @@ fn table() -> TableName {
     TableName::new("EvenkeelAudits").expect("a table name")
 }
 
-/// Keeps the findings of an audit.
-pub(super) async fn write(engine: &Engine, source: &TableRef, cursor: &AuditCursor) -> Result<(), Failure> {
+/// Keeps the findings of an audit, of one view or of all.
+pub(super) async fn write(engine: &Engine, source: &TableRef, only: Option<&ViewName>, cursor: &AuditCursor) -> Result<(), Failure> {
     let now = EdmDateTime::from_timestamp(engine.clock.now()).map_err(|error| permanent("reading the clock", error))?;
     let ranges = engine.catalog.ranges_over(source).filter(|view| view.source != *source);
-    for view in engine.catalog.views_of(source).chain(ranges) {
+    for view in engine.catalog.views_of(source).chain(ranges).filter(|view| only.is_none_or(|only| *only == view.name)) {
         let step = || format!("keeping what the audit of {source} found");
         let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
-        let drift = cursor.drift.get(view.name.as_str()).copied().unwrap_or(0);
+        let of = |counts: &BTreeMap<String, u64>| counts.get(view.name.as_str()).copied().unwrap_or(0);
         let entity = Entity::new(key)
-            .with("Drift", count(drift))
+            .with("Drift", count(of(&cursor.drift)))
+            .with("Unlisted", count(of(&cursor.unlisted)))
             .with("Primaries", count(cursor.primaries))
             .with("Repaired", count(cursor.repaired))
             .with("Failed", count(cursor.failed))
             .with("Completed", EdmValue::DateTime(now));
         let kept = engine.account(source)?.tables.apply(&table(), &TableOperation::InsertOrReplace(entity)).await;
         kept.map_err(|error| storage(step(), error))?;
+    }
+    Ok(())
+}
+
+/// Takes out of the findings of earlier audits what a backfill that began at `begun` has mended: all but items that no footprint lists, and
+/// those whose keys others have. If a primary could not be brought in step, nothing is known of its views.
+pub(super) async fn mended(engine: &Engine, source: &TableRef, cursor: &BackfillCursor, begun: Timestamp) -> Result<(), Failure> {
+    if cursor.failed > 0 {
+        return Ok(());
+    }
+    let tables = &engine.account(source)?.tables;
+    for view in engine.catalog.views_of(source) {
+        let step = || format!("correcting what the audit of {source} found");
+        let key = EntityKey::new(source.table.as_str(), view.name.as_str()).map_err(|error| permanent(step(), error))?;
+        let row = match tables.get(&table(), &key, None).await {
+            Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => return Ok(()),
+            row => row.map_err(|error| storage(step(), error))?,
+        };
+        let Some((row, found)) = row.and_then(|row| record(&row.entity).map(|found| (row, found))) else { continue };
+        let unlisted = match row.entity.get("Unlisted") {
+            Some(EdmValue::Int64(unlisted)) => u64::try_from(*unlisted).unwrap_or_default(),
+            _ => found.drift,
+        };
+        let left = unlisted + cursor.taken.get(view.name.as_str()).map_or(0, |taken| taken.items);
+        if found.completed >= begun || left >= found.drift {
+            continue;
+        }
+        let left = Entity::new(key).with("Drift", count(left));
+        match tables.apply(&table(), &TableOperation::Merge(left, IfMatch::Matches(row.etag))).await {
+            Ok(_) => {}
+            // Another audit has ended meanwhile, and says more.
+            Err(error) if matches!(error.class, ErrorClass::Precondition | ErrorClass::NotFound(_)) => {}
+            Err(error) => return Err(storage(step(), error)),
+        }
     }
     Ok(())
 }

@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Map, json};
 
+use super::audit_records;
 use super::conflicts::KeysTaken;
 use super::dated;
 use super::engine::{Engine, Unknown};
@@ -59,6 +60,11 @@ impl Engine {
             Err(failure) => Err(dated::explained(self, &source.table, failure).await),
         }
     }
+
+    /// A backfill has been over all of its table: corrects what audits found wrong before it began.
+    pub async fn backfilled(&self, backfill: &Backfill, cursor: &BackfillCursor, delivery: &Delivery) -> Result<(), Failure> {
+        audit_records::mended(self, source(self, &backfill.scope)?, cursor, delivery.stamp.enqueued).await
+    }
 }
 
 impl RunJob for Backfill {
@@ -66,6 +72,7 @@ impl RunJob for Backfill {
         Ok(match engine.backfill(self, delivery).await? {
             None => Outcome::Skipped { reason: format!("nothing is derived from {}", self.scope), summary: Summary::default() },
             Some(BackfillPass { ended: true, summary, cursor }) => {
+                engine.backfilled(self, &cursor, delivery).await?;
                 for (view, TakenKeys { items, example }) in &cursor.taken {
                     tracing::warn!(
                         view,
@@ -194,10 +201,11 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::adapters::sim::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
+    use crate::adapters::sim::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
     use crate::adapters::system::{SeededChance, SystemClock};
+    use crate::model::audit::{Audit, AuditCursor};
     use crate::model::job::Stamp;
-    use crate::model::{AccountName, Entity};
+    use crate::model::{AccountName, Entity, ViewName};
     use crate::ports::{Chance as _, Clock, ErrorClass, Stores, TableOperation};
     use crate::reconcile::{EngineParts, Waits};
     use evenkeel_simulation::company::{Shape, TABLES, catalog, queue, table};
@@ -272,5 +280,31 @@ mod tests {
         let waits = Waits::new(Arc::new(SystemClock::new()));
         waits.of(engine.backfill(&backfill, &delivery)).await.unwrap_err();
         assert!(waits.untold().len() >= 15, "an item of each at least");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backfill_corrects_what_audits_before_it_found_and_an_audit_of_one_view_says_nothing_of_another() {
+        let (engine, delivery, backfill) = employees(Arc::new(NoFaults), 1, |n| format!("{n}@contoso.com")).await;
+        let tables = &engine.account(engine.table(&table("Employees")).unwrap()).unwrap().tables;
+        tables.create_table(&table("EvenkeelAudits")).await.unwrap();
+        let drift = async |view: &str| {
+            let records = audit_records(tables.as_ref(), engine.catalog()).await.unwrap();
+            records.iter().find(|record| record.view.as_str() == view).map(|record| record.drift)
+        };
+        let audit = Audit { table: table("Employees"), repair: false, cursor: AuditCursor::default() };
+        engine.audit_of(&audit, Some(&ViewName::new("by_email").unwrap()), &delivery).await.unwrap();
+        assert_eq!((drift("by_email").await, drift("managers").await), (Some(15), None));
+        engine.audit(&audit, &delivery).await.unwrap();
+        assert!(drift("managers").await.is_some());
+
+        let pass = engine.backfill(&backfill, &delivery).await.unwrap().unwrap();
+        engine.backfilled(&backfill, &pass.cursor, &delivery).await.unwrap();
+        assert_eq!(drift("by_email").await, Some(15), "the audit ended after this backfill began");
+        let later = Delivery { stamp: Stamp { enqueued: engine.clock.now() + Duration::from_secs(1), ..delivery.stamp }, ..delivery };
+        let failed = BackfillCursor { failed: 1, ..pass.cursor.clone() };
+        engine.backfilled(&backfill, &failed, &later).await.unwrap();
+        assert_eq!(drift("by_email").await, Some(15), "a primary could not be brought in step");
+        engine.backfilled(&backfill, &pass.cursor, &later).await.unwrap();
+        assert_eq!(drift("by_email").await, Some(0));
     }
 }

@@ -137,6 +137,9 @@ fn the_workers_do_it_and_the_dashboard_and_the_metrics_say_what_they_found() {
     says(&api.get("/metrics").body, &["evenkeel_drift_items{view=\"by_email\"} 5"]);
     says(&api.get("/api/v1/status").body, &["Drifted: the last audit of by_email left 5 items wrong"]);
     says(&api.get("/views").body, &["5 items"]);
+    api.place.run(&["backfill", "--submit"]).success();
+    view(&|view| view["drift"] == 1);
+    says(&api.get("/api/v1/status").body, &["Drifted: the last audit of by_email left 1 item wrong"]);
     api.place.run(&["audit", "--submit", "--repair"]).success();
     view(&|view| view["drift"] == 0);
     says(&api.get("/metrics").body, &["evenkeel_drift_items{view=\"by_email\"} 0"]);

@@ -49,6 +49,9 @@ cursor! {
         /// Items found wrong so far and not mended, by view; views without any are left out.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub drift: BTreeMap<String, u64>,
+        /// Those of them that no footprint lists, which a backfill does not find, by view.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub unlisted: BTreeMap<String, u64>,
     }
 }
 
@@ -61,6 +64,12 @@ impl AuditCursor {
     /// One more item of a view was found wrong.
     pub fn found(&mut self, view: &ViewName) {
         *self.drift.entry(view.to_string()).or_default() += 1;
+    }
+
+    /// One more item of a view was found wrong that no footprint lists.
+    pub fn found_unlisted(&mut self, view: &ViewName) {
+        self.found(view);
+        *self.unlisted.entry(view.to_string()).or_default() += 1;
     }
 }
 
