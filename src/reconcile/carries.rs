@@ -11,6 +11,9 @@
 //! The mark is announced before its carry is queued. So a carry that is done before the pass has closed meets the announcement, and waits
 //! for the close. Where none comes, it writes the footprint nevertheless: that pass, or the one after it, then goes another round, in which
 //! it finds the claim announced, writes it, and queues a carry with another mark.
+//!
+//! The tombstone of an entity that is gone stays while it has marks. The carry that takes out the last one queues the second look that
+//! removes it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,6 +24,7 @@ use super::doubt::Doubt;
 use super::engine::Engine;
 use super::execute::{Delivery, Failure};
 use super::failure::{ROUNDS, lost_race};
+use super::footprint::Settled;
 use super::footprints;
 use super::scope::Scope;
 use crate::model::carry::{Carry, CarryMark};
@@ -157,11 +161,16 @@ impl Engine {
             if footprint.is_changing() && waited < MOST_WAITS {
                 tokio::time::sleep(CLOSES.saturating_mul(1 << waited).mul_f64(0.5 + self.chance.unit())).await;
                 waited += 1;
-            } else if footprints::write(&scope, &mut doubt, &footprint, Some(&row.etag), "noting the end of a carry in").await?.is_some() {
-                return Ok(());
-            } else {
-                lost += 1;
+                continue;
             }
+            if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
+                // The second look that came with the tombstone has left it to this carry, or finds it written later.
+                doubt.rechecks.queue(&scope, &[]).await?;
+            }
+            if footprints::write(&scope, &mut doubt, &footprint, Some(&row.etag), "noting the end of a carry in").await?.is_some() {
+                return Ok(());
+            }
+            lost += 1;
         }
         Err(lost_race(format!("noting in the footprint of {} that a range is told", scope.primary), ROUNDS))
     }

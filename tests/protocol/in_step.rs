@@ -515,3 +515,37 @@ async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_ste
     let left: Vec<Value> = lab.rows("Employees").await.iter().filter_map(|row| Some(json!(row.entity.text("Department")?))).collect();
     assert_eq!(left, Vec::<Value>::new());
 }
+
+/// What is left of the department in the table of footprints.
+async fn tombstones(lab: &Lab) -> usize {
+    lab.rows(footprint::FOOTPRINTS).await.iter().filter(|row| row.entity.key.pk.as_str().starts_with("Departments~")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_carry_took() {
+    for minutes in [0, 5] {
+        let lab = prepared("A").await;
+        lab.work(&delete()).await.unwrap();
+        let queued = carries(&lab).await;
+        assert_eq!(queued.len(), 1);
+        lab.wait(Duration::from_mins(minutes));
+        delivered(&lab, &queued[0], "deleted").await;
+        assert!(told(&lab).await.in_step, "{minutes} minutes");
+        lab.finish().await;
+        assert_eq!(tombstones(&lab).await, 0, "{minutes} minutes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_department_that_is_gone_is_not_forgotten_before_its_range_is_told() {
+    let lab = prepared("A").await;
+    lab.work(&delete()).await.unwrap();
+    let queued = carries(&lab).await;
+    lab.finish().await;
+    let waits = told(&lab).await;
+    assert!(waits.carrying && !waits.missing && !waits.in_step, "{waits:?}: everybody still has its name");
+    delivered(&lab, &queued[0], "deleted").await;
+    assert!(told(&lab).await.in_step);
+    lab.finish().await;
+    assert_eq!(tombstones(&lab).await, 0);
+}

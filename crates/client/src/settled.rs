@@ -43,7 +43,7 @@ impl InStep {
 impl Client {
     /// Whether every copy, list and value that the catalog derives from a primary is in step with its version at this ETag, or with a later
     /// one; of the present version where no ETag is given. A primary that is gone is in step when everything derived from it is gone. What it
-    /// says to a range of entities is derived from it too, with what is derived from these: in step when the last of them has it.
+    /// says to a range of entities is derived from it too, with the items of these: in step when the last of them has it.
     ///
     /// One request where the version at this ETag is the one that was last brought in step, else two. Entities that are derived from
     /// derived ones have footprints of their own.
