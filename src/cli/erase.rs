@@ -184,7 +184,7 @@ async fn discard(
     report: &mut ErasureReport<'_>,
     out: &mut Output,
 ) -> anyhow::Result<Option<Unfinished>> {
-    let (keys, meant) = (Arc::clone(engine), [ErasedPrimary { primary: primary.clone(), reach: None }]);
+    let (keys, meant) = (Arc::clone(engine), [ErasedPrimary { primary: primary.clone(), sent: None, reach: None }]);
     let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
     let stores = (&context.stores, context.settings.queues.as_slice());
     let mut rest = None;

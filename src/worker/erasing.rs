@@ -165,7 +165,8 @@ impl Execute for Erasing {
             account: delivery.account.clone(),
             recheck: delivery.recheck_queue.clone(),
         });
-        match self.walks.over(ErasedPrimary { primary, reach }, walk).await {
+        let sent = Some(delivery.stamp.enqueued);
+        match self.walks.over(ErasedPrimary { primary, sent, reach }, walk).await {
             Ok((0, left)) => {
                 if left.total() > 0 {
                     let LeftMessages { about_many, unclear, in_errors } = left;

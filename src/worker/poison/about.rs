@@ -127,7 +127,7 @@ impl PoisonQueue {
             let bearing = match self.body(message).await {
                 // No body of a worker's: nothing that large was ever a message.
                 Err(error) if error.class == ErrorClass::TooLarge => Bearing::Unclear,
-                body => body?.map_or(Bearing::Other, |body| sought.bearing(&body, account, &self.recheck)),
+                body => body?.map_or(Bearing::Other, |body| sought.bearing(&body, message.first_enqueued, account, &self.recheck)),
             };
             let bearing = if let Bearing::About(staged) = &bearing {
                 let (deleted, all) = self.unstage(staged).await?;

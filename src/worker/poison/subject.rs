@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::mention::{Mention, Spellings};
@@ -27,6 +28,8 @@ const WITHHELD: &str = "withheld";
 pub struct ErasedPrimary {
     /// The primary.
     pub primary: Primary,
+    /// When its erasure was sent, by the clock of the queue; now if there is none. What was put since may be about an entity put anew.
+    pub sent: Option<Timestamp>,
     /// Limits of the erasure, if its queue has any.
     pub reach: Option<ErasureReach>,
 }
@@ -73,7 +76,7 @@ struct NamedKey {
     rk: String,
 }
 
-/// The keys of one job: two if it moves an entity.
+/// The keys of one job: two if it moves an entity, none if they cannot be read.
 type NamedJob = Vec<NamedKey>;
 
 /// How a job matches what is sought.
@@ -85,14 +88,30 @@ enum Match {
 }
 
 impl Sought<'_> {
-    /// The bearing of a message with this body, on the poison queue of this account and recheck queue.
-    pub(super) fn bearing(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Bearing {
+    /// The bearing of a message with this body that was first put at this time, on the poison queue of this account and recheck queue.
+    pub(super) fn bearing(&self, kept: &str, put: Timestamp, account: &AccountName, recheck: &QueueName) -> Bearing {
+        let of_all = self.bearing_of(kept, account, recheck);
+        let is_older = |erased: &&ErasedPrimary| erased.sent.is_none_or(|sent| put <= sent);
+        if !matches!(of_all, Bearing::About(_)) || self.erased.iter().all(|erased| is_older(&erased)) {
+            return of_all;
+        }
+        let erased: Vec<ErasedPrimary> = self.erased.iter().filter(is_older).cloned().collect();
+        match (Sought { erased: &erased, ..*self }).bearing_of(kept, account, recheck) {
+            about @ Bearing::About(_) => about,
+            _ => Bearing::Unclear,
+        }
+    }
+
+    fn bearing_of(&self, kept: &str, account: &AccountName, recheck: &QueueName) -> Bearing {
         let is_own = |reach: &ErasureReach| reach.account == *account && reach.recheck == *recheck;
         let Ok(object) = job::kept_object(kept) else { return self.bearing_of_text(kept, &is_own) };
         if is_withheld(&object) {
             return Bearing::Unclear;
         }
-        match self.judged(&self.jobs_in(&object), &is_own) {
+        let jobs = self.jobs_in(&object);
+        match self.judged(&jobs, &is_own) {
+            // Some of its entities cannot be told.
+            Some(Bearing::Other) if jobs.iter().any(Vec::is_empty) => self.at_most_unclear(&Spellings::of(kept), &is_own),
             // It has items to look at that no footprint lists: it is to be requeued.
             Some(Bearing::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => Bearing::Unclear,
             Some(Bearing::About(_)) => Bearing::About(staged(object)),
@@ -123,11 +142,16 @@ impl Sought<'_> {
         }
         match self.judged(&jobs, is_own) {
             None => self.mentioned(&spellings, is_own),
-            Some(Bearing::Other) => match self.mentioned(&spellings, is_own) {
-                Bearing::About(_) => Bearing::Unclear,
-                found => found,
-            },
+            Some(Bearing::Other) => self.at_most_unclear(&spellings, is_own),
             Some(found) => found,
+        }
+    }
+
+    /// The bearing of a message that names other primaries, and this one perhaps.
+    fn at_most_unclear(&self, spellings: &Spellings, is_own: &dyn Fn(&ErasureReach) -> bool) -> Bearing {
+        match self.mentioned(spellings, is_own) {
+            Bearing::About(_) => Bearing::Unclear,
+            found => found,
         }
     }
 
@@ -164,7 +188,10 @@ impl Sought<'_> {
     /// The jobs that a value names: one, those of a batch, those of a list of jobs.
     fn jobs(&self, value: &Value) -> Vec<NamedJob> {
         match value {
-            Value::Array(values) => values.iter().flat_map(|value| self.jobs(value)).collect(),
+            Value::Array(values) => {
+                let jobs = values.iter().map(|value| self.jobs(value));
+                told(jobs.flat_map(|jobs| if jobs.is_empty() { vec![NamedJob::new()] } else { jobs }).collect())
+            }
             Value::Object(object) => self.jobs_in(object),
             _ => Vec::new(),
         }
@@ -181,7 +208,7 @@ impl Sought<'_> {
         let tables: Vec<Option<Primary>> = job.iter().map(|named| self.primary_of(named)).collect();
         let known: BTreeSet<&TableName> = tables.iter().flatten().map(|primary| &primary.table).collect();
         let of_one = |named: &NamedKey, primary: Option<&Primary>, erased: &ErasedPrimary| {
-            let ErasedPrimary { primary: Primary { table, key: EntityKey { pk, rk } }, reach } = erased;
+            let ErasedPrimary { primary: Primary { table, key: EntityKey { pk, rk } }, reach, .. } = erased;
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
                 return Match::Other;
             }
@@ -220,11 +247,26 @@ fn staged(object: Map<String, Value>) -> Vec<StagedBlob> {
     job.iter().flat_map(Job::staged).cloned().collect()
 }
 
-/// A text as JSON, if it is an object or a list and takes no more memory than a message may.
+/// A text as JSON, if it is an object or a list and takes no more memory than a message may. Several, as in lines of JSON, are a list of
+/// them, with null for what follows the first and cannot be read.
 fn lenient(text: &str) -> Option<Value> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let fits = Extent::of(text.as_bytes()).parsed() <= limits::PARSED_BODY_BYTES;
-    if text.starts_with(['{', '[']) && fits { serde_json::from_str(text).ok() } else { None }
+    if !text.starts_with(['{', '[']) || !fits {
+        return None;
+    }
+    let mut values = Vec::new();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        match value {
+            Ok(value) => values.push(value),
+            Err(_) if values.is_empty() => return None,
+            Err(_) => {
+                values.push(Value::Null);
+                break;
+            }
+        }
+    }
+    if values.len() == 1 { values.pop() } else { Some(Value::Array(values)) }
 }
 
 /// Whether nothing is kept of a body but its size.
@@ -241,6 +283,11 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     }
 }
 
+/// The jobs of a list, as far as one of them tells its keys.
+fn told(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
+    if jobs.iter().all(Vec::is_empty) { Vec::new() } else { jobs }
+}
+
 fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
     let field = if object.contains_key("archive") { "archive" } else { "table" };
     let of = text(object, field);
@@ -252,19 +299,20 @@ fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
         Some(vec![named(text(entity, "PartitionKey")?, text(entity, "RowKey")?)])
     };
     let list = |name: &str| object.get(name).and_then(Value::as_array);
+    let each = |items: &Vec<Value>, key: &dyn Fn(&Value) -> Option<NamedJob>| {
+        told(items.iter().map(|item| key(item).unwrap_or_default()).collect())
+    };
     if let Some(entities) = list("entities") {
-        return entities.iter().filter_map(of_entity).collect();
+        return each(entities, &of_entity);
     }
     if let Some((pk, rks)) = text(object, "pk").zip(list("rks")) {
-        return rks.iter().filter_map(Value::as_str).map(|rk| vec![named(pk.clone(), rk.to_owned())]).collect();
+        return each(rks, &|rk| Some(vec![named(pk.clone(), rk.as_str()?.to_owned())]));
     }
     if let Some(keys) = list("keys") {
-        let key = |key: &Value| Some(vec![named(key.get(0)?.as_str()?.to_owned(), key.get(1)?.as_str()?.to_owned())]);
-        return keys.iter().filter_map(key).collect();
+        return each(keys, &|key| Some(vec![named(key.get(0)?.as_str()?.to_owned(), key.get(1)?.as_str()?.to_owned())]));
     }
     if let Some(rechecks) = list(job::RECHECKS) {
-        let key = |one: &Value| Some(vec![named(text(one.as_object()?, "pk")?, text(one.as_object()?, "rk")?)]);
-        return rechecks.iter().filter_map(key).collect();
+        return each(rechecks, &|one| Some(vec![named(text(one.as_object()?, "pk")?, text(one.as_object()?, "rk")?)]));
     }
     if let Some(job) = object.get("entity").and_then(of_entity) {
         return vec![job];
@@ -314,13 +362,27 @@ mod tests {
 
     fn erased(table: &str, reach: Option<ErasureReach>) -> ErasedPrimary {
         let primary = Primary { table: TableName::new(table).unwrap(), key: EntityKey::new("Sales", "007").unwrap() };
-        ErasedPrimary { primary, reach }
+        ErasedPrimary { primary, sent: None, reach }
     }
 
     fn bearing(kept: &str, erased: ErasedPrimary) -> Bearing {
         let (key_of, events) = (key_of(), events());
         let recheck = QueueName::new("jobs-recheck").unwrap();
-        Sought { erased: &[erased], key_of: &key_of, events: &events }.bearing(kept, &AccountName::main(), &recheck)
+        Sought { erased: &[erased], key_of: &key_of, events: &events }.bearing(kept, put_at(0), &AccountName::main(), &recheck)
+    }
+
+    fn put_at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_message_that_was_put_after_the_erasure_was_sent_is_of_an_entity_put_anew_perhaps() {
+        let text = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"007"}}"#;
+        let (about, of) = (Bearing::About(Vec::new()), |sent| ErasedPrimary { sent, ..erased("Employees", None) });
+        assert_eq!(bearing(text, of(None)), about);
+        assert_eq!((bearing(text, of(Some(put_at(0)))), bearing(text, of(Some(put_at(1))))), (about.clone(), about));
+        assert_eq!(bearing(text, of(Some(put_at(-1)))), Bearing::Unclear);
+        assert_eq!(bearing(&text.replace("007", "008"), of(Some(put_at(-1)))), Bearing::Other);
     }
 
     #[test]
@@ -330,6 +392,7 @@ mod tests {
             put.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             put.to_string()
         };
+        let entities = |entities: [Value; 2]| json!({"op": "put", "table": "Employees", "entities": entities}).to_string();
         let hired = |department: &str| {
             let data = json!({"department": department, "number": "007", "email": "a@b"});
             json!({"specversion": "1.0", "id": "1", "source": "s", "type": "Hired", "data": data, "subject": "Sales/007"}).to_string()
@@ -373,12 +436,49 @@ mod tests {
             (hired("Marketing").replace("Hired", "Fired").replace("Sales/", ""), &Bearing::Unclear),
             (body::encode(&format!("[{}]", put(json!({})))), &about),
             (body::encode(&format!("[{},{}]", put(json!({})), put(json!({})).replace("007", "008"))), &Bearing::Several),
+            (
+                entities([json!({"PartitionKey": "Sales", "RowKey": "007"}), json!({"partitionKey": "Sales", "rowKey": "008"})]),
+                &Bearing::Several,
+            ),
+            (
+                entities([json!({"PartitionKey": "Sales", "RowKey": "008"}), json!({"partitionKey": "Sales", "rowKey": "007"})]),
+                &Bearing::Unclear,
+            ),
+            (
+                entities([json!({"PartitionKey": "Sales", "RowKey": "008"}), json!({"partitionKey": "Sales", "rowKey": "009"})]),
+                &Bearing::Other,
+            ),
+            (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"], ["Sales"]]}).to_string(), &Bearing::Several),
+            (json!({"op": "sync", "table": "Employees", "pk": "Sales", "rks": ["007", 8]}).to_string(), &Bearing::Several),
+            (body::encode(&format!("[{},{{\"op\":\"delete_where\"}}]", put(json!({})))), &Bearing::Several),
+            (format!("{}\n{}", put(json!({})), put(json!({})).replace("007", "008")), &Bearing::Several),
+            (format!("{}\n{}", put(json!({})), &put(json!({})).replace("007", "008")[..80]), &Bearing::Several),
             (body::encode(&put(json!({}))[..80]), &about),
             (body::encode(&put(json!({})).replace("007", "008")[..80]), &Bearing::Other),
             (r#"{"withheld":"90 bytes that are no job"}"#.to_owned(), &Bearing::Unclear),
             ("hello".to_owned(), &Bearing::Other),
         ] {
             assert_eq!(&bearing(&text, erased("Employees", None)), wanted, "{text}");
+        }
+    }
+
+    /// An empty key is in every text, and one of signs alone in most: none of them tells whom a message is about.
+    #[test]
+    fn no_message_is_about_an_entity_whose_keys_are_in_every_text() {
+        let broken = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales - West","RowKey":"008","Age":1"#;
+        for (pk, rk, wanted) in [
+            ("", "", Bearing::Unclear),
+            ("", "008", Bearing::Unclear),
+            ("", "7", Bearing::Other),
+            ("-", "008", Bearing::Unclear),
+            ("Sales - West", "", Bearing::Unclear),
+            ("1", "1", Bearing::Unclear),
+            ("Sales - West", "008", Bearing::About(Vec::new())),
+        ] {
+            let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new(pk, rk).unwrap() };
+            for text in [broken.to_owned(), body::encode(broken)] {
+                assert_eq!(bearing(&text, ErasedPrimary { primary: primary.clone(), sent: None, reach: None }), wanted, "{pk:?} {rk:?}");
+            }
         }
     }
 
