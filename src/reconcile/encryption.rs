@@ -301,7 +301,7 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     }
     match job::decode_request(object.clone()).ok()? {
         JobRequest::Job(envelope) => Some(envelope.unknown_fields),
-        JobRequest::Batch(batch) => (0..batch.len()).find_map(|at| batch.job(at).ok()).map(|first| first.unknown_fields),
+        JobRequest::Batch(batch) => batch.sample().ok().map(|sample| sample.unknown_fields),
         JobRequest::Listed(list) => list.sample().ok().map(|sample| sample.unknown_fields),
     }
 }
@@ -350,6 +350,15 @@ fn failed(step: String, error: DataKeyError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_no_job_reads_is_told_of_a_message_about_one_primary_and_of_one_about_many() {
+        for (subject, about) in [("rk", json!("1")), ("rks", json!(["1", "2"]))] {
+            let message = json!({"op": "sync", "table": "Employees", "pk": "Sales", subject: about, "color": "red"});
+            assert_eq!(fields_unknown(message.as_object().unwrap()), Some(vec!["color".to_owned()]), "{subject}");
+        }
+    }
 
     #[test]
     fn what_fails_for_every_job_alike_waits_and_what_fails_for_one_is_permanent() {

@@ -57,6 +57,22 @@ const WITHHELD: &str = "withheld";
 /// The fields of a message, and of an entity, that tell what it is about.
 const TELLING: [&str; 14] =
     ["op", "id", "table", "to_table", "archive", "view", "pk", "rk", "to_pk", "to_rk", "type", "subject", "PartitionKey", "RowKey"];
+/// The fields of an event that every one has, in either schema.
+const ENVELOPE: [&str; 13] = [
+    "specversion",
+    "id",
+    "source",
+    "type",
+    "subject",
+    "time",
+    "datacontenttype",
+    "dataschema",
+    "topic",
+    "eventType",
+    "eventTime",
+    "dataVersion",
+    "metadataVersion",
+];
 /// The longest text of a key, in bytes: a longer one tells of something else.
 const KEY_BYTES: usize = limits::KEY_UTF8_BYTES;
 
@@ -75,11 +91,14 @@ pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &
         return false;
     }
     let is_event = !message.contains_key("op");
+    // Extension attributes of events are in small letters.
+    let is_extension = |name: &str| is_event && !ENVELOPE.contains(&name);
+    let is_encrypted = |name: &String| names.contains(name) || is_extension(name) && names.iter().any(|encrypted| is_same(encrypted, name));
     let mut found = false;
     // A staged blob is named in "blobs", and no value. A job's own fields may be called like a property in other case.
     for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
         found |= match value {
-            value if names.contains(name) || unknown.contains(name) => withhold_value(value),
+            value if is_encrypted(name) || unknown.contains(name) => withhold_value(value),
             // A condition compares with values.
             Value::String(when) if name == "when" && names_any(when, &names) => withhold_value(value),
             // What an event is about may be encoded in any way.
@@ -102,7 +121,7 @@ fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
     let mut found = false;
     match value {
         Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| {
-            let encrypted = names.iter().any(|encrypted| encrypted.eq_ignore_ascii_case(name));
+            let encrypted = names.iter().any(|encrypted| is_same(encrypted, name));
             found |= if encrypted { withhold_value(value) } else { withhold_within(value, names) };
         }),
         Value::Array(values) => values.iter_mut().for_each(|value| found |= withhold_within(value, names)),
@@ -119,10 +138,15 @@ fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
     found
 }
 
+/// Whether two names differ in nothing but their case.
+fn is_same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
+}
+
 /// Whether a text names an encrypted property, in any case.
 fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
-    let folded = text.to_ascii_lowercase();
-    names.iter().any(|name| folded.contains(&name.to_ascii_lowercase()))
+    let folded = text.to_lowercase();
+    names.iter().any(|name| folded.contains(&name.to_lowercase()))
 }
 
 fn withhold_value(value: &mut Value) -> bool {
@@ -221,7 +245,7 @@ mod tests {
         let table = TableRef { account: crate::model::AccountName::main(), table: TableName::new("Employees").unwrap() };
         Catalog {
             tables: [(table.table.clone(), table.clone())].into(),
-            encrypted: [(table, ["Salary".to_owned(), "Ssn".to_owned()].into())].into(),
+            encrypted: [(table, ["Salary", "Ssn", "Größe"].map(str::to_owned).into())].into(),
             ..Catalog::default()
         }
     }
@@ -239,6 +263,9 @@ mod tests {
             (json!({"op": "delete_where", "table": "Employees", "when": "ssn == \"1-2\""}), "/when"),
             (json!({"op": "put", "table": "Employees", "entities": [{}, "Ssn 1-2"]}), "/entities/1"),
             (json!({"op": "sync", "table": "Employees", "color": "red"}), "/color"),
+            (json!({"specversion": "1.0", "type": "hired", "salary": 75_000}), "/salary"),
+            (json!({"op": "put", "table": "Employees", "entity": {"GRÖSSE": "XL", "GRÖßE": "XL"}}), "/entity/GRÖßE"),
+            (json!({"op": "delete_where", "table": "Employees", "when": "GRÖßE == \"XL\""}), "/when"),
             (json!({"op": "put", "table": "Employees", "entity": {"Note": " {\"S\\u0073n\": \"1-2\"}"}}), "/entity/Note"),
             (json!({"op": "put", "table": "Employees", "entity": {"Note": "[\"{\\\"Ssn\\\": 12}\"]"}}), "/entity/Note"),
             (json!({"op": "put", "table": "Employees", "entity": {"Note": "{\"ssn\": \"1-"}}), "/entity/Note"),
