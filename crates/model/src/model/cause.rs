@@ -49,7 +49,10 @@ pub fn without_value(error: &str) -> String {
 
 /// A step that failed, as far as no key is named in it.
 pub fn step(step: &str) -> &str {
-    step.split(['(', '"', ':']).next().unwrap_or_default().trim_end()
+    // Names of blobs and files are behind the container or folder, those of documents behind the word.
+    let before = step.split(['(', '[', '"', ':', '/']).next().unwrap_or_default();
+    let document = before.find("document ").map_or(before.len(), |at| at + "document".len());
+    before[..document].trim_end()
 }
 
 /// An error for who may not see contents: the step that failed, and how it ended.
@@ -101,6 +104,16 @@ mod tests {
             in_short("writing EmployeesByEmail(\"email_Sales\", \"kim@contoso.com\")", "permanent"),
             "writing EmployeesByEmail: permanent"
         );
+        for (step, shown) in [
+            ("writing photos/employees/Sales/000223/Photo-5a of view photos", "writing photos"),
+            ("changing lists/Kim.jsonl", "changing lists"),
+            ("looking at /srv/archive/Sales/000223.json", "looking at"),
+            ("looking at document U2FsZXM in people of the sink catalog, derived from Employees(\"Sales\", \"7\")", "looking at document"),
+            ("dropping [\"Sales\",\"7\"] in lists/Kim.jsonl of view by_name", "dropping"),
+            ("reading evenkeel-staging/kim@contoso.com, which was staged for Employees", "reading evenkeel-staging"),
+        ] {
+            assert_eq!(super::step(step), shown);
+        }
         assert_eq!(in_short("", "skipped"), "skipped");
     }
 
