@@ -15,24 +15,11 @@ use crate::wide::{self, ReadError, Rows};
 
 /// An entity is more than a row takes, and its table is not wide.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the entity{} does not fit into one row. Set `wide = true` in [tables.{table}] to store its entities in several rows",
-    with_own(*.own)
-)]
+#[error("the entity does not fit into one row. Set `wide = true` in [tables.{table}] to store its entities in several rows")]
 struct TooWide {
     table: TableName,
-    /// How many of its properties are evenkeel's.
-    own: usize,
     #[source]
     source: EntityError,
-}
-
-fn with_own(own: usize) -> String {
-    match own {
-        0 => String::new(),
-        1 => " with one property of evenkeel's own (ek_…)".to_owned(),
-        own => format!(" with {own} properties of evenkeel's own (ek_…)"),
-    }
 }
 
 /// A wide entity lies in a table that the catalog does not call wide.
@@ -102,9 +89,8 @@ fn planned(scope: &Scope<'_>, rows: &Rows, change: &Change, token: impl Fn() -> 
         None => Ok(vec![plain]),
         Some(entity) => match entity.check() {
             Ok(_) => Ok(vec![plain]),
-            Err(source @ (EntityError::TooManyProperties(_) | EntityError::TooLarge { .. })) => {
-                let own = entity.properties.len() - entity.user_properties().count();
-                Err(permanent(step(), TooWide { table: scope.source.table.clone(), own, source }))
+            Err(source @ (EntityError::TooManyProperties { .. } | EntityError::TooLarge { .. })) => {
+                Err(permanent(step(), TooWide { table: scope.source.table.clone(), source }))
             }
             Err(error) => Err(permanent(step(), error)),
         },

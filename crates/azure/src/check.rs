@@ -58,7 +58,7 @@ pub fn bytes_in_transaction(one: &TableOperation) -> Result<usize, Objection> {
 const fn class_of(error: &EntityError) -> ErrorClass {
     match error {
         EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => ErrorClass::TooLarge,
-        EntityError::PropertyName(_) | EntityError::Character { .. } | EntityError::TooManyProperties(_) => ErrorClass::Permanent,
+        EntityError::PropertyName(_) | EntityError::Character { .. } | EntityError::TooManyProperties { .. } => ErrorClass::Permanent,
     }
 }
 

@@ -104,7 +104,7 @@ impl From<EntityError> for Fault {
     fn from(error: EntityError) -> Self {
         match error {
             EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => Self::too_large(error.to_string()),
-            EntityError::PropertyName(_) | EntityError::TooManyProperties(_) | EntityError::Character { .. } => {
+            EntityError::PropertyName(_) | EntityError::TooManyProperties { .. } | EntityError::Character { .. } => {
                 Self::permanent(error.to_string())
             }
         }

@@ -149,7 +149,7 @@ fn restore(rows: &mut BTreeMap<EntityKey, StoredEntity>, key: EntityKey, before:
 const fn class_of(error: &EntityError) -> ErrorClass {
     match error {
         EntityError::TooLarge { .. } | EntityError::ValueTooLarge { .. } => ErrorClass::TooLarge,
-        EntityError::PropertyName(_) | EntityError::TooManyProperties(_) | EntityError::Character { .. } => ErrorClass::Permanent,
+        EntityError::PropertyName(_) | EntityError::TooManyProperties { .. } | EntityError::Character { .. } => ErrorClass::Permanent,
     }
 }
 

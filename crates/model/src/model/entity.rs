@@ -27,6 +27,10 @@ pub struct Row {
     pub timestamp: Option<EdmDateTime>,
 }
 
+fn of_them(own: usize) -> String {
+    if own == 0 { String::new() } else { format!(", {own} of them evenkeel's own (ek_…)") }
+}
+
 /// Why an entity cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntityError {
@@ -34,8 +38,13 @@ pub enum EntityError {
     #[error("{0:?} is not a property name: {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp")]
     PropertyName(String),
     /// More than 252 properties.
-    #[error("the entity has {0} properties; Azure Table storage allows 252")]
-    TooManyProperties(usize),
+    #[error("the entity has {all} properties{}; Azure Table storage allows 252", of_them(*.own))]
+    TooManyProperties {
+        /// How many.
+        all: usize,
+        /// How many of them are evenkeel's own.
+        own: usize,
+    },
     /// A value over 64 KiB.
     #[error("the property {name:?} has {size} {unit}; Azure Table storage allows {limit}")]
     ValueTooLarge {
@@ -116,7 +125,8 @@ impl Entity {
     /// Checks every limit of the service, before anything is sent: as Azure counts, and as Azurite does. Returns the size in bytes as JSON.
     pub fn check(&self) -> Result<usize, EntityError> {
         if self.properties.len() > limits::PROPERTIES {
-            return Err(EntityError::TooManyProperties(self.properties.len()));
+            let all = self.properties.len();
+            return Err(EntityError::TooManyProperties { all, own: all - self.user_properties().count() });
         }
         self.check_properties()?;
         let size = odata::encoded_len(self);
@@ -226,7 +236,11 @@ mod tests {
         assert!(matches!(entity().with("Timestamp", 1).check(), Err(EntityError::PropertyName(_))));
         assert!(matches!(entity().with("Name", "a\u{0}").check(), Err(EntityError::Character { code: 0, .. })));
         let many = (0..253).fold(entity(), |e, i| e.with(format!("P{i}"), i));
-        assert_eq!(many.check(), Err(EntityError::TooManyProperties(253)));
+        assert_eq!(many.check(), Err(EntityError::TooManyProperties { all: 253, own: 0 }));
+        let error = |entity: &Entity| entity.check().unwrap_err().to_string();
+        assert_eq!(error(&many), "the entity has 253 properties; Azure Table storage allows 252");
+        let marked = many.with("ek_job", "m");
+        assert!(error(&marked).starts_with("the entity has 254 properties, 1 of them evenkeel's own (ek_…); "), "{}", error(&marked));
         let large = (0..40).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
         assert!(matches!(large.check(), Err(EntityError::TooLarge { counted: "as JSON", .. })));
         let twice = (0..20).fold(entity(), |e, i| e.with(format!("P{i}"), "x".repeat(32_000)));
