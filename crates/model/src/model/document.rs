@@ -320,6 +320,8 @@ mod tests {
             ("/{PartitionKey}/{RowKey}", "empty segment"),
             ("{PartitionKey}/../{RowKey}", "empty segment"),
             ("{PartitionKey}/{RowKey|wat}", "wat"),
+            // Of keys without a dash nothing would be left.
+            ("{PartitionKey}/{RowKey|before:-}-{RowKey|after:-}.json", "RowKey"),
         ] {
             let error = DocumentPath::parse(path).unwrap_err().to_string();
             assert!(error.contains(expected), "{path}: {error}");

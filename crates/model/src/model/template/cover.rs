@@ -89,9 +89,11 @@ impl<'k> Told<'k> {
 }
 
 impl Template {
-    /// Whether the rendered key alone tells each of these properties, as [`keys_tell`] says.
+    /// Whether the rendered text alone tells each of these properties, as [`keys_tell`] says, but whole: a value without the text that it is
+    /// cut at has no key, and a document all the same.
     pub fn covers(&self, properties: &[&str]) -> bool {
-        properties.iter().all(|property| keys_tell(&[self], property, Apart::Texts, None))
+        let is_whole = |field: &Field| field.filters().iter().all(|filter| *filter == KeyFilter::Hash(MAX_HASH));
+        properties.iter().all(|property| self.visible(property).any(is_whole))
     }
 
     /// The fields of a property whose text can be cut out of the key.
