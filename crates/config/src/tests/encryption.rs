@@ -1,7 +1,7 @@
 //! `[encryption]`, and what may be declared of encrypted properties.
 
 use super::*;
-use evenkeel_model::model::{AccountName, TableName};
+use evenkeel_model::model::{AccountName, EntityKey, TableName};
 use evenkeel_model::settings::KeySource;
 
 const KEYS: &str =
@@ -37,6 +37,22 @@ fn keys_are_read_in_both_forms_and_never_printed() {
     let everything = format!("{loaded:?} {inline:?} {} {}", show_text(&inline), show_json(&inline));
     assert!(!everything.contains(BASE64) && !everything.contains("0, 1, 2"), "{everything}");
     assert!(inline.warnings.iter().any(|warning| warning.to_string().contains("a secret in a configuration file")));
+}
+
+#[test]
+fn an_entity_is_opened_by_its_own_key_however_often_it_was_archived() {
+    let archive = |name: &str, source: &str, table: &str| {
+        format!("[archives.{name}]\nsource = {source:?}\nto = {{ kind = \"table\", table = {table:?} }}\n")
+    };
+    let archives =
+        [archive("former", "Staff", "Former"), archive("old", "Former", "Old"), archive("visits", "Visits", "OldVisits")].concat();
+    let catalog = with_keys(&format!("{TABLE}{archives}"), &[("FIRST", HEX), ("SECOND", BASE64)]).unwrap().catalog;
+    let home = |name: &str| {
+        let (table, key) = (catalog.table(&TableName::new(name).unwrap()).unwrap(), EntityKey::new("p", "r").unwrap());
+        catalog.home_of(table, &key).map(|(_, home)| home.table.to_string())
+    };
+    let staff = Some("Staff".to_owned());
+    assert_eq!(["Staff", "Former", "Old", "OldVisits"].map(home), [staff.clone(), staff.clone(), staff, None]);
 }
 
 #[test]

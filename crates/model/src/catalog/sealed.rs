@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Catalog, Form, TableRef, View};
+use super::{Archive, Catalog, Form, TableRef, View};
 use crate::model::condition::Condition;
 use crate::model::item::Owner;
 use crate::model::job::Primary;
@@ -14,16 +14,17 @@ impl Catalog {
     /// itself, or the one that was archived from there. `None` where neither is of a table that encrypts. What a row says of itself counts
     /// for nothing: whoever may write it would choose whose values are shown as its own.
     pub fn home_of(&self, table: &TableRef, key: &EntityKey) -> Option<(&TableRef, Primary)> {
-        let encrypts = |name: &TableName| self.table(name).filter(|table| self.encrypted.contains_key(table));
-        let archived = || {
-            let mut archives = self.archives.values();
-            archives.find_map(|archive| {
-                let lies_there = archive.target.table().is_some_and(|target| target.table == table.table);
-                encrypts(&archive.source.table).filter(|_| lies_there)
-            })
-        };
-        let source = encrypts(&table.table).or_else(archived)?;
+        let source = self.sealing_source(&table.table, self.archives.len())?;
         Some((source, Primary { table: source.table.clone(), key: key.clone() }))
+    }
+
+    /// The table that encrypts, of those whose entities come to lie in this one: itself, or the source of an archive, of an archive of that
+    /// archive, and so on.
+    fn sealing_source(&self, name: &TableName, deep: usize) -> Option<&TableRef> {
+        let itself = self.table(name).filter(|table| self.encrypted.contains_key(table));
+        let into_it = |archive: &&Arc<Archive>| archive.target.table().is_some_and(|target| target.table == *name);
+        let archived = || self.archives.values().filter(into_it).find_map(|archive| self.sealing_source(&archive.source.table, deep - 1));
+        itself.or_else(|| if deep == 0 { None } else { archived() })
     }
 
     /// The properties that decide whether others are sealed; some may come twice.
