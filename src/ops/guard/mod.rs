@@ -2,7 +2,7 @@
 //!
 //! | | reading | changing |
 //! | --- | --- | --- |
-//! | on loopback, under a name of this machine, not through a proxy | everyone | operator's token or session, not from another site's page |
+//! | on loopback, under a name of this machine, not through a proxy | everyone, but another site's page | operator's token or session, not from another site's page |
 //! | anywhere else | a token or session | the same |
 //!
 //! Each token has a holder with a name and a role: to read, or to operate. Contents of entities are shown to holders who may see them. A
@@ -121,9 +121,9 @@ impl Guard {
         match origin::origin(headers) {
             RequestOrigin::Same => Ok(Some(holder)),
             RequestOrigin::Unsaid if reads || by_token.is_some() => Ok(Some(holder)),
-            // A link from elsewhere may lead here; the page that it is on cannot read the target.
-            RequestOrigin::Other if reads => Ok(Some(holder)),
-            RequestOrigin::Other | RequestOrigin::Unsaid => Err(AccessRefusal::OtherSite),
+            RequestOrigin::Link if reads => Ok(Some(holder)),
+            RequestOrigin::Other if reads && by_token.is_some() => Ok(Some(holder)),
+            RequestOrigin::Link | RequestOrigin::Other | RequestOrigin::Unsaid => Err(AccessRefusal::OtherSite),
         }
     }
 
@@ -148,6 +148,10 @@ impl Guard {
         }
         if self.open_reads == OpenReads::Direct && origin::is_proxied(asked.version, asked.headers) {
             return Err(AccessRefusal::Proxied);
+        }
+        // Another site's page cannot read the answer, but it can have it computed, and tell by the time it takes which keys exist.
+        if origin::origin(asked.headers) == RequestOrigin::Other {
+            return Err(AccessRefusal::OtherSite);
         }
         Ok(())
     }
@@ -201,7 +205,7 @@ impl AccessRefusal {
             }
             Self::TooOften(_) => "too many wrong tokens: wait",
             Self::ForeignName => "without a token this is answered under a name of this machine only: localhost, 127.0.0.1 or [::1]",
-            Self::OtherSite => "a change may not come from another site's page",
+            Self::OtherSite => "another site's page may link here, and neither change nor fetch anything",
         }
     }
 }
@@ -251,6 +255,11 @@ fn wants_a_page(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
+/// Whether a form was sent by another site's page, or from nowhere.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    matches!(origin::origin(headers), RequestOrigin::Link | RequestOrigin::Other)
+}
+
 /// The fields of the login form.
 #[derive(Deserialize)]
 pub(super) struct Login {
@@ -265,7 +274,7 @@ pub(super) async fn log_in(
     form: Form<Login>,
 ) -> Response {
     let peer = peer.map_or(Peer::NOBODY, |peer| peer.0);
-    if origin::origin(&headers) == RequestOrigin::Other {
+    if is_of_another_site(&headers) {
         return AccessRefusal::OtherSite.into_response();
     }
     let token = form.token.expose_secret();
@@ -288,7 +297,7 @@ pub(super) async fn log_in(
 
 /// Ends a session.
 pub(super) async fn log_out(State(guard): State<Guard>, headers: HeaderMap) -> Response {
-    if origin::origin(&headers) == RequestOrigin::Other {
+    if is_of_another_site(&headers) {
         return AccessRefusal::OtherSite.into_response();
     }
     ([(header::SET_COOKIE, guard.sessions.end(&headers))], Redirect::to("/")).into_response()
@@ -340,6 +349,31 @@ mod tests {
         assert_eq!(guard.lets(&Method::GET, &rebound, PEER), Err(AccessRefusal::ForeignName));
         let proxied = headers(&[("host", "evenkeel.contoso.com"), ("authorization", "Bearer s3cret")]);
         assert_eq!(guard.lets(&Method::GET, &proxied, PEER), Ok(()));
+    }
+
+    #[test]
+    fn another_site_s_page_has_nothing_fetched_on_loopback_and_may_link_here() {
+        let guard = guard("127.0.0.1:9464", Some("s3cret"));
+        let cookie = guard.sessions.begin(digest("s3cret"), guard.clock.monotonic());
+        let cookie = ("cookie", cookie.split(';').next().unwrap());
+        let asked = |site: &'static str, mode: &'static str, dest: &'static str| {
+            [("host", "localhost:9464"), ("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)]
+        };
+        let lets = |pairs: &[(&'static str, &str)]| guard.lets(&Method::GET, &headers(pairs), PEER);
+        for foreign in
+            [asked("cross-site", "no-cors", "image"), asked("same-site", "cors", "empty"), asked("cross-site", "navigate", "iframe")]
+        {
+            assert_eq!(lets(&foreign), Err(AccessRefusal::OtherSite), "{foreign:?}");
+            assert_eq!(lets(&[&foreign[..], &[cookie]].concat()), Err(AccessRefusal::OtherSite), "a session is no reason: {foreign:?}");
+            assert_eq!(lets(&[&foreign[..], &[("authorization", "Bearer s3cret")]].concat()), Ok(()), "a token is: {foreign:?}");
+        }
+        for own in
+            [asked("same-origin", "cors", "empty"), asked("cross-site", "navigate", "document"), asked("none", "navigate", "document")]
+        {
+            assert_eq!(lets(&own), Ok(()), "{own:?}");
+        }
+        let link = headers(&[&asked("cross-site", "navigate", "document")[..], &[cookie]].concat());
+        assert_eq!(guard.lets(&Method::POST, &link, PEER), Err(AccessRefusal::OtherSite), "a form of another site is no link");
     }
 
     #[test]
