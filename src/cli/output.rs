@@ -10,7 +10,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::model::unprintable::{escaped, is_unprintable, upright};
+use crate::model::unprintable::{escaped, is_unprintable, upright, upright_json};
 
 use super::args::Global;
 use super::progress::Showing;
@@ -119,7 +119,7 @@ impl Output {
             Format::Json => serde_json::to_string(value)?,
             Format::Text => serde_json::to_string_pretty(value)?,
         };
-        self.line(escaped_json(&text))
+        self.line(upright_json(&text))
     }
 
     /// Says something on standard error, unless `-q` was given.
@@ -208,12 +208,6 @@ pub fn counted(count: u64, one: &str) -> String {
         _ => (one, "s"),
     };
     format!("{} {stem}{end}", HumanCount(count))
-}
-
-/// JSON that says the same without such characters: they stand in strings alone, where an escape is as good.
-fn escaped_json(text: &str) -> String {
-    let hidden = |c: char| c != '\n' && is_unprintable(c);
-    escaped(text, hidden, |safe, c| safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))))
 }
 
 #[cfg(test)]

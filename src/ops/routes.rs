@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::guard::{self, Guard};
 use super::{NotReady, Readiness, headers, pages, process};
+use crate::model::unprintable::{is_unprintable, upright_json};
 use crate::ports::Clock;
 use crate::telemetry::names;
 
@@ -55,6 +56,7 @@ impl Routes {
             .merge(guarded)
             .layer(middleware::from_fn(in_time))
             .layer(middleware::from_fn(error_as_json))
+            .layer(middleware::from_fn(upright))
             .layer(middleware::from_fn(headers::add))
             .layer(DefaultBodyLimit::max(BODY_BYTES))
     }
@@ -100,13 +102,33 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
+/// JSON without characters that turn the direction of writing, or are not seen: whoever shows it shows what it says.
+async fn upright(request: Request, next: Next) -> Response {
+    let answer = next.run(request).await;
+    if !is_json(&answer) {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    let Ok(bytes) = to_bytes(body, usize::MAX).await else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    match std::str::from_utf8(&bytes) {
+        Ok(text) if text.contains(is_unprintable) => {
+            head.headers.remove(header::CONTENT_LENGTH);
+            (head, upright_json(text)).into_response()
+        }
+        Ok(_) | Err(_) => (head, bytes).into_response(),
+    }
+}
+
+fn is_json(answer: &Response) -> bool {
+    answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json")
+}
+
 /// An error of the API in its form, also where the guard, the router or a body that cannot be read is answered in plain text.
 async fn error_as_json(request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let answer = next.run(request).await;
     let is_error = answer.status().is_client_error() || answer.status().is_server_error();
-    let is_json = answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    if !is_api || !is_error || is_json {
+    if !is_api || !is_error || is_json(&answer) {
         return answer;
     }
     let (mut head, body) = answer.into_parts();

@@ -129,6 +129,17 @@ async fn readiness_is_told_with_its_reasons() {
 }
 
 #[tokio::test]
+async fn no_answer_turns_the_direction_of_writing() {
+    let said = "exe\u{202e}gpj.\u{200b}한";
+    let routes = Router::new().route("/api/v1/said", get(async move || axum::Json(said)));
+    let running = started(settings("127.0.0.1:0", None), routes).await;
+    let answer = running.get("/api/v1/said", "").await;
+    assert_eq!(body(&answer), r#""exe\u202egpj.\u200b한""#);
+    assert_eq!(serde_json::from_str::<String>(body(&answer)).unwrap(), said);
+    running.ends().await;
+}
+
+#[tokio::test]
 async fn metrics_come_in_the_format_that_prometheus_reads() {
     let running = started(settings("127.0.0.1:0", None), Router::new()).await;
     let answer = running.get("/metrics", "").await;

@@ -41,6 +41,12 @@ pub fn upright(text: &str) -> String {
     escaped(text, is_format, |safe, c| safe.extend(c.escape_default()))
 }
 
+/// As [`upright`], of JSON, and without other control characters: they stand in strings alone, where an escape says the same.
+pub fn upright_json(json: &str) -> String {
+    let is_hidden = |c: char| c != '\n' && is_unprintable(c);
+    escaped(json, is_hidden, |safe, c| safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))))
+}
+
 /// A text with some of its characters escaped.
 pub fn escaped(text: &str, is_hidden: impl Fn(char) -> bool, escape: impl Fn(&mut String, char)) -> String {
     let mut safe = String::with_capacity(text.len());
