@@ -54,6 +54,8 @@ impl Cloud {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_model::settings::VAULT_DOMAINS;
+
     use super::*;
 
     #[test]
@@ -63,6 +65,10 @@ mod tests {
         assert_eq!(cloud("https://contoso.search.azure.us").search_scope, "https://search.azure.us/.default");
         assert_eq!(cloud("https://contoso.z1.table.storage.azure.net").authority, "https://login.microsoftonline.com");
         assert_eq!(cloud("https://tables.example.com").search_scope, "https://search.azure.com/.default");
+        for domain in VAULT_DOMAINS {
+            let cloud = Cloud::of(&Url::parse(&format!("https://contoso{domain}")).unwrap()).unwrap();
+            assert_eq!(cloud.vault_scope, format!("https://{}/.default", domain.trim_start_matches('.')));
+        }
         assert_eq!(Cloud::of(&Url::parse("http://127.0.0.1:10002/devstoreaccount1").unwrap()), None);
     }
 }

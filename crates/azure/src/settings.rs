@@ -41,6 +41,16 @@ pub enum Credential {
     Entra(Arc<Identity>),
 }
 
+impl Credential {
+    /// Whether requests carry it whole, so that who reads one has it. A key signs them, and stays here.
+    fn is_sent(&self) -> bool {
+        match self {
+            Self::Secrets(keyring) => matches!(&*keyring.in_use(), Signer::Sas(_)),
+            Self::Entra(_) => true,
+        }
+    }
+}
+
 /// Where the services of an account are, without trailing slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceEndpoints {
@@ -113,8 +123,8 @@ pub enum SettingsError {
     /// An endpoint that is no plain http or https address.
     #[error("the {} endpoint is not a plain http:// or https:// address without query, user and password", .0.name())]
     Endpoint(Service),
-    /// A token that would go over the network unencrypted.
-    #[error("the {} endpoint is asked over http: everybody on the way would read the token; expected https", .0.name())]
+    /// A token or a signature that would go over the network unencrypted.
+    #[error("the {} endpoint is asked over http, and each request carries the token or signature; expected https", .0.name())]
     Unencrypted(Service),
     /// A secret of another account than the first one.
     #[error("it is of another account or other endpoints than the first secret: that takes a restart")]
@@ -211,19 +221,14 @@ impl AzureAccount {
         Self::new(account, name, sas_credential(sas.expose_secret())?, overrides, "https")
     }
 
-    /// An account by its name and an identity of Entra ID. Its tokens go to encrypted endpoints alone, or to this machine.
+    /// An account by its name and an identity of Entra ID.
     pub fn with_identity(
         account: AccountName,
         name: &str,
         identity: Arc<Identity>,
         overrides: &EndpointOverrides,
     ) -> Result<Self, SettingsError> {
-        let account = Self::new(account, name, Credential::Entra(identity), overrides, "https")?;
-        let ServiceEndpoints { table, queue, blob } = &account.endpoints;
-        let endpoints = [(table, Service::Table), (queue, Service::Queue), (blob, Service::Blob)];
-        let plain = endpoints.into_iter().find(|(url, _)| url.scheme() == "http" && !is_local(url)).map(|(_, service)| service);
-        plain.map_or(Ok(()), |service| Err(SettingsError::Unencrypted(service)))?;
-        Ok(account)
+        Self::new(account, name, Credential::Entra(identity), overrides, "https")
     }
 
     /// With other timeouts.
@@ -241,6 +246,11 @@ impl AzureAccount {
         protocol: &str,
     ) -> Result<Self, SettingsError> {
         let endpoints = ServiceEndpoints::new(name, overrides, protocol)?;
+        if credential.is_sent()
+            && let Some(service) = endpoints.unencrypted()
+        {
+            return Err(SettingsError::Unencrypted(service));
+        }
         Ok(Self { account, name: name.to_owned(), credential, endpoints, timeouts: Timeouts::default() })
     }
 }
@@ -278,6 +288,13 @@ impl ServiceEndpoints {
         })
     }
 
+    /// The first service of another machine that is asked over http.
+    fn unencrypted(&self) -> Option<Service> {
+        let Self { table, queue, blob } = self;
+        let endpoints = [(table, Service::Table), (queue, Service::Queue), (blob, Service::Blob)];
+        endpoints.into_iter().find(|(url, _)| url.scheme() == "http" && !is_local(url)).map(|(_, service)| service)
+    }
+
     /// Whether all of them belong to a cloud of Azure, and not to an emulator or a custom name.
     pub(super) fn are_azure(&self) -> bool {
         [&self.table, &self.queue, &self.blob].into_iter().all(|url| Cloud::of(url).is_some())
@@ -311,7 +328,9 @@ fn parse(text: &str, service: Service) -> Result<Url, SettingsError> {
 /// Cosmos DB's own domains, and the port of its emulator's table endpoint.
 fn is_cosmos(url: &Url) -> bool {
     (is_local(url) && url.port() == Some(8902))
-        || url.host_str().is_some_and(|host| [".cosmos.azure.com", ".cosmosdb.azure.com"].iter().any(|domain| host.ends_with(domain)))
+        || url
+            .host_str()
+            .is_some_and(|host| [".cosmos.azure.", ".cosmosdb.azure.", ".documents.azure."].iter().any(|domain| host.contains(domain)))
 }
 
 /// Whether an address is one of this machine.
@@ -366,6 +385,7 @@ mod tests {
         for endpoint in [
             "https://c.table.cosmos.azure.com:443/",
             "https://c.table.cosmosdb.azure.com",
+            "https://c.documents.azure.cn",
             "http://localhost:8902/",
             "http://127.0.0.1:8902",
         ] {
@@ -383,6 +403,23 @@ mod tests {
             assert_eq!(error, SettingsError::Endpoint(Service::Table));
             assert!(!error.to_string().contains("SECRET"));
         }
+    }
+
+    #[test]
+    fn a_signature_is_sent_over_https_alone_or_to_this_machine() {
+        let sas = SecretString::from("sv=2022-11-02&sig=TOPSECRET");
+        let overrides = |table: &str| EndpointOverrides { table: Some(table.into()), ..EndpointOverrides::default() };
+        for plain in ["http://contoso.table.core.windows.net", "http://azurite:10002/contoso"] {
+            let error = AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides(plain)).unwrap_err();
+            assert_eq!(error, SettingsError::Unencrypted(Service::Table), "{plain}");
+            assert!(AzureAccount::with_key(AccountName::main(), "contoso", &key(), &overrides(plain)).is_ok(), "a key stays here");
+        }
+        for safe in ["https://tables.example.com", "http://127.0.0.1:10002/contoso", "http://localhost:10002/contoso"] {
+            assert!(AzureAccount::with_sas(AccountName::main(), "contoso", &sas, &overrides(safe)).is_ok(), "{safe}");
+        }
+        let text = SecretString::from("DefaultEndpointsProtocol=http;AccountName=contoso;SharedAccessSignature=sv=1&sig=TOPSECRET");
+        let error = AzureAccount::from_connection_string(AccountName::main(), &text).unwrap_err();
+        assert_eq!(error, SettingsError::Unencrypted(Service::Table));
     }
 
     #[test]

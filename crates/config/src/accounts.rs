@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use secrecy::ExposeSecret as _;
 use url::Url;
 
+use super::address;
 use super::identity;
 use super::request::AccountCheck;
 use super::secret::{PairKeys, SecretKeys};
@@ -32,8 +33,6 @@ const SAS: PairKeys = PairKeys {
     first: SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" },
     second: SecretKeys { inline: "second_sas", env: "second_sas_env", file: "second_sas_file" },
 };
-
-const COSMOS: &str = "the Cosmos DB Table endpoint is not supported: it does not sort rows by key, on which range lookups and backfills rest; expected a storage account";
 
 /// Which keys go with which kind and auth.
 const EMBEDDED_KEYS: [&str; 1] = ["path"];
@@ -119,7 +118,7 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             section.refuse("auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS]);
             let pair = CONNECTION_STRING.required(section, "a connection string")?;
             for ConfiguredSecret { text, setting, .. } in pair.iter() {
-                let parts = connection_string(text.expose_secret()).map_err(|problem| section.error(setting, problem)).ok()?;
+                let parts = ConnectionString::parse(text.expose_secret()).map_err(|problem| section.error(setting, problem)).ok()?;
                 if let Some(host) = plain_host(&parts) {
                     section.warning(setting, unencrypted(&host));
                 }
@@ -188,30 +187,13 @@ fn plain_elsewhere(url: &str) -> Option<String> {
     url.host_str().filter(|host| !is_local_host(host)).map(str::to_owned)
 }
 
-/// Checks an endpoint. The message never repeats it, since people paste tokens into it.
+/// Checks an endpoint.
 fn check_endpoint(text: &str) -> Result<String, String> {
-    const EXPECTED: &str = "expected a URL such as https://contoso.table.core.windows.net, without query or user";
-    let url = Url::parse(text.trim()).map_err(|error| format!("{EXPECTED}: {error}"))?;
-    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
-    let Some(host) = url.host_str().filter(|_| plain && matches!(url.scheme(), "http" | "https")) else {
-        return Err(EXPECTED.to_owned());
-    };
-    match host {
-        _ if is_cosmos(host) => Err(COSMOS.to_owned()),
-        _ if names_more(&url, None) => Err("it names a container, table or queue; expected the address of the account alone".to_owned()),
-        _ => Ok(text.trim().trim_end_matches('/').to_owned()),
+    let url = address::plain(text, "an address such as https://contoso.table.core.windows.net")?;
+    if names_more(&url, None) {
+        return Err("it names a container, table or queue; expected the address of the account alone".to_owned());
     }
-}
-
-/// Reads a connection string, with every check that needs no request. The message never repeats it.
-fn connection_string(text: &str) -> Result<ConnectionString<'_>, String> {
-    const EXPECTED: &str = "expected a connection string: Name=Value pairs separated by ';', with UseDevelopmentStorage=true, or AccountName and AccountKey, or endpoints and SharedAccessSignature";
-    let parts = ConnectionString::parse(text).map_err(|error| error.to_string())?;
-    if parts.get("TableEndpoint").is_some_and(is_cosmos) {
-        return Err(COSMOS.to_owned());
-    }
-    let names = ["UseDevelopmentStorage", "AccountName", "TableEndpoint", "QueueEndpoint", "BlobEndpoint"];
-    if names.iter().any(|name| parts.get(name).is_some()) { Ok(parts) } else { Err(EXPECTED.to_owned()) }
+    Ok(text.trim().trim_end_matches('/').to_owned())
 }
 
 /// The first host of a connection string that is asked without encryption, and that is not this machine.
@@ -226,9 +208,4 @@ fn plain_host(parts: &ConnectionString<'_>) -> Option<String> {
             (None, _) => None,
         }
     })
-}
-
-fn is_cosmos(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    ["cosmosdb.azure.", "cosmos.azure.", "documents.azure."].iter().any(|mark| text.contains(mark))
 }

@@ -8,17 +8,18 @@ use evenkeel_model::catalog::{Catalog, Form, own_property};
 use evenkeel_model::model::KeyBytes;
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::entity::{PROPERTY_NAME_RULE, RESERVED_PREFIX, valid_property_name};
+use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{TableName, ViewName};
-use evenkeel_model::settings::{EncryptionSettings, KeySource, VaultKey, WrappedText};
+use evenkeel_model::settings::{EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
+use super::address;
 use super::archives::{ArchiveDraft, TargetDraft};
 use super::identity;
 use super::secret::SecretKeys;
 use super::section::Section;
-use super::sinks::endpoint;
 use super::views::{TableDraft, ViewDraft};
 
 const VAULT_KEY: &str = "vault_key";
@@ -55,13 +56,9 @@ pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
 /// A key whose secret is set here.
 fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
     let Some((setting, secret)) = KEY.find(section) else {
-        match section.text(KEY.env) {
-            Some(variable) => section.warning(
-                KEY.env,
-                format!(
-                    "the environment variable {variable} is not set: values under data keys that this key has wrapped stay sealed here"
-                ),
-            ),
+        match KEY.variable(section) {
+            Some(variable) => section
+                .warning(KEY.env, format!("{variable} is not set: values under data keys that this key has wrapped stay sealed here")),
             None if !section.has(KEY.file) => {
                 section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64, or {VAULT_KEY}", KEY.env, KEY.file));
             }
@@ -97,10 +94,14 @@ fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings)
 
 /// The address of a key in a vault, without a version: each wrapped key names its own.
 fn vault_key(text: &str) -> Result<Url, String> {
-    const EXPECTED: &str = "expected the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
-    let url = endpoint(text, EXPECTED)?;
+    const EXPECTED: &str = "the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
+    let url = address::trusted(text, EXPECTED)?;
     let parts: Vec<&str> = url.path().trim_matches('/').split('/').collect();
-    if matches!(parts.as_slice(), ["keys", name] if !name.is_empty()) { Ok(url) } else { Err(EXPECTED.to_owned()) }
+    if !matches!(parts.as_slice(), ["keys", name] if !name.is_empty()) {
+        return Err(format!("expected {EXPECTED}"));
+    }
+    let is_vault = url.host_str().is_some_and(|host| is_local_host(host) || VAULT_DOMAINS.iter().any(|domain| host.ends_with(domain)));
+    if is_vault { Ok(url) } else { Err(format!("expected {EXPECTED}: a token for Azure's vaults is sent to no other host")) }
 }
 
 /// The key `encrypt` of a table.

@@ -46,8 +46,8 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
     section.finish();
     let listen = listen?;
     if !is_loopback(listen.ip()) && tokens.is_empty() {
-        let hint = match section.text("token_env") {
-            Some(name) => format!("set the environment variable {name}"),
+        let hint = match TOKEN.variable(&section) {
+            Some(variable) => format!("set {variable}"),
             None => "name an environment variable with token_env or a file with token_file".to_owned(),
         };
         section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
@@ -74,14 +74,14 @@ fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reporte
     if let Some(secret) = secret {
         return Ok(Some(HttpToken { name: name.to_owned(), secret, role, contents }));
     }
-    let Some(variable) = section.text("token_env") else {
+    let Some(variable) = TOKEN.variable(section) else {
         // Problems of a file have been reported.
         if !section.has("token_file") {
             section.error("token_env", "missing; expected the name of an environment variable, or a file with token_file");
         }
         return Err(Reported);
     };
-    section.warning("token_env", format!("the environment variable {variable} is not set: nobody is let in with this token"));
+    section.warning("token_env", format!("{variable} is not set: nobody is let in with this token"));
     Ok(None)
 }
 

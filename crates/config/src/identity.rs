@@ -10,6 +10,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use url::Url;
 
+use super::address;
 use super::secret::SecretKeys;
 use super::section::Section;
 use evenkeel_model::settings::{Application, EntraCredential, Identity};
@@ -226,9 +227,6 @@ impl Reader<'_> {
 
 fn authority(text: &str) -> Result<Url, String> {
     let IdentitySetting { variable, expected, .. } = AUTHORITY;
-    let url = Url::parse(text).ok().filter(|url| {
-        let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
-        url.scheme() == "https" && url.has_host() && plain
-    });
+    let url = address::plain(text, expected).ok().filter(|url| url.scheme() == "https");
     url.ok_or_else(|| format!("expected {expected}, here or in the environment variable {variable}"))
 }

@@ -20,6 +20,7 @@
 //! Nothing here opens a store: mistakes are known before anything is started.
 
 mod accounts;
+mod address;
 mod archives;
 mod catalog;
 mod catalog_rules;

@@ -86,6 +86,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     let migrate = settings::migrate(&root);
     let (log, traces, pace) = (settings::log(&root), settings::traces(&root), settings::pace(&root));
     let sas = sas::read(&root, &names);
+    sas::check(&root, &sas, &queues);
     let encryption = encryption::read(&root);
     let catalog = catalog::read(&root, &names, &sinks, &encryption);
     queues::check(&root, &catalog);

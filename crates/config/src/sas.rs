@@ -7,7 +7,7 @@ use super::views::account;
 use evenkeel_model::model::large::{OWN_CONTAINERS, STAGING};
 use evenkeel_model::model::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, ViewName};
 use evenkeel_model::sealing::KEYS;
-use evenkeel_model::settings::{SasGrant, SasRows, SasTarget, sorts_before};
+use evenkeel_model::settings::{QueueSettings, SasGrant, SasRows, SasTarget, sorts_before};
 
 /// Validity: as a user delegation key, a week at most.
 const VALID: std::ops::RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(7 * 24);
@@ -46,6 +46,24 @@ impl Opened {
             Self::Table => &["pk", "rk_from", "rk_to"],
             Self::Container => &["blob"],
             Self::Queue => &[],
+        }
+    }
+}
+
+/// Warns of signatures that add to a queue which takes every operation.
+pub(super) fn check(root: &Section<'_>, grants: &[SasGrant], queues: &[QueueSettings]) {
+    let sections = root.named("sas");
+    for grant in grants.iter().filter(|grant| grant.permissions.contains('a')) {
+        let SasTarget::Queue(name) = &grant.target else { continue };
+        let is_open =
+            |queue: &&QueueSettings| queue.account == grant.account && queue.allowed.ops.is_none() && queue.shard_names().contains(name);
+        let section = sections.iter().find(|(name, _)| *name == grant.name.as_str());
+        if let (Some(queue), Some((_, section))) = (queues.iter().find(is_open), section) {
+            let problem = format!(
+                "queue {:?} takes every operation of whoever has this signature, delete_where and drop_table too; better give it allow",
+                queue.name.as_str()
+            );
+            section.warning("queue", problem);
         }
     }
 }

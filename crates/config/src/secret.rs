@@ -42,6 +42,13 @@ impl SecretKeys {
         keys.into_iter().filter(|key| section.has(key)).find_map(|key| Some((key, SecretString::from(self.read_key(section, key)?))))
     }
 
+    /// The variable that is named, in words. A secret that was pasted in the place of its name is not repeated.
+    pub(super) fn variable(&self, section: &Section<'_>) -> Option<String> {
+        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
+        let name = section.text(self.env)?;
+        Some(if is_name(name) { format!("the environment variable {name}") } else { "the environment variable named here".to_owned() })
+    }
+
     fn read_key(&self, section: &Section<'_>, key: &'static str) -> Option<String> {
         let text = section.text(key)?;
         let value = if key == self.env {
@@ -75,8 +82,8 @@ impl SecretKeys {
         let secret = self.configured(section);
         // Problems of a file have been reported.
         if secret.is_none() && !section.has(self.file) {
-            match section.text(self.env) {
-                Some(name) => section.error(self.env, format!("expected {what} in the environment variable {name}, which is not set")),
+            match self.variable(section) {
+                Some(variable) => section.error(self.env, format!("expected {what} in {variable}, which is not set")),
                 None => section.error(
                     self.inline,
                     format!("missing; expected {what}: name an environment variable with {} or a file with {}", self.env, self.file),
@@ -131,8 +138,11 @@ fn read_file(path: &Path) -> Result<SecretString, String> {
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
-    let shown = path.display();
-    let text = text_file::read(path, MAX_FILE_BYTES, "a secret").map_err(|problem| format!("the file {shown:?} {problem}"))?;
+    let shown = path.to_string_lossy();
+    // A secret that was pasted in the place of its path is not repeated.
+    let is_path = shown.contains(['/', '\\', '.']) && !shown.contains(['=', ';']);
+    let file = if is_path { format!("the file {shown:?}") } else { "the file named here".to_owned() };
+    let text = text_file::read(path, MAX_FILE_BYTES, "a secret").map_err(|problem| format!("{file} {problem}"))?;
     let text = text_file::secret(&text);
-    if text.is_empty() { Err(format!("the file {shown:?} is empty; expected a secret")) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err(format!("{file} is empty; expected a secret")) } else { Ok(text.to_owned()) }
 }

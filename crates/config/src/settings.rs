@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::address;
 use super::secret::SecretKeys;
 use super::section::Section;
 use crate::levels::levels;
@@ -198,12 +199,9 @@ pub(super) fn log(root: &Section<'_>) -> Option<LogSettings> {
 
 /// Reads `[traces]`.
 pub(super) fn traces(root: &Section<'_>) -> Option<TraceSettings> {
-    const EXPECTED: &str = "expected the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"";
     let section = root.section("traces")?;
     let endpoint = section.parsed("endpoint", |text| {
-        let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let plain = url.filter(|url| url.username().is_empty() && url.password().is_none() && url.fragment().is_none());
-        let mut url = plain.ok_or_else(|| format!("{EXPECTED}, without a user, found {text:?}"))?;
+        let mut url = address::plain(text, "the address of an OTLP receiver over HTTP, such as \"http://127.0.0.1:4318\"")?;
         if url.path() == "/" {
             url.set_path("/v1/traces");
         }

@@ -5,8 +5,6 @@ mod search;
 mod sqlite;
 mod webhook;
 
-pub(super) use search::endpoint;
-
 use super::section::Section;
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::nearest::nearest;

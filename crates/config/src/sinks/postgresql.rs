@@ -1,5 +1,6 @@
 //! `kind = "postgresql"`: a database of a server.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::secret::SecretKeys;
@@ -17,7 +18,7 @@ enum Tls {
 }
 
 pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
-    let host = section.required("host", "the name of a server, or the folder of its socket, such as \"/run/postgresql\"", named);
+    let host = section.required("host", "the name of a server, or the folder of its socket, such as \"/run/postgresql\"", server);
     let port = if section.has("port") { section.integer("port", 1..=65_535).and_then(|port| u16::try_from(port).ok()) } else { Some(PORT) };
     let database = section.required("database", "the name of a database", named);
     let user = section.required("user", "the role to sign in as", named);
@@ -44,6 +45,13 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     };
     let settings = PostgresSettings { host, port: port?, database: database?, user: user?, password: password.ok()?, tls };
     Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))
+}
+
+/// A name, an address or a folder. The error does not repeat it: whole connection strings are pasted here.
+fn server(text: &str) -> Result<String, String> {
+    let host = named(text)?;
+    let is_host = host.starts_with('/') || host.parse::<IpAddr>().is_ok() || !host.contains(['/', '@', ':', '=', ' ']);
+    if is_host { Ok(host) } else { Err("expected the name of a server alone, without port, user or password".to_owned()) }
 }
 
 fn named(text: &str) -> Result<String, String> {

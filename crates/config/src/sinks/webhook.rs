@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::search::endpoint;
 use crate::accounts::SECRET;
+use crate::address;
 use crate::section::Section;
 use evenkeel_model::settings::{ConfiguredSecret, SinkKind, WebhookSettings, webhook_key};
 
@@ -11,9 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let expected = "the address of a receiver, such as \"https://example.com/hooks/staff\"";
-    let url = section.required("url", expected, |text| {
-        endpoint(text, "expected an address such as \"https://example.com/hooks/staff\", without query or user")
-    });
+    let url = section.required("url", expected, |text| address::trusted(text, expected));
     let secret = SECRET.required(section, "the key that events are signed with (whsec_ and Base64)");
     let secret = secret.filter(|pair| pair.iter().filter(|secret| is_mistaken(section, secret)).count() == 0);
     let timeout =

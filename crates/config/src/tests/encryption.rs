@@ -139,6 +139,8 @@ fn a_key_of_a_vault_is_used_once_something_is_wrapped_by_it() {
         ("keys/evenkeel", "keys/evenkeel/0f1e", "without its version"),
         ("keys/evenkeel", "secrets/evenkeel", "expected the address of a key"),
         ("https:", "http:", "would read the credential"),
+        ("contoso.vault.azure.net", "evil.example", "sent to no other host"),
+        ("contoso.vault.azure.net", "contoso.vault.azure.net.evil.example", "sent to no other host"),
         ("managed_identity", "client_secret", "encryption.keys.k.tenant_id: missing"),
     ] {
         let found = mistakes(&vault("wrapped_key = \"0f1e.q7-_\"\n").replace(right, wrong));

@@ -41,14 +41,14 @@ fn a_receiver_and_its_view_are_read_and_the_secret_is_shown_nowhere() {
 
 #[test]
 fn each_mistake_is_told_at_its_key_with_what_was_expected() {
-    const URL: &str = "sinks.hooks.url: expected an address such as \"https://example.com/hooks/staff\", without query or user";
+    const URL: &str = "sinks.hooks.url: expected the address of a receiver, such as \"https://example.com/hooks/staff\"";
     const NO_KEY: &str = "expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them";
     for (right, wrong, line, expected) in [
         ("url = \"https://example.com/hooks/staff\"\n", "", 3, "sinks.hooks.url: missing; expected the address of a receiver, such as \"https://example.com/hooks/staff\"".to_owned()),
         ("https://example.com", "http://example.com", 4, format!("{URL}: over http everybody on the way would read the credential")),
-        ("hooks/staff\"", "hooks/staff?code=topsecret\"", 4, URL.to_owned()),
-        ("https://example", "https://user:topsecret@example", 4, URL.to_owned()),
-        ("https://example.com", "amqp://example.com", 4, URL.to_owned()),
+        ("hooks/staff\"", "hooks/staff?code=topsecret\"", 4, format!("{URL}, without query or user")),
+        ("https://example", "https://user:topsecret@example", 4, format!("{URL}, without query or user")),
+        ("https://example.com", "amqp://example.com", 4, format!("{URL}, without query or user")),
         ("secret_env = \"WEBHOOK_SECRET\"\n", "", 3, "sinks.hooks.secret: missing; expected the key that events are signed with (whsec_ and Base64): name an environment variable with secret_env or a file with secret_file".to_owned()),
         ("\"WEBHOOK_SECRET\"", "\"NOT_SET\"", 5, "sinks.hooks.secret_env: expected the key that events are signed with (whsec_ and Base64) in the environment variable NOT_SET, which is not set".to_owned()),
         ("\"WEBHOOK_SECRET\"", "\"SHORT\"", 5, format!("sinks.hooks.secret_env: {NO_KEY}")),

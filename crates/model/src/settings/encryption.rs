@@ -33,6 +33,9 @@ pub enum KeySource {
     },
 }
 
+/// Endings of the hosts of Azure's key vaults, in its clouds.
+pub const VAULT_DOMAINS: [&str; 3] = [".vault.azure.net", ".vault.azure.cn", ".vault.usgovcloudapi.net"];
+
 /// A key of an Azure Key Vault.
 #[derive(Debug, Clone)]
 pub struct VaultKey {

@@ -1,5 +1,6 @@
 //! `[http]`: the address, and the tokens with their rights.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -8,6 +9,12 @@ use super::ConfiguredSecret;
 
 /// Shortest token, in characters: it has to withstand years of attempts from the network.
 const TOKEN_CHARACTERS: usize = 16;
+/// Fewest different characters. Of ten thousand random tokens of 16 hexadecimal digits, fewer than one has less.
+const DIFFERENT_CHARACTERS: usize = 6;
+/// Fewest characters beside well-known words.
+const OTHER_CHARACTERS: usize = 8;
+const WELL_KNOWN: [&str; 12] =
+    ["evenkeel", "changeme", "change", "password", "passwort", "secret", "token", "admin", "default", "example", "qwerty", "1234567890"];
 
 /// `[http]`
 #[derive(Debug, Clone)]
@@ -68,13 +75,54 @@ impl HttpSettings {
 }
 
 impl HttpToken {
-    /// Why a text is no token: it can be guessed.
+    /// Why a text is no token: it can be guessed. What people make up is not told from what a machine has drawn, but where it is short,
+    /// repeats itself, or is made of well-known words.
     pub fn refusal(text: &SecretString) -> Option<String> {
-        let characters = text.expose_secret().chars().count();
-        (characters < TOKEN_CHARACTERS).then(|| {
-            format!(
-                "a token of {characters} characters can be guessed: expected at least {TOKEN_CHARACTERS}, such as `openssl rand -hex 32` prints"
-            )
-        })
+        let text = text.expose_secret();
+        let characters: Vec<char> = text.chars().collect();
+        let length = characters.len();
+        let different = characters.iter().collect::<BTreeSet<_>>().len();
+        let lower = text.to_lowercase();
+        let other = WELL_KNOWN.iter().fold(lower, |rest, word| rest.replace(word, "")).chars().count();
+        let what = if length < TOKEN_CHARACTERS {
+            format!("a token of {length} characters")
+        } else if different < DIFFERENT_CHARACTERS {
+            format!("a token of {different} different characters")
+        } else if (1..=length / 2).any(|period| characters[period..] == characters[..length - period]) {
+            "a token that repeats a shorter text".to_owned()
+        } else if other < OTHER_CHARACTERS {
+            "a token of well-known words".to_owned()
+        } else {
+            return None;
+        };
+        Some(format!("{what} can be guessed: expected at least {TOKEN_CHARACTERS} random ones, as `openssl rand -hex 32` prints"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_guessed_is_told_from_what_was_drawn() {
+        let refusal = |text: &str| HttpToken::refusal(&text.into());
+        for (text, why) in [
+            ("fifteen-letters", "15 characters"),
+            ("aaaaaaaaaaaaaaaa", "1 different"),
+            ("ababababcdcdcdcd", "4 different"),
+            ("changemechangeme", "repeats"),
+            ("passwordpassword", "repeats"),
+            ("abcdefghijabcdefghij", "repeats"),
+            ("abcdefghabcdefghabcd", "repeats"),
+            ("Evenkeel-Password-1", "well-known"),
+            ("my-secret-token-!", "well-known"),
+        ] {
+            let refused = refusal(text).unwrap_or_default();
+            assert!(refused.contains(why), "{text}: {refused:?}");
+            assert!(!refused.contains(text), "{refused}");
+        }
+        for drawn in ["c2f1a90b7d3e4856", "sixteen-letters!", "Zk3/0qXv8Jr+Ttw5yQm1bA==", "my-secret-token-9f86d081"] {
+            assert_eq!(refusal(drawn), None, "{drawn}");
+        }
     }
 }

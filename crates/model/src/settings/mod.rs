@@ -25,7 +25,7 @@ use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
 
 pub use backoff::{Backoff, MOST_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
 pub use connection_string::{ConnectionString, ConnectionStringError};
-pub use encryption::{EncryptionSettings, KeySource, VaultKey, WrappedText};
+pub use encryption::{EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText};
 pub use http::{HttpRole, HttpSettings, HttpToken, OpenReads};
 pub use identity::{Application, EntraCredential, Identity};
 pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget, sorts_before};
