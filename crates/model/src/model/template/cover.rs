@@ -41,8 +41,14 @@ impl<'k> Told<'k> {
         if here.iter().any(|filters| filters.len() == behind.len()) {
             return true;
         }
+        // Each filter once, however many fields go on with it.
+        let mut tried: Vec<&KeyFilter> = Vec::new();
         here.iter().any(|filters| {
             let next = &filters[behind.len()];
+            if tried.contains(&next) {
+                return false;
+            }
+            tried.push(next);
             let counterpart = match next {
                 KeyFilter::Before(part) => KeyFilter::After(part.clone()),
                 KeyFilter::After(part) => match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {

@@ -220,6 +220,13 @@ fn a_key_covers_what_can_be_cut_out_of_it_unchanged() {
 }
 
 #[test]
+fn many_fields_of_one_property_are_judged_soon() {
+    let field = format!("{{X{}|hash:63}}", "|hash:64".repeat(7));
+    let many = Template::parse(&field.repeat(25)).unwrap();
+    assert!(!keys_tell(&[&many], "X", Apart::Texts, None));
+}
+
+#[test]
 fn two_keys_tell_a_text_by_its_parts_and_by_a_known_beginning() {
     let tell = |keys: [&str; 2], apart: Apart, beginning: Option<&str>| {
         let keys = keys.map(|key| Template::parse_key_of_event(key).unwrap());
