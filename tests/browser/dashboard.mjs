@@ -133,7 +133,8 @@ const scenarios = {
     await seed();
     const page = await open();
     await signIn(page);
-    await page.getByRole("button", { name: /^Acknowledge/ }).click();
+    await page.goto(`${base}/poison`);
+    await page.getByRole("button", { name: "Acknowledge all" }).click();
     await page.getByText("1 poisoned message, acknowledged").waitFor();
     assert.equal(await page.getByRole("heading", { name: /poisoned/ }).count(), 0, "it is no headline any more");
     await page.getByRole("link", { name: "See what is poisoned" }).click();

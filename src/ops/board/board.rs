@@ -211,6 +211,12 @@ impl Board {
         })
     }
 
+    /// What acknowledges the poisoned messages that nobody has acknowledged; nothing if there are none.
+    pub fn poison_news(&self) -> Option<String> {
+        let (new, _) = lock(&self.poison).by_news();
+        (new > 0).then(|| Subject::Poison(new).to_string())
+    }
+
     /// Acknowledges a piece of news, by what its headline or note says for that; whether it is news now. What came since it was read is
     /// other news.
     pub fn acknowledge(&self, news: &str) -> bool {

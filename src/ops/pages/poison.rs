@@ -74,6 +74,8 @@ struct PoisonPage {
     asked: PoisonQuery,
     queues: Vec<String>,
     poison: Poison,
+    /// What acknowledges those that nobody has acknowledged.
+    news: Option<String>,
     visitor: Visitor,
 }
 
@@ -82,7 +84,8 @@ pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery
     let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
     let framed = context.clone();
     let drawn = async {
-        let body = PoisonPage { asked, queues, poison: front(&api, &shown, context.visitor).await?, visitor: context.visitor };
+        let poison = front(&api, &shown, context.visitor).await?;
+        let body = PoisonPage { asked, queues, poison, news: api.board.poison_news(), visitor: context.visitor };
         off_the_runtime(move || layout::page("Poison", "poison", &body, &framed)).await
     };
     drawn.await.unwrap_or_else(|problem| layout::problem("poison", &problem, &context))

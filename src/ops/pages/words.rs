@@ -112,7 +112,7 @@ impl Counted for Option<u64> {
 /// The age of the oldest of some messages that are visible; none if there are none.
 pub(super) fn age(seconds: Option<u64>, messages: Option<u64>) -> String {
     match (seconds, messages) {
-        (None, Some(1..)) => "all hidden".to_owned(),
+        (None, Some(1..)) => "hidden".to_owned(),
         (seconds, messages) => seconds.filter(|_| messages > Some(0)).lasting(),
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!([1_u64, 2_000].map(|number| number.of("job")), ["1 job", "2,000 jobs"]);
         assert_eq!((None::<f64>.rate(), None.lasting(), Some(121).lasting()), ("–".to_owned(), "–".to_owned(), "2 min".to_owned()));
         assert_eq!((age(Some(7), Some(0)), age(Some(7), Some(1))), ("–".to_owned(), "7 s".to_owned()));
-        assert_eq!((age(None, Some(452)), age(None, Some(0)), age(None, None)), ("all hidden".to_owned(), "–".to_owned(), "–".to_owned()));
+        assert_eq!((age(None, Some(452)), age(None, Some(0)), age(None, None)), ("hidden".to_owned(), "–".to_owned(), "–".to_owned()));
         assert_eq!(moment("2026-11-20T15:00:01.123456Z"), "2026-11-20 15:00:01");
         assert_eq!(time_of_day("2026-11-20T15:00:01Z"), "15:00:01");
     }
