@@ -3,8 +3,6 @@
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use serde_json::Value;
 
 use super::output::counted;
@@ -12,7 +10,7 @@ use super::{Context, Exit, Output, UsageError, help};
 use crate::catalog::{ArchiveTarget, LogTarget};
 use crate::model::condition::Condition;
 use crate::model::log::{Bounds, moment_of_line};
-use crate::model::{BlobName, ViewName, odata};
+use crate::model::{BlobName, EdmDateTime, ViewName, odata};
 use crate::ports::{BlobItem, BlobStore, all_blobs};
 
 /// Bytes read at once.
@@ -57,12 +55,12 @@ impl WantedLines<'_> {
     }
 }
 
+/// As in an entity: a time without an offset is UTC's. A lenient reader of days would take such a time for its midnight.
 fn moment(text: &str) -> Result<Timestamp, String> {
-    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|midnight| midnight.timestamp());
-    text.parse::<Timestamp>()
-        .ok()
-        .or_else(day)
-        .ok_or_else(|| format!("expected a time such as 2026-11-20T15:00:00Z or a day such as 2026-11-20, found {text:?}"))
+    EdmDateTime::parse(text)
+        .or_else(|_| EdmDateTime::parse(&format!("{text}T00:00:00Z")))
+        .map(EdmDateTime::timestamp)
+        .map_err(|_| format!("expected a time such as 2026-11-20T15:00:00Z or a day such as 2026-11-20, found {text:?}"))
 }
 
 /// Prints the lines of a time range.
@@ -166,6 +164,19 @@ mod tests {
         let of = |from: &str, to: &str| folders(&target, moment(from).unwrap(), moment(to).unwrap()).collect::<Vec<_>>();
         assert_eq!(of("2026-11-20T15:30:00Z", "2026-11-20T16:00:01Z"), ["2026/11/20/1500", "2026/11/20/1600"]);
         assert_eq!(of("2026-11-20", "2026-11-21").len(), 25);
+    }
+
+    #[test]
+    fn a_time_is_taken_whole_whether_it_has_an_offset_or_not() {
+        let at = |text: &str| moment(text).map(|moment| moment.to_string());
+        for text in ["2026-11-20T15:30:00Z", "2026-11-20T15:30:00", "2026-11-20T16:30:00+01:00", "2026-11-20 15:30:00Z"] {
+            assert_eq!(at(text).unwrap(), "2026-11-20T15:30:00Z", "{text}");
+        }
+        assert_eq!(at("2026-11-20").unwrap(), "2026-11-20T00:00:00Z");
+        assert!(moment("9999-12-31").is_ok(), "behind the last entity");
+        for text in ["2026-11-20T15", "20261120", "2026-11-20T25:00:00Z"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
     }
 
     #[test]

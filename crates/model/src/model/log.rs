@@ -20,6 +20,10 @@ const DIRECTIVES: [&str; 4] = ["%Y", "%m", "%d", "%H"];
 const SPAN: [&str; 2] = ["first", "last"];
 /// Times in metadata are whole minutes: a busy blob's metadata changes once a minute, not with every line.
 const MINUTE: i64 = 60;
+/// 0001-01-01T00:00:00Z: a year of four digits, `DateTime.MinValue` of .NET.
+const FIRST_SECOND: i64 = -62_135_596_800;
+/// 9999-12-30T21:59:00Z: the last whole minute that another one follows.
+const LAST_SECOND: i64 = 253_402_207_140;
 
 /// The folder of each hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,10 +88,23 @@ pub fn number(folder: &str, name: &BlobName) -> Option<u32> {
 /// When an entity happened: its property, where one is named and it has a time; else when it was last written.
 pub fn moment(entity: &Entity, property: Option<&str>, written: Timestamp) -> Timestamp {
     match property.and_then(|name| entity.get(name)) {
-        Some(EdmValue::DateTime(moment)) => moment.timestamp(),
-        Some(EdmValue::String(text)) => text.parse().unwrap_or(written),
+        Some(EdmValue::DateTime(moment)) => logged(moment.timestamp()),
+        Some(EdmValue::String(text)) => time_of(text).unwrap_or(written),
         _ => written,
     }
+}
+
+/// The moment of a text: as an `Edm.DateTime` reads, in UTC without an offset; or another form of ISO 8601 with one. The entity and its
+/// line are both asked by it, so that a reader looks for a line where it lies.
+fn time_of(text: &str) -> Option<Timestamp> {
+    EdmDateTime::parse(text).map(EdmDateTime::timestamp).ok().or_else(|| text.parse().ok()).map(logged)
+}
+
+/// A moment with an hour's folder around it and room for whole minutes: `DateTime.MaxValue` of .NET lies behind the last one that a clock
+/// has, and is logged as the last minute.
+fn logged(moment: Timestamp) -> Timestamp {
+    let at = |second| Timestamp::from_second(second).unwrap_or(moment);
+    moment.clamp(at(FIRST_SECOND), at(LAST_SECOND))
 }
 
 /// The line of an entity, with the time at which it was last written.
@@ -104,7 +121,7 @@ pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
 
 /// When the entity of a line happened.
 pub fn moment_of_line(line: &Value, property: Option<&str>) -> Option<Timestamp> {
-    let text = |name: &str| line.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let text = |name: &str| line.get(name).and_then(Value::as_str).and_then(time_of);
     property.and_then(text).or_else(|| text("Timestamp"))
 }
 
@@ -208,6 +225,43 @@ mod tests {
         assert!(wider.covers(&span) && !span.covers(&wider) && span.meets(&wider));
         assert!(!span.meets(&Bounds::new(at("2026-11-20T16:00:00Z"), at("2026-11-20T17:00:00Z"))));
         assert_eq!(Bounds::of(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn a_span_at_either_end_of_time_is_covered_by_its_rounding_and_survives() {
+        for text in ["9999-12-31T23:59:59.9999999Z", "0001-01-01T00:00:00Z", "1601-01-01T00:00:00Z"] {
+            let entity = Entity::new(EntityKey::new("w", "r").unwrap()).with("At", text);
+            let moment = moment(&entity, Some("At"), Timestamp::UNIX_EPOCH);
+            let span = Bounds::new(moment, moment);
+            let mut metadata = BTreeMap::new();
+            span.rounded().on(&mut metadata);
+            let read = Bounds::of(&metadata).unwrap();
+            assert!(read.covers(&span), "{metadata:?} of {span:?}");
+        }
+    }
+
+    #[test]
+    fn an_entity_and_its_line_tell_one_moment_whatever_the_property_holds() {
+        let written = at("2026-11-28T17:56:11Z");
+        let text = |text: &str| EdmValue::from(text);
+        for (value, expected) in [
+            (EdmDateTime::parse("9999-12-31T23:59:59.9999999Z").unwrap().into(), "9999-12-30T21:59:00Z"),
+            (text("9999-12-31T23:59:59.9999999Z"), "9999-12-30T21:59:00Z"),
+            (text("0001-01-01T00:00:00Z"), "0001-01-01T00:00:00Z"),
+            (text("-000044-03-15T12:00:00Z"), "0001-01-01T00:00:00Z"),
+            (text("2026-11-20T15:13:00+0000"), "2026-11-20T15:13:00Z"),
+            (text("2016-12-31T23:59:60Z"), "2016-12-31T23:59:59Z"),
+            (text("2026-11-20T15:10:00"), "2026-11-20T15:10:00Z"),
+            (text("2026-11-20T16:12:00+01:00"), "2026-11-20T15:12:00Z"),
+            (text("2026-11-20T15:14:00.123456789Z"), "2026-11-20T15:14:00.1234567Z"),
+            (text("yesterday"), "2026-11-28T17:56:11Z"),
+            (1_763_650_000_i64.into(), "2026-11-28T17:56:11Z"),
+        ] {
+            let entity = Entity::new(EntityKey::new("w", "r").unwrap()).with("At", value);
+            let line: Value = serde_json::from_slice(&line(&entity, written)).unwrap();
+            assert_eq!(moment(&entity, Some("At"), written), at(expected), "{entity:?}");
+            assert_eq!(moment_of_line(&line, Some("At")), Some(at(expected)), "{line}");
+        }
     }
 
     #[test]
