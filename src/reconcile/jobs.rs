@@ -93,7 +93,7 @@ impl Engine {
             Work::Recheck(recheck) => {
                 return second_look::run(self.pass_over(&recheck.primary, Some(delivery))?, recheck, delivery).await.map(Outcome::Done);
             }
-            Work::Job(job) if job.key().is_some() => return self.run_job(job, delivery).await,
+            Work::Job(job) if job.key().is_some() => return self.run_job(job, &*self.keyed(delivery).await?).await,
             Work::Job(job) => job,
         };
         let _page = self.memory.take_aside(MemoryShare::Bodies, PAGE_BYTES).await;

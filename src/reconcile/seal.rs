@@ -3,7 +3,9 @@
 //! A cursor says what need not be done any more. Any sender with the right to add messages could have a table dropped with rows in no
 //! archive, or figures recorded that no audit found. So each carries an HMAC over itself and its message's id, under a secret that lies in
 //! `EvenkeelMigrations` of the account `main`: drawn once, by the first worker that needs it. A cursor without a seal, or with a wrong one,
-//! counts for nothing: the job begins anew. Footprints are sealed under the same secret.
+//! counts for nothing: the job begins anew. Footprints are sealed, and digests of jobs keyed, under the same secret.
+
+use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
@@ -92,6 +94,17 @@ impl Engine {
     /// The seal of a message's cursors.
     pub(super) async fn cursor_seal(&self, op: &'static str, delivery: &Delivery) -> Result<CursorSeal, Failure> {
         Ok(CursorSeal { secret: self.secret().await?, message_id: delivery.stamp.message_id.clone(), op })
+    }
+
+    /// The delivery as stamps show it. The digest of its job is keyed where the catalog has encrypted properties: what the job says of them
+    /// may be guessed, and the digest would tell a right guess to whoever reads the entity.
+    pub(super) async fn keyed<'d>(&self, delivery: &'d Delivery) -> Result<Cow<'d, Delivery>, Failure> {
+        let digest = delivery.stamp.job.as_ref().filter(|_| !self.catalog.encrypted.is_empty());
+        let Some(digest) = digest else { return Ok(Cow::Borrowed(delivery)) };
+        let secret = self.secret().await?;
+        let mut keyed = delivery.clone();
+        keyed.stamp.job = Some(digest.keyed(|digits| secret.mac(&["job", digits])));
+        Ok(Cow::Owned(keyed))
     }
 
     /// Reads the secret of seals, unless that was done. Footprints go without seals where it cannot be read, and it is tried again after

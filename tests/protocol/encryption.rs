@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel::catalog::Catalog;
 use evenkeel::model::condition::Condition;
-use evenkeel::model::job::Primary;
+use evenkeel::model::job::{Primary, Stamp};
 use evenkeel::model::template::Template;
 use evenkeel::model::{ContainerName, EdmValue, Entity, EntityKey, Job, QueueName};
 use evenkeel::ports::{MessageText, Query, TableOperation, all_blobs, all_tables};
@@ -378,6 +378,26 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     without.work(&gone).await.unwrap();
     let both = [with.operations_of(&new).await, without.operations_of(&new).await];
     assert_eq!(both[0], both[1] + 4, "one that was there has one: it is drawn in vain, and renewed before and after it is there");
+}
+
+#[tokio::test]
+async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_for_every_worker() {
+    let mut said = put("1", "a", "replace");
+    said["id"] = json!("hired");
+    let written = async |lab: &Lab| Stamp::of(&lab.read("Employees", "Sales", "1").await.unwrap().entity).unwrap();
+    let (lab, plain) = (lab(), Lab::with(SMALL, company::catalog(SMALL)));
+    let message = lab.message(&said);
+    lab.run(&message).await.unwrap();
+    let first = written(&lab).await;
+    assert_eq!(first.message_id, message.1.stamp.message_id);
+    assert!(first.job.is_some() && first.job != message.1.stamp.job, "nobody finds the values by trying: {first}");
+    // The job is sent once more, and comes to a worker that has just started.
+    let restarted = lab.of_a_restarted_worker();
+    restarted.run(&restarted.message(&said)).await.unwrap();
+    assert_eq!(written(&lab).await, first, "it is known, and written once");
+    let message = plain.message(&said);
+    plain.run(&message).await.unwrap();
+    assert_eq!(written(&plain).await.job, message.1.stamp.job, "without encrypted properties there is nothing to guess");
 }
 
 #[tokio::test]

@@ -511,6 +511,11 @@ impl Lab {
         Self { engine: engine(), meddler: engine(), account: sim.account(), sim: sim.clone(), beside: beside.clone(), ..self.clone() }
     }
 
+    /// The same, whose worker has just started and knows nothing.
+    pub(crate) fn of_a_restarted_worker(&self) -> Self {
+        Self { secret: Arc::default(), ..self.clone() }.of_a_new_worker()
+    }
+
     pub(crate) fn wait(&self, duration: Duration) {
         self.clock.0.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
     }
