@@ -215,7 +215,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Condition>, Failure> {
         let Some(when) = when else { return Ok(None) };
-        let condition = when.at(now).map_err(|error| permanent("reading \"when\"", error))?;
+        let condition = when.at(now).map_err(|error| permanent("reading \"when\"", error.without_values()))?;
         let sealed =
             self.catalog.encrypted.get(table).and_then(|sealed| condition.properties().into_iter().find(|name| sealed.contains(*name)));
         match sealed {

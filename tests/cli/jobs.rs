@@ -71,10 +71,10 @@ fn an_error_of_several_lines_is_told_in_lines() {
     place.run(&["migrate", "up"]).success();
     let job = r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7","when":"Age = 5"}"#;
     let refused = stderr(&place.run(&["submit", job]).code(1));
-    says(&refused, &["\"when\": ", "\n      Age = 5\n          ^"]);
+    says(&refused, &["\"when\": ", "\n      Age = *\n          ^"]);
     place.put("jobs", job);
     assert_eq!(place.work()["poisoned"], json!(1));
-    says(&stdout(&place.run(&["poison", "show", "--all"]).success()), &["\n      Age = 5\n          ^"]);
+    says(&stdout(&place.run(&["poison", "show", "--all"]).success()), &["\n      Age = *\n          ^"]);
     let listed = stdout(&place.run(&["poison", "list"]).success());
     assert!(listed.contains("\"when\": ") && !listed.contains("\\n"), "{listed}");
 }

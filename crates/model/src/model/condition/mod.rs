@@ -22,6 +22,7 @@
 
 mod evaluate;
 mod lex;
+mod masked;
 mod parse;
 mod prefilter;
 mod timed;

@@ -18,8 +18,8 @@ const MAX_BYTES: usize = 8_192;
 const MAX_DEPTH: usize = 64;
 
 /// Words that are no property names.
-const KEYWORDS: [&str; 4] = ["and", "or", "not", "in"];
-const FUNCTIONS: [&str; 2] = ["exists", "startsWith"];
+pub(super) const KEYWORDS: [&str; 4] = ["and", "or", "not", "in"];
+pub(super) const FUNCTIONS: [&str; 2] = ["exists", "startsWith"];
 
 /// Why a text is not a condition. Displayed in three lines: the problem, the condition, and carets under the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

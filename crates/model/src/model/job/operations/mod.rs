@@ -318,7 +318,7 @@ fn etag(op: &'static str, text: Option<String>) -> Result<Option<ETag>, JobError
 
 fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>, JobError> {
     let parsed = text.map(|text| TimedCondition::parse(&text)).transpose();
-    parsed.map_err(|error| JobError::field(op, format_args!("\"when\": {error}")))
+    parsed.map_err(|error| JobError::field(op, format_args!("\"when\": {}", error.without_values())))
 }
 
 #[cfg(test)]
