@@ -288,7 +288,7 @@ impl AppParts {
             settings: context.settings.worker.clone(),
             queues: context.settings.queues.clone(),
             name: worker_name(),
-            key_of: Arc::new(move |job| keys.primary_of(job)),
+            key_of: Arc::new(move |job| keys.forms_of(job)),
         })
         .context("setting up the worker")?
         .within(Arc::clone(&self.memory))

@@ -185,7 +185,7 @@ async fn discard(
     out: &mut Output,
 ) -> anyhow::Result<Option<Unfinished>> {
     let (keys, meant) = (Arc::clone(engine), [ErasedPrimary { primary: primary.clone(), sent: None, reach: None }]);
-    let key_of: KeyOf = Arc::new(move |job: &Job| keys.primary_of(job));
+    let key_of: KeyOf = Arc::new(move |job: &Job| keys.forms_of(job));
     let stores = (&context.stores, context.settings.queues.as_slice());
     let mut rest = None;
     for QueueDiscards { queue, account, discarded: Discarded { messages, staged, hidden, left }, error } in

@@ -178,6 +178,21 @@ impl Engine {
         Some(Primary { table: self.catalog.table(table)?.table.clone(), key: key.clone() })
     }
 
+    /// The primary that a job is about; then, of an archived one, the primaries that it was.
+    pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
+        let mut forms: Vec<Primary> = self.primary_of(job).into_iter().collect();
+        while let Some(last) = forms.last() {
+            let of_its_table = |archive: &&Arc<Archive>| archive.target.table().is_some_and(|table| table.table == last.table);
+            let Some(archive) = self.catalog.archives.values().find(of_its_table) else { break };
+            let source = Primary { table: archive.source.table.clone(), key: last.key.clone() };
+            if forms.contains(&source) {
+                break;
+            }
+            forms.push(source);
+        }
+        forms
+    }
+
     /// The primaries that a job writes or brings in step, their tables spelled as declared: none where it is about many.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
         let Some(source) = self.primary_of(job) else { return Vec::new() };

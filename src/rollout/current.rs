@@ -96,9 +96,9 @@ impl Current {
         std::mem::take(&mut *self.met.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The primary that a job is about.
-    pub fn primary_of(&self, job: &Job) -> Option<Primary> {
-        self.engine().primary_of(job)
+    /// The primary that a job is about; then, of an archived one, the primaries that it was.
+    pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
+        self.engine().forms_of(job)
     }
 
     /// Notes a generation that the catalog is too old for, and asks for a look at the record.

@@ -21,9 +21,9 @@ use crate::ports::{Chance, Clock};
 use crate::reconcile::{Execute, MemoryBudget, Work};
 use crate::settings::WorkerSettings;
 
-/// Tells which primary a job is about, so that no two jobs of one primary run at once. `None` where it cannot
-/// be told (an archive that the catalog does not know): such a job runs whenever it comes, and fails.
-pub type KeyOf = Arc<dyn Fn(&Job) -> Option<Primary> + Send + Sync>;
+/// Tells which primary a job is about, so that no two jobs of one primary run at once; then, of an archived one, the primaries that it was.
+/// None where it cannot be told (an archive that the catalog does not know): such a job runs whenever it comes, and fails.
+pub type KeyOf = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
 /// Shared by all tasks of one run.
 pub(crate) struct RunContext {
@@ -158,7 +158,7 @@ impl RunContext {
     /// The key under which work is scheduled.
     pub(crate) fn key(&self, work: &Work) -> Option<Primary> {
         match work {
-            Work::Job(job) => (self.key_of)(job),
+            Work::Job(job) => (self.key_of)(job).into_iter().next(),
             Work::Recheck(recheck) => Some(recheck.primary.clone()),
         }
     }

@@ -148,7 +148,7 @@ impl Execute for Erasing {
         if job.operation().erases().is_none() || !matches!(ended, Outcome::Done(_)) {
             return Ok(ended);
         }
-        let Some(primary) = (self.key_of)(job) else { return Ok(ended) };
+        let Some(primary) = (self.key_of)(job).into_iter().next() else { return Ok(ended) };
         let walk = async |meant: &[ErasedPrimary]| {
             let (of, with) = ((&self.stores, self.queues.as_slice()), (&self.key_of, self.events.as_ref()));
             let all = discard_about(meant, of, with, &CancellationToken::new()).await;

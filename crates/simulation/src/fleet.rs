@@ -198,7 +198,7 @@ impl WorkerFleet {
         let engine = self.engine(setup, Arc::clone(&self.catalog));
         shutdown.run_until_cancelled(engine.read_secret()).await;
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.primary_of(job))) else { return Ok(()) };
+        let Some(worker) = self.dress(setup, engine, Arc::new(move |job| keys.forms_of(job))) else { return Ok(()) };
         worker.run(mode, shutdown.clone()).await?;
         Ok(())
     }
@@ -353,7 +353,7 @@ impl Drop for Running<'_> {
 impl Execute for Watched {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let (primary, queue) = match work {
-            Work::Job(job) => ((self.key_of)(job), JOBS),
+            Work::Job(job) => ((self.key_of)(job).into_iter().next(), JOBS),
             Work::Recheck(recheck) => (Some(recheck.primary.clone()), delivery.recheck_queue.as_str()),
         };
         let key = match work {

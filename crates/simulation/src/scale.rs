@@ -475,7 +475,7 @@ fn worker(
         settings,
         queues: vec![queues.clone()],
         name: format!("w{number}"),
-        key_of: Arc::new(move |job| keys.primary_of(job)),
+        key_of: Arc::new(move |job| keys.forms_of(job)),
     })?;
     Ok((worker, decorated.counts))
 }

@@ -205,19 +205,23 @@ impl Sought<'_> {
     }
 
     fn matching(&self, job: &NamedJob, is_own: &dyn Fn(&ErasureReach) -> bool) -> Match {
-        let tables: Vec<Option<Primary>> = job.iter().map(|named| self.primary_of(named)).collect();
-        let known: BTreeSet<&TableName> = tables.iter().flatten().map(|primary| &primary.table).collect();
-        let of_one = |named: &NamedKey, primary: Option<&Primary>, erased: &ErasedPrimary| {
+        let forms: Vec<Vec<Primary>> = job.iter().map(|named| self.forms_of(named)).collect();
+        let of_one = |named: &NamedKey, of: &[Primary], erased: &ErasedPrimary| {
             let ErasedPrimary { primary: Primary { table, key: EntityKey { pk, rk } }, reach, .. } = erased;
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
                 return Match::Other;
             }
+            // An erasure takes archived forms along.
+            let as_erased =
+                |of: &'_ [Primary]| of.iter().find(|form| form.table == *table).or_else(|| of.first()).map(|form| form.table.clone());
+            let primary = as_erased(of);
+            let known: BTreeSet<TableName> = forms.iter().filter_map(|of| as_erased(of)).collect();
             let may_reach = reach.as_ref().is_none_or(|reach| match primary {
-                Some(_) => reach.tables.refuse(known.iter().copied()).is_none(),
+                Some(_) => reach.tables.refuse(known.iter()).is_none(),
                 None => is_own(reach),
             });
             match (primary, &named.of) {
-                (Some(primary), _) if primary.table != *table => Match::Other,
+                (Some(found), _) if found != *table => Match::Other,
                 (Some(_), _) | (None, None) if may_reach => Match::About,
                 (Some(_), _) => Match::Other,
                 // Misspelt.
@@ -225,19 +229,16 @@ impl Sought<'_> {
                 (None, _) => Match::Unclear,
             }
         };
-        let each = job
-            .iter()
-            .zip(&tables)
-            .flat_map(|(named, primary)| self.erased.iter().map(move |erased| of_one(named, primary.as_ref(), erased)));
+        let each = job.iter().zip(&forms).flat_map(|(named, of)| self.erased.iter().map(move |erased| of_one(named, of, erased)));
         each.max().unwrap_or(Match::Other)
     }
 
-    /// The primary of a key, its table spelled as declared; `None` if no such table or archive is known.
-    fn primary_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Option<Primary> {
+    /// The primary of a key, its table spelled as declared; then, of an archived one, those that it was. None if no such table or archive is
+    /// known.
+    fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" { "archive" } else { "sync" };
-        let plain = json!({"op": op, *field: of.as_ref()?, "pk": pk, "rk": rk});
-        let Value::Object(plain) = plain else { return None };
-        (self.key_of)(&job::decode_job(plain).ok()?.job)
+        let Value::Object(plain) = json!({"op": op, *field: of, "pk": pk, "rk": rk}) else { return Vec::new() };
+        job::decode_job(plain).map(|envelope| (self.key_of)(&envelope.job)).unwrap_or_default()
     }
 }
 
@@ -335,17 +336,20 @@ mod tests {
     use crate::model::event::EventMapping;
     use crate::model::job::JobSubject;
 
-    /// Knows the tables Employees and Partners, and the archive `former` of the first.
+    /// Knows the tables Employees and Partners, and the archive `former` of the first, with its table FormerEmployees.
     fn key_of() -> KeyOf {
         Arc::new(|job| {
-            let of = |name: &str, key: &EntityKey| Some(Primary { table: TableName::new(name).unwrap(), key: key.clone() });
+            let of = |name: &str, key: &EntityKey| Primary { table: TableName::new(name).unwrap(), key: key.clone() };
             match job.operation().subject() {
                 JobSubject::Primary(table, key) if ["employees", "partners"].contains(&&*table.canonical()) => {
-                    Some(Primary { table: table.clone(), key: key.clone() })
+                    vec![Primary { table: table.clone(), key: key.clone() }]
                 }
-                JobSubject::Moved(from, _) => Some(from.clone()),
-                JobSubject::Archived(archive, key) if archive.as_str() == "former" => of("Employees", key),
-                _ => None,
+                JobSubject::Primary(table, key) if table.canonical() == "formeremployees" => {
+                    vec![of("FormerEmployees", key), of("Employees", key)]
+                }
+                JobSubject::Moved(from, _) => vec![from.clone()],
+                JobSubject::Archived(archive, key) if archive.as_str() == "former" => vec![of("Employees", key)],
+                _ => Vec::new(),
             }
         })
     }
@@ -419,6 +423,7 @@ mod tests {
             (json!({"op": "sync", "table": "Employees", "keys": [["Sales", "007"]]}).to_string(), &about),
             (json!({"op": "delete", "table": "employees", "pk": "Sales", "rk": "007", "when": "("}).to_string(), &about),
             (json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "007", "if_match": 7}).to_string(), &about),
+            (json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2}).to_string(), &about),
             (json!({"op": "archive", "archive": "nowhere", "pk": "Sales", "rk": "007"}).to_string(), &Bearing::Unclear),
             (
                 json!({"op": "move", "table": "Partners", "pk": "x", "rk": "y", "to_table": "Employees", "to_pk": "Sales", "to_rk": "007"})
@@ -491,6 +496,9 @@ mod tests {
         let arrives = |to: &str| {
             json!({"op": "move", "table": to, "pk": "x", "rk": "y", "to_table": "Partners", "to_pk": "Sales", "to_rk": "007"}).to_string()
         };
+        let former = json!({"op": "sync", "table": "FormerEmployees", "pk": "Sales", "rk": "007", "v": 2}).to_string();
+        assert_eq!(bearing(&former, erased("FormerEmployees", None)), Bearing::About(Vec::new()), "itself");
+        assert_eq!(bearing(&former, erased("Employees", reach("jobs-recheck"))), Bearing::Other, "another team's");
         let put = r#"{"op":"put","table":"Partners","entity":{"PartitionKey":"Sales","RowKey":"007"#;
         let sync = |table: &str| json!({"op": "sync", "table": table, "pk": "Sales", "rk": "007", "v": 2}).to_string();
         let about = Bearing::About(Vec::new());

@@ -94,9 +94,9 @@ impl World {
             queues: vec![self.queue.clone()],
             name: "w1".to_owned(),
             key_of: Arc::new(|job| match job.operation().subject() {
-                JobSubject::Primary(table, key) => Some(Primary { table: table.clone(), key: key.clone() }),
-                JobSubject::Moved(from, _) => Some(from.clone()),
-                _ => None,
+                JobSubject::Primary(table, key) => vec![Primary { table: table.clone(), key: key.clone() }],
+                JobSubject::Moved(from, _) => vec![from.clone()],
+                _ => Vec::new(),
             }),
         })
         .unwrap()

@@ -147,7 +147,7 @@ impl Daemon {
             settings,
             queues: vec![queue],
             name: "w1".to_owned(),
-            key_of: Arc::new(move |job| keys.primary_of(job)),
+            key_of: Arc::new(move |job| keys.forms_of(job)),
         })
         .unwrap()
     }

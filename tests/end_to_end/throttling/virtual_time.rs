@@ -125,7 +125,7 @@ impl World {
             settings: settings.worker,
             queues: settings.queues,
             name: "worker".to_owned(),
-            key_of: Arc::new(move |job| keys.primary_of(job)),
+            key_of: Arc::new(move |job| keys.forms_of(job)),
         })
         .unwrap();
         Self { clock, faults, bare, worker }
