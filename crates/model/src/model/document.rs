@@ -335,6 +335,8 @@ mod tests {
         assert_eq!(decode(&encode(&entity), &key), Ok(entity.clone()));
         let other = EntityKey::new("Sales", "8").unwrap();
         assert_eq!(decode(&encode(&entity), &other), Err(DocumentError::Key(key.clone())));
+        let text = String::from_utf8(encode(&entity).to_vec()).unwrap();
+        assert_eq!(decode(format!("\u{feff}{}\r\n", text.replace('\n', "\r\n")).as_bytes(), &key), Ok(entity), "as an editor saves it");
         assert!(matches!(decode(b"{", &key), Err(DocumentError::Json(_))));
         assert!(matches!(decode(b"[]", &key), Err(DocumentError::Json(_))));
     }

@@ -261,8 +261,9 @@ pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
 }
 
 /// The JSON of an entity that lies in a blob or a file, with no key twice either and at most so many. Values that no property can have are
-/// not kept.
+/// not kept. A byte order mark is skipped, as in messages and lists: editors on Windows write one.
 pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, serde_json::Error> {
+    let content = content.strip_prefix("\u{feff}".as_bytes()).unwrap_or(content);
     let mut json = serde_json::Deserializer::from_slice(content);
     let object = FlatReader { most: keys }.deserialize(&mut json)?;
     json.end()?;
