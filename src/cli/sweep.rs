@@ -91,6 +91,9 @@ struct DryRun<'a> {
     /// Entities looked at.
     seen: u64,
     sample: Vec<RowJson>,
+    /// What keeps the condition from being met, as a sample of the table shows it.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 /// Entities that a sweep would act on.
@@ -98,6 +101,7 @@ pub(super) struct Survey {
     matching: u64,
     seen: u64,
     sample: Vec<Row>,
+    warnings: Vec<String>,
 }
 
 /// Deletes the entities of a table that satisfy a condition, as a job.
@@ -136,7 +140,7 @@ impl SweepSelection {
 /// Looks at every entity that a sweep would look at.
 pub(super) async fn survey(sweep: &Sweep, context: &Context, engine: &Engine, out: &mut Output) -> anyhow::Result<Survey> {
     let mut progress = Progress::begin(&sweep.action, "entities", None, out, &context.clock);
-    let mut found = Survey { matching: 0, seen: 0, sample: Vec::new() };
+    let mut found = Survey { matching: 0, seen: 0, sample: Vec::new(), warnings: engine.sweep_unmet(sweep).await? };
     let mut next = (None, None);
     loop {
         let page = engine.would_sweep(sweep, &next).await?;
@@ -155,14 +159,17 @@ pub(super) async fn survey(sweep: &Sweep, context: &Context, engine: &Engine, ou
 
 /// Reports the entities that a sweep would act on.
 pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
-    let Survey { matching, seen, sample } = found;
+    let Survey { matching, seen, sample, warnings } = found;
     let (of, done) = match &sweep.action {
         SweepAction::Delete(table) => (table.as_str(), "deleted"),
         SweepAction::Archive(archive) => (archive.as_str(), "archived"),
     };
     if out.format() == Format::Json {
         let sample = sample.iter().map(RowJson::of).collect();
-        return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample })?);
+        return Ok(out.value(&DryRun { op: sweep.action.op(), of, matching: *matching, seen: *seen, sample, warnings })?);
+    }
+    for warning in warnings {
+        out.say(format_args!("warning: {warning}"))?;
     }
     if *seen == 0 {
         return Ok(out.line(format_args!("{of}: no entity fits, nothing would be {done}"))?);

@@ -32,6 +32,7 @@ use crate::model::job::Primary;
 use crate::model::large::{SPILLED, may_have_left};
 use crate::model::sweep::{Sweep, SweepAction, SweepCursor, SweepPart};
 use crate::model::{EntityKey, Filter, Row, limits};
+use crate::patterns::sample;
 use crate::ports::{Continuation, Query};
 use crate::wide::is_continuation;
 
@@ -115,6 +116,18 @@ impl Engine {
         let source = self.swept(sweep)?;
         let condition = self.condition_at(source, sweep.when.as_ref(), self.clock.now())?;
         self.sweep_page(sweep, source, condition.as_ref(), limits::PAGE_ROWS, from).await
+    }
+
+    /// What keeps the condition of a sweep from being met, by the first rows of its range ([`sample::unmet`]). Reads one page.
+    pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
+        let source = self.swept(sweep)?;
+        let condition = self.condition_at(source, sweep.when.as_ref(), self.clock.now())?;
+        let Some(condition) = condition.filter(|_| !self.catalog.wide.contains(source)) else { return Ok(Vec::new()) };
+        let query = Query { filter: sweep.range.filter(), top: Some(limits::PAGE_ROWS), ..Query::default() };
+        let page = self.account(source)?.tables.query(&source.table, &query).await;
+        let page = page.map_err(|error| storage(format!("reading a page of {source}"), error))?;
+        let primaries = page.rows.into_iter().map(|row| row.entity).filter(|entity| !is_derived_within(&source.table, entity));
+        Ok(sample::unmet(source.table.as_str(), &condition, &primaries.collect::<Vec<_>>()))
     }
 
     async fn sweep_page(

@@ -4,13 +4,14 @@
 //! A misspelt property is no mistake that the configuration shows: the view is valid, and empty. What a sample shows is put before people when a
 //! view is added, and is a condition for recording one that is changed, since items that exist go with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
 use super::derive;
 use crate::catalog::{Catalog, View};
+use crate::model::condition::{Condition, is_comparable};
 use crate::model::large::SPILLED;
 use crate::model::nearest::nearest;
 use crate::model::{Entity, ItemAddress, ViewName};
@@ -195,6 +196,36 @@ fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProp
     names.into_iter().map(|name| LackingProperty { property: name.to_owned(), meant: meant(name) }).collect()
 }
 
+/// What keeps a condition from being met by some primaries of a table: properties that none of them has, and values of a type that compares
+/// with nothing that the condition names. Such a test is false, and its `not` is true, without a word.
+pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<String> {
+    let sampled = Sampled { former: Former::Nothing, view: None, primaries };
+    let sample = format!("{} {table}", grouped(primaries.len() as u64));
+    let mut words: Vec<String> = lacking(condition.properties(), &[sampled])
+        .into_iter()
+        .map(|LackingProperty { property, meant }| {
+            let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            format!("none of {sample} has `{property}`{meant}")
+        })
+        .collect();
+    let operands = condition.operands();
+    for property in operands.iter().map(|(property, _)| *property).collect::<BTreeSet<_>>() {
+        let wanted: Vec<_> = operands.iter().filter(|(name, _)| *name == property).map(|(_, value)| value).collect();
+        let mut unlike: BTreeMap<&str, u64> = BTreeMap::new();
+        let found = primaries.iter().filter_map(|primary| primary.get(property));
+        for value in found.filter(|value| !wanted.iter().any(|wanted| is_comparable(value, wanted))) {
+            *unlike.entry(value.type_name()).or_default() += 1;
+        }
+        if !unlike.is_empty() {
+            let found: Vec<String> = unlike.iter().map(|(kind, count)| format!("{kind} in {}", grouped(*count))).collect();
+            let kinds: BTreeSet<&str> = wanted.iter().map(|value| value.type_name()).collect();
+            let kinds = kinds.into_iter().collect::<Vec<_>>().join(" or ");
+            words.push(format!("`{property}` is {} of {sample}: it does not compare with {kinds}", found.join(" and ")));
+        }
+    }
+    words
+}
+
 /// A number with commas between its thousands.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
@@ -257,6 +288,26 @@ mod tests {
             assert!(sample(Former::Unreadable, Some(&wrong), &primaries).loss);
         }
         assert!(!sample(Former::Unreadable, Some(&good), &primaries).is_suspect());
+    }
+
+    #[test]
+    fn what_a_condition_never_finds_is_told() {
+        let ended = |n: i64| {
+            let entity = Entity::new(EntityKey::new("c", format!("{n:02}")).unwrap()).with("Total", 5);
+            match n % 4 {
+                0 | 1 => entity.with("Ended", crate::model::EdmDateTime::parse("2020-01-01T00:00:00Z").unwrap()),
+                2 => entity.with("Ended", "2020-01-01T00:00:00Z"),
+                _ => entity.with("Ended", 1_577_836_800_i64),
+            }
+        };
+        let primaries: Vec<Entity> = (0..8).map(ended).collect();
+        let said = |text: &str| unmet("Sessions", &Condition::parse(text).unwrap(), &primaries).join("; ");
+        assert_eq!(said("Endde < datetime'2021-01-01T00:00:00Z'"), "none of 8 Sessions has `Endde`; did you mean `Ended`?");
+        let unlike = "`Ended` is Edm.Int64 in 2 and Edm.String in 2 of 8 Sessions: it does not compare with Edm.DateTime";
+        assert_eq!(said("not (Ended > datetime'2021-01-01T00:00:00Z')"), unlike);
+        assert_eq!(said("Total in [5, 5.5] and exists(Ended) and PartitionKey == \"c\""), "", "numbers compare, whatever their type");
+        assert!(said("startsWith(Total, \"5\")").contains("`Total` is Edm.Int32 in 8 of 8 Sessions"));
+        assert_eq!(unmet("Sessions", &Condition::parse("Endde == 1").unwrap(), &[]), Vec::<String>::new());
     }
 
     #[test]

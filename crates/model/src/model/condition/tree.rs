@@ -46,6 +46,13 @@ impl Condition {
         beginnings.max_by_key(|beginning| beginning.len())
     }
 
+    /// Each property that it compares, with a value that it is compared with.
+    pub fn operands(&self) -> Vec<(&str, EdmValue)> {
+        let mut operands = Vec::new();
+        self.root.operands(&mut operands);
+        operands
+    }
+
     /// The names of the properties with texts that it compares. Its other tests (there, not empty, more than a number) any long text answers
     /// alike.
     pub fn compared(&self) -> BTreeSet<&str> {
@@ -78,6 +85,17 @@ impl Expr {
             Self::Compare { property, .. } | Self::In { property, .. } | Self::Exists { property } | Self::StartsWith { property, .. } => {
                 Some(property)
             }
+        }
+    }
+
+    fn operands<'a>(&'a self, operands: &mut Vec<(&'a str, EdmValue)>) {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().for_each(|node| node.operands(operands)),
+            Self::Not(node) => node.operands(operands),
+            Self::Compare { property, value, .. } => operands.push((property, value.clone())),
+            Self::In { property, values } => operands.extend(values.iter().map(|value| (property.as_str(), value.clone()))),
+            Self::StartsWith { property, prefix } => operands.push((property, prefix.as_str().into())),
+            Self::Exists { .. } => {}
         }
     }
 
