@@ -524,18 +524,35 @@ async fn hold(world: &World, count: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_is_ended_early_shows_everything_again_at_once() {
-    let world = poisoned_with(100).await;
+    let world = poisoned_with(600).await;
+    world.queues.latency(Duration::from_millis(3));
     let stop = CancellationToken::new();
     let tool = tool(&world).until(&stop);
     let all = PoisonFilter::default();
     let ended = async {
-        sleep(Duration::from_millis(9)).await;
+        sleep(Duration::from_millis(8)).await;
         stop.cancel();
     };
     let (listed, ()) = tokio::join!(tool.list(&all), ended);
     let listed = listed.unwrap();
-    assert!(listed.interrupted && (32..100).contains(&listed.entries.len()), "{}", listed.entries.len());
-    assert_eq!(world.poisoned().await.len(), 100, "all are visible again");
+    assert!(listed.interrupted && (32..320).contains(&listed.entries.len()), "{}", listed.entries.len());
+    world.queues.latency(Duration::ZERO);
+    assert_eq!(world.queues.calls(Op::Update, POISON).len(), listed.entries.len());
+    assert_eq!(world.poisoned().await.len(), 600, "all are visible again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_of_a_long_queue_costs_a_request_for_32_messages_and_commands_after_it_see_them_all() {
+    let world = poisoned_with(1_000).await;
+    assert_eq!(world.poisoned().await.len(), 1_000);
+    assert!(world.queues.calls(Op::Get, POISON).len() <= 33, "{}", world.queues.calls(Op::Get, POISON).len());
+    assert!(world.queues.calls(Op::Update, POISON).is_empty(), "they reappear by themselves");
+    let longest = world.queues.calls(Op::Get, POISON).into_iter().map(|call| call.visibility).max().unwrap();
+    assert!(longest <= Duration::from_secs(7), "{longest:?}");
+    let again = tool(&world).list(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((again.entries.len(), again.hidden), (1_000, 0));
+    let handled = tool(&world).discard(&PoisonFilter::default()).await.unwrap();
+    assert_eq!((handled.done.len(), handled.hidden), (1_000, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -547,16 +564,14 @@ async fn a_queue_that_answers_with_short_pages_is_listed_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_dies_hides_what_it_read_for_two_minutes_at_most() {
-    let world = poisoned_with(100).await;
+async fn a_listing_that_dies_hides_what_it_read_for_some_seconds() {
+    let world = poisoned_with(600).await;
+    world.queues.latency(Duration::from_millis(3));
     let (tool, all) = (tool(&world), PoisonFilter::default());
-    assert!(tokio::time::timeout(Duration::from_millis(9), tool.list(&all)).await.is_err());
-    let hidden = tool.list(&all).await.unwrap().hidden;
-    assert!((32..100).contains(&hidden), "what the first one holds is counted: {hidden}");
-    sleep(Duration::from_secs(34)).await;
-    assert_eq!(tool.list(&all).await.unwrap().entries.len(), 100);
-    let longest = world.queues.calls(Op::Get, POISON).into_iter().map(|call| call.visibility).max().unwrap();
-    assert!(longest <= Duration::from_secs(33), "{longest:?}");
+    assert!(tokio::time::timeout(Duration::from_millis(13), tool.list(&all)).await.is_err());
+    let (listed, held) = (tool.list(&all).await.unwrap(), world.queues.calls(Op::Get, POISON));
+    assert_eq!((listed.entries.len(), listed.hidden), (600, 0), "it waits for what the first one holds");
+    assert!(held.into_iter().all(|call| call.visibility <= Duration::from_secs(6)));
 }
 
 #[tokio::test(start_paused = true)]
