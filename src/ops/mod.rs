@@ -19,6 +19,7 @@ pub mod board;
 mod connections;
 mod guard;
 mod headers;
+pub(crate) mod in_step;
 pub mod pages;
 mod paths;
 mod patience;

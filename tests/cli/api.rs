@@ -252,6 +252,10 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
     let undecodable = api.get("/api/v1/poison?reason=undecodable&queue=jobs").json();
     assert_eq!((undecodable["messages"].as_array().unwrap().len(), &undecodable["messages"][0]["body"]), (1, &json!("no job at all")));
     assert_eq!(api.get("/api/v1/poison?reason=sadness").status, 400);
+    let one = api.get("/api/v1/poison?table=nowhere&key=p%2F2&since=1h").json()["messages"].clone();
+    assert_eq!((one.as_array().unwrap().len(), &one[0]["id"]), (1, &json!("second")));
+    let of_cause = api.get(&format!("/api/v1/poison?cause={}", one[0]["cause"].as_str().unwrap())).json();
+    assert_eq!(of_cause["messages"].as_array().unwrap().len(), 3, "they differ in their keys alone");
     assert_eq!(api.get("/api/v1/poison?queue=nowhere").status, 404);
     api.awaits("/api/v1/status", |status| status["headline"]["text"] == "4 poisoned messages");
 
@@ -259,6 +263,9 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
     let unread = api.ask("POST", "/api/v1/poison/discard", &format!("{TOKEN}Content-Type: application/json\r\n"), "{");
     assert!(unread.status == 400 && unread.json()["error"].is_string(), "{}", unread.body);
     assert_eq!(api.post("/api/v1/poison/discard", &json!({"al": true})).status, 422, "a mistyped selection discards nothing");
+    assert_eq!(api.post("/api/v1/poison/discard", &json!({"all": true, "tabel": "Nowhere"})).status, 422, "nor does a mistyped criterion");
+    let nothing = api.post("/api/v1/poison/discard", &json!({"all": true, "table": "Nowhere", "key": "p/9"})).json();
+    assert_eq!(nothing["done"], json!([]));
     let discarded = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();
     assert_eq!((discarded["done"].as_array().unwrap().len(), &discarded["failed"]), (1, &json!([])));
     let absent = api.post("/api/v1/poison/discard", &json!({"ids": ["first"]})).json();

@@ -196,13 +196,15 @@ fn what_is_poisoned_after_the_question_is_not_discarded() {
     api.place.put("jobs", "no job at all");
     until("it is poisoned", || api.get("/api/v1/poison").json()["total"] == 1);
     let browser = signed_in(&api);
+    let form = "queue=jobs&reason=&table=&key=&view=&text=job&cause=&since=1h&before=";
+    assert_eq!(api.get(&format!("/poison?{form}")).body.matches("<li class=\"card").count(), 1, "what the form of the page asks for");
     let question = api.ask("GET", "/poison/ask?what=discard&queue=jobs&reason=", &browser, "").body;
     let asked = question.split("name=\"until\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     api.place.put("jobs", "no job either");
     until("another is poisoned", || api.get("/api/v1/poison").json()["total"] == 2);
     let done = api.ask("POST", "/poison/discard", &browser, &format!("queue=jobs&reason=&all=true&until={asked}"));
-    says(&done.head, &["location: ../poison?discarded=1&failed=0&since=1"]);
-    let page = api.ask("GET", "/poison?discarded=1&failed=0&since=1", &browser, "").body;
+    says(&done.head, &["location: ../poison?discarded=1&failed=0&came=1"]);
+    let page = api.ask("GET", "/poison?discarded=1&failed=0&came=1", &browser, "").body;
     says(&page, &["1 that fit, too, came after the question and stay", "no job either"]);
     let named = api.ask("POST", "/poison/discard", &browser, "queue=jobs&reason=&id=nobody&until=");
     says(&named.head, &["location: ../poison?discarded=0&failed=0&absent=1"]);

@@ -53,6 +53,19 @@ fn what_is_requeued_is_tried_again_once_its_cause_is_gone() {
 }
 
 #[test]
+fn a_message_whose_cause_has_gone_by_itself_is_marked() {
+    let place = poisoned();
+    let in_step = || list(&place).into_iter().map(|entry| (entry["op"].clone(), entry["in_step"].clone())).collect::<Vec<_>>();
+    assert!(in_step().contains(&(json!("put"), json!(false))), "{:?}", in_step());
+    // Jim gets the address by the sync that this job queues.
+    place.run(&["submit", r#"{"op":"delete","table":"Employees","pk":"Sales","rk":"7"}"#]).success();
+    place.work();
+    assert!(in_step().contains(&(json!("put"), json!(true))), "{:?}", in_step());
+    assert!(in_step().contains(&(Value::Null, Value::Null)), "{:?}", in_step());
+    says(&stdout(&place.run(&["poison", "list", "--reason", "permanent"]).success()), &["in step"]);
+}
+
+#[test]
 fn nothing_is_discarded_unasked_and_nothing_never_means_everything() {
     let place = poisoned();
     says(&stderr(&place.run(&["poison", "discard", "--all"]).code(2)), &["--yes"]);
@@ -100,4 +113,39 @@ fn more_than_a_service_shows_at_once_is_listed_whole_and_stays() {
     place.run(&["poison", "requeue", "--all"]).success();
     assert_eq!(list(&place).len(), 0);
     assert_eq!(place.work()["poisoned"], json!(40));
+}
+
+#[test]
+fn messages_are_grouped_by_cause_and_filtered_by_what_they_are_about() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let keys = [("Sales", "1"), ("Sales", "2"), ("Ops", "3")];
+    for (pk, rk) in keys {
+        place.put("jobs", &json!({"op": "sync", "table": "Nowhere", "pk": pk, "rk": rk}).to_string());
+    }
+    place.put("jobs", "no job at all");
+    place.work();
+    let causes = json_lines(&place.run(&["--json", "poison", "list", "--group"]).success());
+    let counts: Vec<_> = causes.iter().map(|cause| cause["count"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [3, 1], "{causes:?}");
+    says(&stdout(&place.run(&["poison", "list", "--group"]).success()), &["CAUSE", "ONE OF THEM", causes[0]["sample"].as_str().unwrap()]);
+
+    let count = |more: &[&str]| json_lines(&place.run(&[&["--json", "poison", "list"], more].concat()).success()).len();
+    let cause = causes[0]["cause"].as_str().unwrap();
+    for (more, found) in [
+        (&["--table", "nowhere"][..], 3),
+        (&["--key", "Sales"], 2),
+        (&["--key", "Sales/2"], 1),
+        (&["--cause", cause, "--key", "Ops/3"], 1),
+        (&["--text", "NO JOB"], 1),
+        (&["--view", "by_email"], 0),
+        (&["--since", "1h"], 4),
+        (&["--before", "1h"], 0),
+    ] {
+        assert_eq!(count(more), found, "{more:?}");
+    }
+    says(&stderr(&place.run(&["poison", "list", "--since", "yesterday"]).code(2)), &["2h"]);
+    place.run(&["poison", "discard", "--all", "--key", "Sales/1", "--yes"]).success();
+    place.run(&["poison", "requeue", "--all", "--cause", cause]).success();
+    assert_eq!(count(&[]), 1);
 }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use jiff::Timestamp;
 
-use super::args::{Discard, PoisonAction, PoisonArgs, Selector};
+use super::args::{Discard, PoisonAction, PoisonArgs, PoisonList, Selector};
 use super::show;
 use crate::cli::consent::{consents, somebody_to_ask};
 use crate::cli::output::{counted, printable};
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use crate::model::QueueName;
+use crate::ops::in_step::in_step_now;
 use crate::ports::StoreError;
-use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
+use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonQueue, causes};
 
 /// Lists, shows, requeues or discards poisoned messages.
 pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
@@ -24,17 +25,25 @@ pub async fn poison(args: &PoisonArgs, context: &Context, out: &mut Output) -> a
     }
 }
 
-async fn list(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn list(PoisonList { selection, group }: &PoisonList, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let FoundMessages { entries: found, hidden, interrupted, .. } = find(selection, context).await?;
+    let causes = if *group { causes(found.iter().map(|(_, entry)| entry)) } else { Vec::new() };
+    let entries = || found.iter().map(|(_, entry)| entry);
+    let in_step = if *group { Vec::new() } else { in_step_now(&context.client(), &context.catalog, entries()).await };
     match out.format() {
-        Format::Json => found.iter().try_for_each(|(_, entry)| out.value(&show::brief(entry)))?,
+        Format::Json if *group => causes.iter().try_for_each(|cause| out.value(&show::cause(cause)))?,
+        Format::Json => entries().zip(&in_step).try_for_each(|(entry, in_step)| out.value(&show::listed(entry, *in_step)))?,
         Format::Text => {
-            let rows: Vec<_> = found.iter().map(|(_, entry)| show::row(entry, out.verbose())).collect();
-            out.columns(show::HEADING, &rows)?;
+            if *group {
+                let rows: Vec<_> = causes.iter().map(|cause| show::cause_row(cause, out.verbose())).collect();
+                out.columns(show::CAUSE_HEADING, &rows)?;
+            } else {
+                let rows: Vec<_> = entries().zip(&in_step).map(|(entry, in_step)| show::row(entry, *in_step, out.verbose())).collect();
+                out.columns(show::HEADING, &rows)?;
+            }
             // Of ids that no message has there is a complaint each.
-            if rows.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
-                let narrowed = selection.reason.is_some() || selection.queue.is_some();
-                out.say(if narrowed { "No poisoned message fits." } else { "No poisoned messages." })?;
+            if found.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
+                out.say(if selection.is_narrowed() { "No poisoned message fits." } else { "No poisoned messages." })?;
             }
         }
     }
@@ -81,12 +90,14 @@ async fn show(selection: &Selector, context: &Context, out: &mut Output) -> anyh
 
 async fn requeue(selection: &Selector, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     chosen(selection, "requeue")?;
-    each_queue(selection, ("requeueing", "requeued"), async |_, queue| queue.requeue(&filter(selection)).await, context, out).await
+    let filter = filter(selection, context)?;
+    each_queue(selection, ("requeueing", "requeued"), async |_, queue| queue.requeue(&filter).await, context, out).await
 }
 
 async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let selection = &discard.selection;
     chosen(selection, "discard")?;
+    let meant = filter(selection, context)?;
     let asked = if discard.yes { None } else { confirmed(selection, context, out).await? };
     if asked.is_none() && !discard.yes {
         out.say("Nothing was discarded.")?;
@@ -94,7 +105,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     }
     // A queue without a message had none to be asked about.
     let last = |name: &QueueName| asked.as_ref().map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN));
-    let filter = |name: &QueueName| PoisonFilter { until: last(name), ..filter(selection) };
+    let filter = |name: &QueueName| PoisonFilter { until: last(name), ..meant.clone() };
     each_queue(selection, ("discarding", "discarded"), async |name, queue| queue.discard(&filter(name)).await, context, out).await
 }
 
@@ -246,10 +257,10 @@ impl DiscardReach {
 }
 
 async fn find(selection: &Selector, context: &Context) -> anyhow::Result<FoundMessages> {
-    let mut found = FoundMessages::default();
+    let (mut found, filter) = (FoundMessages::default(), filter(selection, context)?);
     for (name, queue) in queues(selection.queue.as_ref(), context)? {
         let queue = std::sync::Arc::new(queue);
-        let listed = queue.list(&filter(selection)).await.with_context(|| format!("reading the queue {name}-poison"))?;
+        let listed = queue.list(&filter).await.with_context(|| format!("reading the queue {name}-poison"))?;
         found.reach.add(name, listed.entries.iter().map(|entry| entry.inserted), listed.hidden);
         found.entries.extend(listed.entries.into_iter().map(|entry| (std::sync::Arc::clone(&queue), entry)));
         found.hidden += listed.hidden;
@@ -268,14 +279,17 @@ fn queues(named: Option<&QueueName>, context: &Context) -> anyhow::Result<Vec<(Q
     Ok(queues)
 }
 
-fn filter(selection: &Selector) -> PoisonFilter {
-    PoisonFilter { ids: selection.ids.iter().cloned().collect(), reason: selection.reason, until: None }
+fn filter(selection: &Selector, context: &Context) -> Result<PoisonFilter, UsageError> {
+    let filter = selection.criteria().filter(context.clock.now()).map_err(|error| UsageError::new(error.to_string()))?;
+    Ok(PoisonFilter { ids: selection.ids.iter().cloned().collect(), ..filter })
 }
 
 /// That something was chosen: nothing must never mean everything.
 fn chosen(selection: &Selector, verb: &str) -> Result<(), UsageError> {
     if selection.ids.is_empty() && !selection.all {
-        return Err(UsageError::new(format!("say which messages to {verb}: their ids, or --all (with --reason for some of them)")));
+        return Err(UsageError::new(format!(
+            "say which messages to {verb}: their ids, or --all (with --cause, --table, --since and others for some of them)"
+        )));
     }
     Ok(())
 }

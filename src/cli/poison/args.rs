@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::help;
 use crate::model::QueueName;
-use crate::worker::poison::Reason;
+use crate::worker::poison::PoisonCriteria;
 
 /// Arguments of `poison`.
 #[derive(Debug, Args)]
@@ -21,8 +21,10 @@ pub enum PoisonAction {
     #[command(after_help = help::after(&[
         ("evenkeel poison list", "of every queue, oldest first"),
         ("evenkeel poison list --queue evenkeel-jobs --reason exhausted --json", "one JSON value per message"),
+        ("evenkeel poison list --group", "a line per cause: how many, since when, and one of its messages"),
+        ("evenkeel poison list --table Employees --key Sales/000223 --since 2h", "what was given up of one entity in the last two hours"),
     ]))]
-    List(Selector),
+    List(PoisonList),
     /// Show poisoned messages whole, with every cause and the body, expanded where it is compressed
     #[command(after_help = help::after(&[
         ("evenkeel poison show 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, by its id or the client's own"),
@@ -33,6 +35,7 @@ pub enum PoisonAction {
     #[command(after_help = help::after(&[
         ("evenkeel poison requeue 8f14e45f-ceea-467f-a3a2-1c5ab2d5c1a0", "one message, once its cause is put right"),
         ("evenkeel poison requeue --all --reason exhausted", "whatever gave up during an outage"),
+        ("evenkeel poison requeue --all --cause 1f0c9a3b", "all messages of one cause, by its id in `list --group`"),
     ]))]
     Requeue(Selector),
     /// Delete poisoned messages
@@ -43,6 +46,17 @@ pub enum PoisonAction {
     Discard(Discard),
 }
 
+/// Arguments of `poison list`.
+#[derive(Debug, Clone, Args)]
+pub struct PoisonList {
+    /// Which messages
+    #[command(flatten)]
+    pub selection: Selector,
+    /// Show a line per cause, which is an error without the keys and values in it
+    #[arg(long)]
+    pub group: bool,
+}
+
 /// Which messages are meant.
 #[derive(Debug, Clone, Args)]
 pub struct Selector {
@@ -51,13 +65,47 @@ pub struct Selector {
     pub queue: Option<QueueName>,
     /// Only messages poisoned for this reason: exhausted, permanent, undecodable, expired or foreign
     #[arg(long, value_name = "REASON")]
-    pub reason: Option<Reason>,
-    /// All of them, or all with the reason given
+    pub reason: Option<String>,
+    /// Only messages of this cause, by its id in `poison list --group`
+    #[arg(long, value_name = "CAUSE")]
+    pub cause: Option<String>,
+    /// Only messages whose job or error names this view
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<String>,
+    /// Only messages about entities of this table, in any case
+    #[arg(long, value_name = "TABLE")]
+    pub table: Option<String>,
+    /// Only messages about this entity, or about those of a PartitionKey alone
+    #[arg(long, value_name = "PK[/RK]")]
+    pub key: Option<String>,
+    /// Only messages with this text in their error, step, ids or body, in any case
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// Only messages poisoned since then: a time (2026-11-28T12:00:00Z), or a duration until now (2h)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Only messages poisoned before then, likewise
+    #[arg(long, value_name = "TIME")]
+    pub before: Option<String>,
+    /// All of them, or all that fit
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
     /// Message ids, on their own queue or on the poison queue, or the ids that clients gave their jobs
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+}
+
+impl Selector {
+    /// What narrows the messages, but for their queue and ids.
+    pub(super) fn criteria(&self) -> PoisonCriteria {
+        let Self { reason, cause, view, table, key, text, since, before, .. } = self.clone();
+        PoisonCriteria { reason, cause, view, table, key, text, since, before }
+    }
+
+    /// Whether some messages are meant and others are not.
+    pub(super) fn is_narrowed(&self) -> bool {
+        self.queue.is_some() || self.criteria().pairs().next().is_some()
+    }
 }
 
 /// Arguments of `poison discard`.

@@ -6,16 +6,26 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{printable, printable_lines};
 use crate::model::limits;
-use crate::worker::poison::{PoisonEntry, PoisonMessage, ShownBody};
+use crate::worker::poison::{PoisonCause, PoisonEntry, PoisonMessage, ShownBody, cause_id};
 
 /// The entry of one message in a list, for machines: everything but the body.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
     let PoisonMessage { reason, error, step, op, dequeue_count, first_enqueued, poisoned, worker, queue, message_id, id, .. } =
         &entry.message;
     json!({
-        "queue": queue, "message_id": message_id, "poison_id": entry.ids.first(), "id": id, "reason": reason, "op": op, "error": error, "step": step,
+        "queue": queue, "message_id": message_id, "poison_id": entry.ids.first(), "id": id, "reason": reason,
+        "cause": cause_id(&entry.message), "op": op, "error": error, "step": step,
         "dequeue_count": dequeue_count, "first_enqueued": first_enqueued, "poisoned": poisoned, "worker": worker, "copies": entry.ids.len(),
     })
+}
+
+/// The entry of one message in a list, with whether what it asked for holds by now.
+pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
+    let mut value = brief(entry);
+    if let Value::Object(object) = &mut value {
+        object.insert("in_step".to_owned(), json!(in_step));
+    }
+    value
 }
 
 /// One message whole, for machines. The body is a JSON value where it is JSON, else a string; null where it is gone.
@@ -43,6 +53,7 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     }
     field("queue", message.queue.as_str());
     field("reason", message.reason.name());
+    field("cause", &cause_id(message));
     field("error", &message.error);
     field("step", &message.step);
     field("op", message.op.as_deref().unwrap_or("unknown"));
@@ -69,20 +80,47 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
 const ERROR: usize = 160;
 
 /// The columns of a list.
-pub(super) const HEADING: [&str; 6] = ["QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "ERROR"];
+pub(super) const HEADING: [&str; 7] = ["QUEUE", "POISONED", "REASON", "OP", "MESSAGE", "NOW", "ERROR"];
 
 /// A row of a list.
-pub(super) fn row(entry: &PoisonEntry, whole: bool) -> [String; 6] {
+pub(super) fn row(entry: &PoisonEntry, in_step: Option<bool>, whole: bool) -> [String; 7] {
     let message = &entry.message;
-    let error = if whole { message.error.as_str() } else { message.error.lines().next().unwrap_or_default() };
-    let error: String = error.chars().take(if whole { usize::MAX } else { ERROR }).collect();
-    let cut = if error.len() < message.error.len() { "…" } else { "" };
     [
         message.queue.to_string(),
         format!("{:.0}", message.poisoned),
         message.reason.to_string(),
         printable(message.op.as_deref().unwrap_or("?")),
         printable(&message.message_id),
-        format!("{}{cut}", printable(&error)),
+        if in_step == Some(true) { "in step" } else { "-" }.to_owned(),
+        shown_error(&message.error, whole),
     ]
+}
+
+/// An error, or its beginning.
+fn shown_error(error: &str, whole: bool) -> String {
+    let first = if whole { error } else { error.lines().next().unwrap_or_default() };
+    let first: String = first.chars().take(if whole { usize::MAX } else { ERROR }).collect();
+    let cut = if first.len() < error.len() { "…" } else { "" };
+    format!("{}{cut}", printable(&first))
+}
+
+/// The columns of a list of causes.
+pub(super) const CAUSE_HEADING: [&str; 7] = ["CAUSE", "MESSAGES", "FIRST", "LAST", "REASON", "ONE OF THEM", "ERROR"];
+
+/// A row of a list of causes.
+pub(super) fn cause_row(PoisonCause { id, reason, error, count, first, last, sample }: &PoisonCause, whole: bool) -> [String; 7] {
+    [
+        id.clone(),
+        count.to_string(),
+        format!("{first:.0}"),
+        format!("{last:.0}"),
+        reason.to_string(),
+        printable(sample),
+        shown_error(error, whole),
+    ]
+}
+
+/// A cause, for machines.
+pub(super) fn cause(PoisonCause { id, reason, error, count, first, last, sample }: &PoisonCause) -> Value {
+    json!({"cause": id, "reason": reason, "error": error, "count": count, "first": first, "last": last, "sample": sample})
 }

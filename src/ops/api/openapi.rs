@@ -139,8 +139,17 @@ fn operations() -> Vec<ApiOperation> {
             ("number", "only the job with this number, with all the keys that are kept of it"),
             ("top", "how many at most: 100 where absent, never more than 1000"),
         ]),
-        read("/poison", "poison", poison::list, one::<Poison>, "The front of the poison queues")
-            .asked(&[("queue", "the queue as configured"), ("reason", "exhausted, permanent, undecodable, expired or foreign")]),
+        read("/poison", "poison", poison::list, one::<Poison>, "The front of the poison queues").asked(&[
+            ("queue", "the queue as configured"),
+            ("reason", "exhausted, permanent, undecodable, expired or foreign"),
+            ("cause", "the cause, as a message has it here"),
+            ("view", "a view that the job or the error names"),
+            ("table", "the table of the entity, in any case"),
+            ("key", "the entity, as PartitionKey/RowKey, or a PartitionKey alone"),
+            ("text", "a text in the error, step, ids or body, in any case"),
+            ("since", "poisoned since then: a time (RFC 3339), or a duration until now (2h)"),
+            ("before", "poisoned before then, likewise"),
+        ]),
         read("/entities/{table}", "entity_by_query", entity::by_query, one::<EntityReport>, "The same as below, for keys that are empty")
             .asked(&[("pk", "the PartitionKey"), ("rk", "the RowKey")]),
         read(

@@ -1,6 +1,6 @@
 //! The dead letters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -14,13 +14,17 @@ use tokio::sync::Semaphore;
 
 use super::under_way::carried_out;
 use super::{Api, Problem};
+use crate::model::quoted::Quoted;
 use crate::model::{QueueName, cause};
 use crate::ops::board::keep;
 use crate::ops::guard::{Actor, Visitor};
+use crate::ops::in_step::in_step_now;
 use crate::ports::StoreError;
 use crate::settings::QueueSettings;
 use crate::telemetry::AUDIT;
-use crate::worker::poison::{Handled, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, Reason, SHOWN_BYTES, ShownBody};
+use crate::worker::poison::{
+    Handled, PoisonCriteria, PoisonEntry, PoisonFilter, PoisonMessage, PoisonQueue, SHOWN_BYTES, ShownBody, cause_id,
+};
 
 /// Bytes of an answer, or of a page, at most.
 const ANSWER_BYTES: usize = 1024 * 1024;
@@ -67,12 +71,16 @@ pub(crate) struct Poisoned {
     pub(crate) id: Option<String>,
     /// `exhausted`, `permanent`, `undecodable`, `expired`, or `foreign`: put there by something else.
     pub(crate) reason: &'static str,
+    /// The cause, which messages share whose errors differ in keys and values alone.
+    pub(crate) cause: String,
     /// The error, with all causes; the step and the reason alone where the token may not see contents.
     pub(crate) error: String,
     /// The step that failed.
     pub(crate) step: String,
     /// The operation, where one could be read.
     pub(crate) op: Option<String>,
+    /// Whether what it asked for holds by now: its primary is in step, and has what a `put` was to write. Null where that is not known.
+    pub(crate) in_step: Option<bool>,
     /// How often the message had been got.
     pub(crate) dequeue_count: u32,
     /// When it was first put on its queue (RFC 3339).
@@ -99,13 +107,13 @@ pub(crate) struct Poisoned {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct FilterQuery {
     pub(crate) queue: Option<String>,
-    pub(crate) reason: Option<String>,
+    #[serde(flatten)]
+    pub(crate) criteria: PoisonCriteria,
 }
 
 /// Which messages are to be handled.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(title = "selection")]
-#[serde(deny_unknown_fields)]
+#[schemars(title = "selection", deny_unknown_fields)]
 pub(crate) struct Selection {
     /// The queue as configured; every queue where absent.
     pub(crate) queue: Option<String>,
@@ -115,10 +123,14 @@ pub(crate) struct Selection {
     /// All messages: must be said where no id is given.
     #[serde(default)]
     pub(crate) all: bool,
-    /// Only those poisoned for this reason.
-    pub(crate) reason: Option<String>,
     /// Only those put on the poison queue until then (RFC 3339), by its clock: `as_of` of the list that was looked at.
     pub(crate) until: Option<String>,
+    #[serde(flatten)]
+    pub(crate) criteria: PoisonCriteria,
+    /// Fields that say nothing: a mistyped one must not mean more messages than its sender had in mind.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub(crate) unknown: BTreeMap<String, Value>,
 }
 
 /// Results for the selected messages.
@@ -189,7 +201,12 @@ fn answer(report: Report) -> Result<Response, Problem> {
 
 /// The front of the poison queues that are meant.
 pub(crate) async fn front(api: &Api, shown: &FilterQuery, visitor: Visitor) -> Result<Poison, Problem> {
-    let filter = PoisonFilter { reason: reason(shown.reason.as_deref())?, ..PoisonFilter::default() };
+    let PoisonCriteria { key, text, view, table, .. } = &shown.criteria;
+    // Who guesses what a message holds would be told so.
+    if !visitor.contents && [key, text, view, table].into_iter().flatten().any(|value| !value.is_empty()) {
+        return Err(Problem::withheld("messages are found by what they hold by a token with contents = true"));
+    }
+    let filter = filter(api, &shown.criteria)?;
     let as_of = as_of(api, shown.queue.as_deref()).to_string();
     let mut poison = Poison { messages: Vec::new(), total: 0, complete: true, as_of };
     let mut room = ANSWER_BYTES;
@@ -204,7 +221,9 @@ pub(crate) async fn front(api: &Api, shown: &FilterQuery, visitor: Visitor) -> R
         api.board.counted(&settings.name, total);
         let meant: Vec<PoisonEntry> = entries.into_iter().filter(|entry| filter.matches(entry)).collect();
         let (count, held_by) = (meant.len(), settings.name.clone());
-        let (messages, left) = off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
+        let in_step = in_step_now(&api.client(), &api.board.catalog(), meant.iter()).await;
+        let (mut messages, left) = off_the_runtime(move || fitting(meant, &held_by, visitor.contents, room)).await?;
+        messages.iter_mut().zip(in_step).for_each(|(message, in_step)| message.in_step = in_step);
         room = left;
         poison.complete &= messages.len() == count;
         poison.messages.extend(messages);
@@ -255,7 +274,10 @@ pub(crate) async fn change(api: &Api, selection: Selection, change: MessageActio
     }
     let until = selection.until.as_deref().map(str::parse::<Timestamp>).transpose();
     let until = until.map_err(|error| Problem::unusable(format!("until: {error}")))?;
-    let filter = PoisonFilter { ids: selection.ids, reason: reason(selection.reason.as_deref())?, until };
+    if let Some(name) = selection.unknown.keys().next() {
+        return Err(Problem::unreadable(format!("unknown field {}", Quoted(name))));
+    }
+    let filter = PoisonFilter { ids: selection.ids, until, ..filter(api, &selection.criteria)? };
     // Found before anything is begun: a mistake is reported at once.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
@@ -348,10 +370,8 @@ fn queues<'a>(api: &'a Api, named: Option<&str>) -> Result<Vec<(&'a QueueSetting
     meant.into_iter().map(open).collect()
 }
 
-fn reason(name: Option<&str>) -> Result<Option<Reason>, Problem> {
-    name.filter(|name| !name.is_empty())
-        .map(|name| name.parse().map_err(|error: crate::worker::poison::PoisonError| Problem::unusable(error.to_string())))
-        .transpose()
+fn filter(api: &Api, criteria: &PoisonCriteria) -> Result<PoisonFilter, Problem> {
+    criteria.filter(api.board.now()).map_err(|error| Problem::unusable(error.to_string()))
 }
 
 fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned {
@@ -359,6 +379,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
     let shown = message.body.as_deref().filter(|_| contents).map(|kept| ShownBody::of(kept, SHOWN_BYTES));
     let body_cut = shown.as_ref().is_some_and(|shown| shown.cut);
     let text = |text: String| cause::shortened(&text, SHOWN_TEXT_BYTES);
+    let cause = cause_id(&message);
     Poisoned {
         queue: message.queue.to_string(),
         held_by: held_by.to_string(),
@@ -366,6 +387,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         poison_id: ids.into_iter().next().unwrap_or_default(),
         id: message.id.map(text),
         reason: message.reason.name(),
+        cause,
         error: if contents {
             cause::shortened(&message.error, SHOWN_ERROR_BYTES)
         } else {
@@ -373,6 +395,7 @@ fn poisoned(entry: PoisonEntry, held_by: &QueueName, contents: bool) -> Poisoned
         },
         step: if contents { text(message.step) } else { text(cause::step(&message.step).to_owned()) },
         op: message.op.map(text),
+        in_step: None,
         dequeue_count: message.dequeue_count,
         first_enqueued: message.first_enqueued.to_string(),
         at: message.poisoned.to_string(),

@@ -32,6 +32,11 @@ impl Problem {
         Self { status: StatusCode::BAD_REQUEST, error: error.into() }
     }
 
+    /// The request's body says something that has no meaning.
+    pub(super) fn unreadable(error: impl Into<String>) -> Self {
+        Self { status: StatusCode::UNPROCESSABLE_ENTITY, error: error.into() }
+    }
+
     /// The named thing is not known.
     pub(crate) fn unknown(error: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, error: error.into() }

@@ -1,5 +1,7 @@
 //! Changes from the pages' forms: done as the API does them, then back to the page.
 
+use std::collections::BTreeMap;
+
 use axum::Extension;
 use axum::extract::{Form, State};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -11,6 +13,7 @@ use super::poison::Meant;
 use crate::ops::api::poison::{MessageAction, Selection, change};
 use crate::ops::api::{Api, send_in_time, set_acknowledged, set_log, sync_of};
 use crate::ops::guard::Actor;
+use crate::worker::poison::PoisonCriteria;
 
 /// Which entity.
 #[derive(Debug, Deserialize)]
@@ -62,17 +65,18 @@ pub(super) async fn discard(
 
 async fn handle(api: &Api, (context, actor): (&PageContext, Actor), meant: Meant, what: MessageAction, verb: &str) -> Response {
     let text = |text: String| Some(text).filter(|text| !text.is_empty());
-    let Meant { queue, reason, ids, all, until, .. } = meant;
+    let Meant { queue, criteria, ids, all, until, .. } = meant;
     // Ids say enough by themselves: they were picked from a list that may show another queue, or every reason.
-    let reason = text(reason).filter(|_| ids.is_empty());
-    match change(api, Selection { queue: text(queue), ids, all, reason, until: text(until) }, what, actor).await {
+    let criteria = if ids.is_empty() { criteria } else { PoisonCriteria::default() };
+    let selection = Selection { queue: text(queue), ids, all, until: text(until), criteria, unknown: BTreeMap::new() };
+    match change(api, selection, what, actor).await {
         Err(problem) => layout::problem("poison", &problem, context),
         Ok(report) if report.under_way => Redirect::to("/poison?going_on=1").into_response(),
         Ok(report) => {
             let failed = report.failed.len() + usize::from(report.cut_short.is_some());
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair(verb, &report.done.len().to_string()).append_pair("failed", &failed.to_string());
-            for (left, count) in [("hidden", report.hidden), ("absent", report.absent.len() as u64), ("since", report.since)] {
+            for (left, count) in [("hidden", report.hidden), ("absent", report.absent.len() as u64), ("came", report.since)] {
                 if count > 0 {
                     query.append_pair(left, &count.to_string());
                 }

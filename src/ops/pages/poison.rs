@@ -14,8 +14,18 @@ use super::words::{self, Counted as _};
 use crate::ops::api::poison::{FilterQuery, Poison, Poisoned, as_of, front, off_the_runtime};
 use crate::ops::api::{Api, Problem};
 use crate::ops::guard::Visitor;
-use crate::worker::poison::ShownBody;
+use crate::worker::poison::{PoisonCriteria, ShownBody};
 
+/// What else narrows the messages: its name, its label, and an example.
+const FIELDS: [(&str, &str, &str); 7] = [
+    ("table", "Table", "Employees"),
+    ("key", "Entity", "PartitionKey/RowKey"),
+    ("view", "View", ""),
+    ("text", "Text", ""),
+    ("cause", "Cause", ""),
+    ("since", "Since", "2h"),
+    ("before", "Before", "30m"),
+];
 const REASONS: [&str; 5] = ["exhausted", "permanent", "undecodable", "expired", "foreign"];
 
 /// The selection shown, and the action before.
@@ -23,14 +33,15 @@ const REASONS: [&str; 5] = ["exhausted", "permanent", "undecodable", "expired", 
 pub(super) struct PoisonQuery {
     #[serde(default)]
     queue: String,
-    #[serde(default)]
-    reason: String,
+    #[serde(flatten)]
+    criteria: PoisonCriteria,
     requeued: Option<u64>,
     discarded: Option<u64>,
     failed: Option<u64>,
     hidden: Option<u64>,
     absent: Option<u64>,
-    since: Option<u64>,
+    /// How many came after the question.
+    came: Option<u64>,
     going_on: Option<u8>,
 }
 
@@ -39,7 +50,7 @@ pub(super) struct PoisonQuery {
 pub(super) struct Meant {
     pub(super) what: String,
     pub(super) queue: String,
-    pub(super) reason: String,
+    pub(super) criteria: PoisonCriteria,
     pub(super) ids: BTreeSet<String>,
     pub(super) all: bool,
     /// When it was asked, by the clocks of the queues; empty where messages are named.
@@ -55,16 +66,21 @@ impl Meant {
             match &*name {
                 "what" => meant.what = value,
                 "queue" => meant.queue = value,
-                "reason" => meant.reason = value,
                 "id" if !value.is_empty() => {
                     meant.ids.insert(value);
                 }
                 "all" => meant.all = value == "true",
                 "until" => meant.until = value,
-                _ => {}
+                criterion => meant.criteria.set(criterion, value),
             }
         }
         meant
+    }
+}
+
+impl PoisonQuery {
+    fn is_narrowed(&self) -> bool {
+        !self.queue.is_empty() || self.criteria.pairs().next().is_some()
     }
 }
 
@@ -80,7 +96,7 @@ struct PoisonPage {
 }
 
 pub(super) async fn page(State(api): State<Api>, Query(asked): Query<PoisonQuery>, Extension(context): Extension<PageContext>) -> Response {
-    let shown = FilterQuery { queue: Some(asked.queue.clone()), reason: Some(asked.reason.clone()) };
+    let shown = FilterQuery { queue: Some(asked.queue.clone()), criteria: asked.criteria.clone() };
     let queues = api.board.configured().iter().map(|queue| queue.name.to_string()).collect();
     let framed = context.clone();
     let drawn = async {
@@ -101,6 +117,10 @@ impl Poisoned {
             (Value::String(text), None) => text.clone(),
             (value, None) => ShownBody::whole(value.clone()).laid_out(),
         }
+    }
+
+    fn holds_now(&self) -> bool {
+        self.in_step == Some(true)
     }
 
     /// The field `of`, PartitionKey and RowKey, where the body has them.
@@ -143,11 +163,11 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
 /// All messages that a filter leaves, in words.
 fn every(api: &Api, meant: &Meant) -> String {
     let of = if meant.queue.is_empty() { "of every queue".to_owned() } else { format!("of the queue {}", meant.queue) };
-    let why = if meant.reason.is_empty() { String::new() } else { format!(", poisoned for the reason “{}”", meant.reason) };
+    let why: String = meant.criteria.pairs().map(|(name, value)| format!(", {name} “{value}”")).collect();
     let queues = api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
     // No number before each of them was counted.
     let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
-    let count = count.filter(|_| meant.reason.is_empty()).map_or_else(String::new, |count| format!("{} ", count.grouped()));
+    let count = count.filter(|_| why.is_empty()).map_or_else(String::new, |count| format!("{} ", count.grouped()));
     format!("all {count}messages {of}{why}")
 }
 
@@ -161,5 +181,6 @@ mod tests {
         assert_eq!((meant.what.as_str(), meant.queue.as_str(), meant.all), ("discard", "jobs", false));
         assert_eq!(meant.ids, ["a".to_owned(), "b&c".to_owned()].into());
         assert!(Meant::read(b"all=true").all && !Meant::read(b"all=").all);
+        assert_eq!(Meant::read(b"key=a%2Fb&reason=").criteria.pairs().collect::<Vec<_>>(), [("key", "a/b")]);
     }
 }

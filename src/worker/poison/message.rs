@@ -73,6 +73,12 @@ impl std::str::FromStr for Reason {
 #[error("{0}")]
 pub struct PoisonError(String);
 
+impl PoisonError {
+    pub(super) fn new(said: impl fmt::Display) -> Self {
+        Self(said.to_string())
+    }
+}
+
 /// A message that will not be tried again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoisonMessage {

@@ -12,6 +12,8 @@
 //! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] implements the operations of the command line on a poison queue.
 
 mod about;
+mod causes;
+mod filter;
 mod list;
 mod mention;
 mod message;
@@ -23,11 +25,13 @@ mod subject;
 mod walk;
 
 pub use about::{Discarded, LeftMessages};
+pub use causes::{PoisonCause, cause_id, causes};
+pub use filter::{PoisonCriteria, PoisonFilter, SoughtKey};
 pub use list::PoisonListing;
 #[cfg(test)]
 pub(crate) use message::tests;
 pub use message::{BODY_CONTAINER, BodyBlob, PoisonError, PoisonMessage, Reason};
-pub use queue::{Handled, PoisonEntry, PoisonFilter, PoisonQueue};
+pub use queue::{Handled, PoisonEntry, PoisonQueue};
 pub(crate) use send::send;
 pub use shown::{SHOWN_BYTES, ShownBody};
 pub(crate) use subject::Sought;

@@ -1,6 +1,6 @@
 //! A poison queue, and the operations on its messages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::walk::WalkAction;
-use super::{PoisonMessage, Reason};
+use super::{PoisonFilter, PoisonMessage, Reason};
 use crate::model::allowed::JobAllowance;
 use crate::model::names::NameError;
 use crate::model::{AccountName, QueueName, cause, job, limits};
@@ -57,18 +57,6 @@ impl PoisonEntry {
     }
 }
 
-/// Which messages are meant.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PoisonFilter {
-    /// Ids that messages [have](PoisonEntry::has); all where empty.
-    pub ids: BTreeSet<String>,
-    /// Only those poisoned for this reason.
-    pub reason: Option<Reason>,
-    /// For a requeue or a discard: only those put on the poison queue until then, by the queue's clock. Later ones were not part of the
-    /// question that was answered.
-    pub until: Option<Timestamp>,
-}
-
 /// Results for the selected messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Handled {
@@ -104,26 +92,6 @@ pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String
     let body = body.as_deref().map(note::compared);
     let said = serde_json::json!([queue, message_id, id, reason, first_enqueued, body, body_blob]);
     hex::encode(Sha256::digest(said.to_string()))
-}
-
-impl PoisonFilter {
-    /// Whether this message is meant.
-    pub fn matches(&self, entry: &PoisonEntry) -> bool {
-        let named = self.ids.is_empty() || self.ids.iter().any(|id| entry.has(id));
-        named && self.reason.is_none_or(|reason| reason == entry.message.reason)
-    }
-
-    /// Why it is not clear that this one is meant: the original's id of one message is claimed by another, and its own was not given.
-    pub(super) fn unclear(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
-        let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
-        let claimed = |id: &&String| {
-            let claimants = || all().filter(|entry| entry.has(id));
-            one.has(id) && claimants().count() > 1 && claimants().any(|entry| entry.message.message_id == **id)
-        };
-        let named = one.ids.iter().any(|id| self.ids.contains(id));
-        let id = self.ids.iter().find(claimed).filter(|_| !named)?;
-        Some(format!("different messages claim the id {id}: name this one by its own on the poison queue, {}", one.ids.join(" or ")))
-    }
 }
 
 impl PoisonQueue {

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::filter::SoughtKey;
 use super::mention::{Mention, Spellings};
 use crate::model::allowed::AllowedTables;
 use crate::model::body::Extent;
@@ -287,6 +288,21 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
 /// The jobs of a list, as far as one of them tells its keys.
 fn told(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     if jobs.iter().all(Vec::is_empty) { Vec::new() } else { jobs }
+}
+
+/// Whether a body names an entity of this table, of any case, and key. `None` where it names nothing to judge that by.
+pub(super) fn names_entity(kept: &str, table: Option<&str>, key: Option<&SoughtKey>) -> Option<bool> {
+    let object = job::kept_object(kept).ok()?;
+    let is_of = |of: &str| table.is_none_or(|table| table.eq_ignore_ascii_case(of));
+    let jobs = jobs_of(&object);
+    if jobs.is_empty() {
+        return text(&object, "table").filter(|_| key.is_none()).map(|of| is_of(&of));
+    }
+    let is_meant = |named: &NamedKey| {
+        let of = named.of.as_deref().map_or_else(|| table.is_none(), is_of);
+        of && key.is_none_or(|key| key.is(&named.pk, &named.rk))
+    };
+    Some(jobs.iter().flatten().any(is_meant))
 }
 
 fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
