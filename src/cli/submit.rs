@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufRead, AsyncRead, BufReader};
 use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
+use self::unsent::UnsentLines;
 use super::bell;
 use super::exit::store_error;
 use super::output::{counted, printable, printable_lines};
@@ -25,6 +26,7 @@ use crate::model::{QueueName, cause};
 use crate::ports::ErrorClass;
 
 mod lines;
+mod unsent;
 
 /// Arguments of `submit`.
 #[derive(Debug, Args)]
@@ -32,6 +34,7 @@ mod lines;
     (r#"evenkeel submit '{"op":"sync","table":"Employees","pk":"Sales","rk":"000223"}'"#, "asks for every copy of one entity to be brought in step"),
     (r#"evenkeel submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}'"#, "moves an entity into its archive"),
     ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are named and left out"),
+    ("evenkeel submit --unsent rest.jsonl - < jobs.jsonl", "what was not sent is in rest.jsonl then, to be sent by the same command from there"),
     ("evenkeel submit --pack 100 - < jobs.jsonl", "neighbours that ask for the same go in one message: a hundredth of the queue's price"),
     (r#"evenkeel submit --list keys.jsonl '{"op":"sync","table":"Employees"}'"#, "one message for as many primaries as the list has lines: [\"Sales\", \"000223\"]"),
 ]))]
@@ -42,6 +45,9 @@ pub struct SubmitArgs {
     /// Put up to N neighbouring lines that differ in their primary alone into one message (1 to 1,000; 100 fill a transaction)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub pack: u16,
+    /// Write the lines that were not sent to FILE at the end, also those that were not read; it is empty if all were sent
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub unsent: Option<PathBuf>,
     /// Stage FILE (- for standard input) as a list of primaries, and send one message about all of them: JSON lines, each a key, a RowKey
     /// where the job has `pk`, or an entity where it is a `put`
     #[arg(long, value_name = "FILE", conflicts_with = "pack")]
@@ -57,8 +63,12 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
     if let Some(list) = &args.list {
         return submit_list(args, list, context, out).await;
     }
-    let submission =
-        Submission { client: context.client(), queue: args.queue.as_ref(), many: args.job == "-", pack: usize::from(args.pack), context };
+    let many = args.job == "-";
+    if args.unsent.is_some() && !many {
+        return Err(UsageError::new("--unsent takes the lines of many jobs: - in place of the job").into());
+    }
+    let (client, queue, unsent) = (context.client(), args.queue.as_ref(), args.unsent.as_deref());
+    let submission = Submission { client, queue, many, pack: usize::from(args.pack), unsent, context };
     if submission.many {
         submission.run(BufReader::new(tokio::io::stdin()), out).await
     } else {
@@ -140,11 +150,19 @@ async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mu
     Ok(Exit::Done)
 }
 
+/// What `tail` from a line on sends once more.
+fn again(next_line: u64, tally: &SubmitTally) -> &'static str {
+    let read = (tally.last + 1).saturating_sub(next_line);
+    if read > tally.unconfirmed { "; lines after that one which were sent are sent again, unless you use --unsent" } else { "" }
+}
+
 struct Submission<'a> {
     client: Client,
     queue: Option<&'a QueueName>,
     many: bool,
     pack: usize,
+    /// Where lines that are not sent go.
+    unsent: Option<&'a Path>,
     context: &'a Context,
 }
 
@@ -193,6 +211,8 @@ struct Refused {
 /// The result of a message, by its first line.
 struct MessageResult {
     line: u64,
+    /// How many lines it has.
+    lines: usize,
     /// The job with the message's id.
     result: Result<(Prepared, String), Refused>,
     /// The failure after which no further line is sent.
@@ -210,6 +230,8 @@ struct SubmitTally {
     queues: BTreeSet<QueueName>,
     /// The last line that was read.
     last: u64,
+    /// The first line that may have to be sent again.
+    first_unsure: Option<u64>,
     /// No further line was read, though there may be some.
     interrupted: bool,
     /// The first failure of a store or of the input: no further line was read either.
@@ -218,24 +240,38 @@ struct SubmitTally {
 
 /// How far a submission came that was interrupted, or that failed, as `--json` tells it.
 #[derive(Serialize)]
-struct CutShort {
+struct CutShort<'a> {
     interrupted: bool,
     sent: u64,
     refused: u64,
     /// How many lines may have been sent.
     #[serde(skip_serializing_if = "is_none")]
     unconfirmed: u64,
-    /// The line to go on with.
+    /// The first line that was not sent, or not surely.
     next_line: u64,
+    /// The file with the lines that were not sent, or not surely.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsent: Option<&'a Path>,
 }
 
 impl Submission<'_> {
     async fn run(&self, input: impl AsyncBufRead + Unpin, out: &mut Output) -> anyhow::Result<Exit> {
         let mut progress = self.many.then(|| Progress::begin("submit", "lines", None, out, &self.context.clock));
         let mut tally = SubmitTally::default();
-        let ended = self.pump(InputLines::new(input), &mut tally, progress.as_mut(), out).await;
+        let mut unsent = match self.unsent {
+            Some(path) => Some(UnsentLines::begin(path.to_path_buf()).await?),
+            None => None,
+        };
+        let mut lines = InputLines::new(input);
+        let ended = self.pump(&mut lines, &mut tally, unsent.as_mut(), progress.as_mut(), out).await;
         if let Some(progress) = progress {
             progress.end();
+        }
+        if let (Some(unsent), Some(path)) = (unsent, self.unsent)
+            && unsent.end(lines).await?
+        {
+            let path = path.display();
+            out.complain(format_args!("What was not sent is in {path}. To go on: `evenkeel submit --unsent {path} - < {path}`"))?;
         }
         for queue in &tally.queues {
             bell::ring(&self.context.settings.http, queue).await;
@@ -264,12 +300,13 @@ impl Submission<'_> {
     /// lines. After an interruption or a failure, every line that was read is sent and its result told.
     async fn pump(
         &self,
-        lines: InputLines<impl AsyncBufRead + Unpin>,
+        lines: &mut InputLines<impl AsyncBufRead + Unpin>,
         tally: &mut SubmitTally,
+        mut unsent: Option<&mut UnsentLines>,
         mut progress: Option<&mut Progress>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
-        let lines = stream::unfold(lines, async |mut lines| lines.next().await.transpose().map(|line| (line, lines)));
+        let lines = stream::unfold(lines, async |lines| lines.next().await.transpose().map(|line| (line, lines)));
         let mut lines = pin!(lines);
         let mut on_their_way = FuturesOrdered::new();
         let mut packing = self.client.packing(self.queue, self.pack);
@@ -282,7 +319,7 @@ impl Submission<'_> {
             // Requests on their way go on while the next line is waited for: its writer may never send another.
             tokio::select! {
                 biased;
-                Some(MessageResult { line, result, failure }) = on_their_way.next(), if !on_their_way.is_empty() => {
+                Some(MessageResult { line, lines: many, result, failure }) = on_their_way.next(), if !on_their_way.is_empty() => {
                     match failure {
                         Some(error) if !self.many => return Err(error),
                         Some(error) => {
@@ -290,6 +327,9 @@ impl Submission<'_> {
                             tally.failure.get_or_insert(error);
                         }
                         None => {}
+                    }
+                    if let Some(unsent) = unsent.as_deref_mut() {
+                        unsent.settle(line, many, result.is_ok()).await.context("writing unsent lines")?;
                     }
                     self.tell(line, &result, tally, progress.as_deref_mut(), out)?;
                 }
@@ -304,6 +344,9 @@ impl Submission<'_> {
                         Ok(Some(InputLine { text, number })) if self.many && text.as_ref().is_ok_and(|text| text.trim().is_empty()) => tally.last = number,
                         Ok(Some(InputLine { number, text })) => {
                             tally.last = number;
+                            if let (Some(unsent), Ok(text)) = (unsent.as_deref_mut(), &text) {
+                                unsent.read(number, text);
+                            }
                             let ready = match text {
                                 Ok(text) => packing.add(number, &text),
                                 Err(problem) => vec![ReadyMessage { first: number, jobs: 1, message: Err(ClientError::Job(problem)) }],
@@ -325,7 +368,7 @@ impl Submission<'_> {
         let refused = |error: String, unconfirmed: bool| Err(Refused { line, error, jobs, unconfirmed });
         let job = match message {
             Ok(job) => job,
-            Err(problem) => return MessageResult { line, result: refused(problem.to_string(), false), failure: None },
+            Err(problem) => return MessageResult { line, lines: jobs, result: refused(problem.to_string(), false), failure: None },
         };
         let (result, failure) = match self.client.send(&job).await {
             Ok(sent) => (Ok((job, sent.message_id)), None),
@@ -340,7 +383,7 @@ impl Submission<'_> {
                 (told, Some(if self.many { error.context(format!("sending line {line}")) } else { error }))
             }
         };
-        MessageResult { line, result, failure }
+        MessageResult { line, lines: jobs, result, failure }
     }
 
     /// Counts and reports the result of a line.
@@ -359,7 +402,10 @@ impl Submission<'_> {
                     tally.queues.insert(job.queue.clone());
                 }
             }
-            Err(refused) if refused.unconfirmed => tally.unconfirmed += refused.jobs as u64,
+            Err(refused) if refused.unconfirmed => {
+                tally.unconfirmed += refused.jobs as u64;
+                tally.first_unsure = Some(tally.first_unsure.unwrap_or(line).min(line));
+            }
             Err(refused) => tally.refused += refused.jobs as u64,
         }
         if let Some(progress) = progress.as_deref_mut() {
@@ -382,18 +428,20 @@ impl Submission<'_> {
         if !self.many {
             return Ok(());
         }
-        let SubmitTally { sent, refused, unconfirmed, last, interrupted, .. } = *tally;
-        let next_line = last + 1;
+        let SubmitTally { sent, refused, unconfirmed, last, first_unsure, interrupted, .. } = *tally;
+        let next_line = first_unsure.unwrap_or(last + 1);
         if out.format() == Format::Json {
-            out.value(&CutShort { interrupted, sent, refused, unconfirmed, next_line })?;
+            out.value(&CutShort { interrupted, sent, refused, unconfirmed, next_line, unsent: self.unsent })?;
         }
         let ended = if interrupted { "Interrupted" } else { "Ended" };
         let unsure = match counted(unconfirmed, "line") {
             _ if unconfirmed == 0 => String::new(),
             lines => format!(", {lines} to be sent again"),
         };
+        let go_on =
+            if self.unsent.is_some() { String::new() } else { format!(". To go on: `tail -n +{next_line}`{}", again(next_line, tally)) };
         out.complain(format_args!(
-            "{ended} after line {last}: {} sent, {} refused{unsure}. To go on: leave out what was read, with `tail -n +{next_line}`",
+            "{ended} after line {last}: {} sent, {} refused{unsure}{go_on}",
             counted(sent, "job"),
             counted(refused, "line")
         ))

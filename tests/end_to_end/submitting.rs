@@ -102,7 +102,7 @@ fn jobs_that_the_worker_would_poison_are_refused_one_by_one_and_the_good_ones_se
 
 /// Of one message the put is refused, late: those after it are acknowledged by then.
 #[test]
-fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_line_to_go_on_with_is_told() {
+fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_others_are_in_a_file() {
     const LINES: usize = 200;
     let mut site = Site::azurite(EMPLOYEES);
     site.migrate();
@@ -117,7 +117,10 @@ fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_line_
     .forward_to(site.ports().queue);
     site.send_program_by(Ports { queue: stub.port(), ..site.ports() });
     let jobs: Vec<String> = (0..LINES).map(|number| put(number).to_string()).collect();
-    let ended = site.command_with(&["--json", "submit", "-"], &jobs.join("\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let rest = folder.path().join("rest.jsonl");
+    let rest = rest.to_str().unwrap();
+    let ended = site.command_with(&["--json", "submit", "--unsent", rest, "-"], &jobs.join("\n"));
     assert_eq!(ended.code, 1, "{}", ended.err);
     let mut told: Vec<Value> = ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let cut_short = told.pop().unwrap();
@@ -132,11 +135,19 @@ fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_line_
     );
     assert!(ended.err.contains(&format!("sending line {failed}")) && ended.err.contains("1 line to be sent again"), "{}", ended.err);
 
-    let next_line = cut_short["next_line"].as_u64().unwrap();
     let lines: BTreeSet<u64> = told.iter().map(|line| line["line"].as_u64().unwrap()).collect();
-    assert_eq!(lines, (1..next_line).collect());
-    assert_eq!(cut_short, json!({"interrupted": false, "sent": sent.len(), "refused": 0, "unconfirmed": 1, "next_line": next_line}));
+    assert_eq!(lines, (1..=told.len() as u64).collect());
+    let summary = json!({"interrupted": false, "sent": sent.len(), "refused": 0, "unconfirmed": 1, "next_line": failed, "unsent": rest});
+    assert_eq!(cut_short, summary);
     assert_eq!(site.count(QUEUE), sent.len() as u64);
+
+    // The file has what failed and what was not read, and is emptied by the command that it was given to.
+    let unsent = std::fs::read_to_string(rest).unwrap();
+    assert_eq!(unsent.lines().count(), LINES - sent.len());
+    assert_eq!(unsent.lines().next(), Some(jobs[failed as usize - 1].as_str()));
+    let ended = site.command_with(&["submit", "--unsent", rest, "-"], &unsent);
+    assert_eq!((ended.code, std::fs::read_to_string(rest).unwrap().as_str()), (0, ""), "{}", ended.err);
+    assert_eq!(site.count(QUEUE), LINES as u64);
 }
 
 #[test]

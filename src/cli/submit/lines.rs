@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_buf};
 
 use crate::model::limits;
 
@@ -13,6 +13,10 @@ const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 pub(super) struct InputLines<R> {
     input: R,
     number: u64,
+    /// The beginning of a line whose end was not read yet.
+    begun: Vec<u8>,
+    /// Whether the rest of a line that is too long is to be left out.
+    skipping: bool,
 }
 
 pub(super) struct InputLine {
@@ -24,18 +28,21 @@ pub(super) struct InputLine {
 
 impl<R: AsyncBufRead + Unpin> InputLines<R> {
     pub(super) const fn new(input: R) -> Self {
-        Self { input, number: 0 }
+        Self { input, number: 0, begun: Vec::new(), skipping: false }
     }
 
     /// The next line; `None` at the end.
     pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
-        let mut bytes = Vec::new();
-        if (&mut self.input).take(LONGEST).read_until(b'\n', &mut bytes).await? == 0 {
+        self.skip_line().await?;
+        let room = LONGEST.saturating_sub(self.begun.len() as u64);
+        // Dropped while it waits, it goes on where it was.
+        if (&mut self.input).take(room).read_until(b'\n', &mut self.begun).await? == 0 && self.begun.is_empty() {
             return Ok(None);
         }
+        let bytes = std::mem::take(&mut self.begun);
         self.number += 1;
         let text = if bytes.len() as u64 == LONGEST && bytes.last() != Some(&b'\n') {
-            self.skip_line().await?;
+            self.skipping = true;
             Err(format!("the line has more than {LONGEST} bytes"))
         } else {
             String::from_utf8(bytes).map_err(|error| format!("the line is not UTF-8 (byte {})", error.utf8_error().valid_up_to()))
@@ -43,14 +50,20 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
         Ok(Some(InputLine { number: self.number, text }))
     }
 
+    /// Writes all that was not read; how many bytes that were.
+    pub(super) async fn copy_rest(mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<u64> {
+        self.skip_line().await?;
+        to.write_all(&self.begun).await?;
+        Ok(self.begun.len() as u64 + copy_buf(&mut self.input, to).await?)
+    }
+
     async fn skip_line(&mut self) -> io::Result<()> {
-        loop {
+        while self.skipping {
             let mut rest = Vec::new();
             let read = (&mut self.input).take(LONGEST).read_until(b'\n', &mut rest).await?;
-            if read == 0 || rest.last() == Some(&b'\n') {
-                return Ok(());
-            }
+            self.skipping = read > 0 && rest.last() != Some(&b'\n');
         }
+        Ok(())
     }
 }
 
@@ -81,5 +94,19 @@ mod tests {
         let found = read(&input).await;
         assert!(found[0].1.is_err() && found[1].1.is_err());
         assert_eq!(found[2], (3, Ok("end\n".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn the_rest_begins_after_the_last_line_that_was_given_also_if_a_line_was_being_read() {
+        let (mut writer, reader) = tokio::io::duplex(64);
+        writer.write_all(b"one\ntw").await.unwrap();
+        let mut lines = InputLines::new(tokio::io::BufReader::new(reader));
+        assert!(lines.next().await.unwrap().unwrap().text.unwrap() == "one\n");
+        assert!(futures::poll!(Box::pin(lines.next())).is_pending());
+        writer.write_all(b"o\nthree").await.unwrap();
+        drop(writer);
+        let mut rest = Vec::new();
+        assert_eq!(lines.copy_rest(&mut rest).await.unwrap(), 9);
+        assert_eq!(rest, b"two\nthree");
     }
 }
