@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, TableRef, TargetRef, View};
 use crate::client::Client;
-use crate::model::nearest::listed;
+use crate::model::nearest::meant_or_known;
 use crate::model::{AccountName, QueueName, TableName, ViewName};
 use crate::ports::{Clock, Stores};
 use crate::settings::Settings;
@@ -86,7 +86,7 @@ impl Context {
         let view = self.catalog.views.get(name);
         view.map(AsRef::as_ref).ok_or_else(|| {
             let known: Vec<&str> = self.catalog.declared().into_keys().map(ViewName::as_str).collect();
-            UsageError::new(format!("the catalog does not know the view {name}; it knows {}", listed(&known)))
+            UsageError::new(format!("the catalog does not know the view {name}; {}", meant_or_known(name.as_str(), &known)))
         })
     }
 
@@ -102,7 +102,7 @@ impl Context {
             return Ok(table);
         }
         let known: Vec<String> = self.catalog.tables.values().map(ToString::to_string).collect();
-        Err(UsageError::new(format!("the catalog does not know the table {table}; it knows {}", listed(&known))))
+        Err(UsageError::new(format!("the catalog does not know the table {table}; {}", meant_or_known(&table.to_string(), &known))))
     }
 }
 

@@ -124,7 +124,7 @@ fn source<'e>(engine: &'e Engine, scope: &BackfillScope) -> Result<&'e TableRef,
                 return Err(permanent("finding the table", unknown));
             }
             let view = catalog.views.get(name);
-            view.map(|view| &view.source).ok_or_else(|| permanent("finding the view", Unknown::View(name.clone())))
+            view.map(|view| &view.source).ok_or_else(|| permanent("finding the view", Unknown::view(catalog, name)))
         }
     }
 }

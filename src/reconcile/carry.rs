@@ -83,7 +83,7 @@ impl RunJob for Carry {
         let generations = &engine.catalog.generations;
         let declared = engine.catalog.views.get(&self.view);
         if declared.is_none() && !generations.retired.contains_key(&self.view) {
-            return Err(permanent("finding the view", Unknown::View(self.view.clone())));
+            return Err(permanent("finding the view", Unknown::view(&engine.catalog, &self.view)));
         }
         let target = TableRef { account: self.reach.account.clone(), table: self.reach.table.clone() };
         let over = declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));

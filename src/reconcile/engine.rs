@@ -19,6 +19,7 @@ use crate::catalog::{Archive, Catalog, TableRef};
 use crate::model::condition::{Condition, TimedCondition};
 use crate::model::job::{JobSubject, Primary};
 use crate::model::limits::LATE_REQUEST;
+use crate::model::nearest::nearest;
 use crate::model::{Job, TableName, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::{Account, Chance, Clock, ClocksApart, Stores};
@@ -93,18 +94,36 @@ struct Replaced;
 /// A job names something that the catalog does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unknown {
-    #[error("the catalog has no table {0:?}: name it as a view's or archive's source, or declare [tables.{0}]")]
-    Table(TableName),
-    #[error("the catalog has no archive {0:?}: declare [archives.{0}]")]
-    Archive(ViewName),
-    #[error("the catalog has no view {0:?}: declare [views.{0}]")]
-    View(ViewName),
+    #[error("the catalog has no table {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("name it as a view's or archive's source, or declare [tables.{name}]") })]
+    Table { name: TableName, meant: Option<String> },
+    #[error("the catalog has no archive {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [archives.{name}]") })]
+    Archive { name: ViewName, meant: Option<String> },
+    #[error("the catalog has no view {name:?}: {}", match .meant { Some(meant) => format!("did you mean {meant:?}?"), None => format!("declare [views.{name}]") })]
+    View { name: ViewName, meant: Option<String> },
     #[error("the view {view} is of the tables by date {tables}: say `table`, one of them, in place of `view`")]
     WhichTable { view: ViewName, tables: String },
     #[error("{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash")]
     Sealed { table: TableName, property: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
     Chain(Primary),
+}
+
+impl Unknown {
+    pub(super) fn table(catalog: &Catalog, name: &TableName) -> Self {
+        Self::Table { name: name.clone(), meant: meant(name.as_str(), catalog.tables.keys().map(TableName::as_str)) }
+    }
+
+    pub(super) fn view(catalog: &Catalog, name: &ViewName) -> Self {
+        Self::View { name: name.clone(), meant: meant(name.as_str(), catalog.views.keys().map(ViewName::as_str)) }
+    }
+
+    pub(super) fn archive(catalog: &Catalog, name: &ViewName) -> Self {
+        Self::Archive { name: name.clone(), meant: meant(name.as_str(), catalog.archives.keys().map(ViewName::as_str)) }
+    }
+}
+
+fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    nearest(name, known).map(str::to_owned)
 }
 
 impl Engine {
@@ -214,7 +233,7 @@ impl Engine {
     }
 
     pub(super) fn table(&self, name: &TableName) -> Result<&TableRef, Failure> {
-        self.catalog.table(name).ok_or_else(|| permanent("finding the table", Unknown::Table(name.clone())))
+        self.catalog.table(name).ok_or_else(|| permanent("finding the table", Unknown::table(&self.catalog, name)))
     }
 
     /// Refuses jobs that write entities of a table that only views write.
@@ -241,7 +260,7 @@ impl Engine {
 
     pub(super) fn archive(&self, name: &ViewName) -> Result<&Archive, Failure> {
         let archive = self.catalog.archives.get(name);
-        archive.map(AsRef::as_ref).ok_or_else(|| permanent("finding the archive", Unknown::Archive(name.clone())))
+        archive.map(AsRef::as_ref).ok_or_else(|| permanent("finding the archive", Unknown::archive(&self.catalog, name)))
     }
 
     pub(super) fn account(&self, table: &TableRef) -> Result<&Account, Failure> {

@@ -50,6 +50,21 @@ fn a_field_that_no_job_has_is_named_and_the_job_is_sent() {
 }
 
 #[test]
+fn a_misspelt_field_or_table_is_told_with_what_it_may_mean() {
+    let place = Place::new();
+    place.run(&["migrate", "up"]).success();
+    let field = r#"{"op":"sync","tabel":"Employees","pk":"Sales","rk":"7"}"#;
+    let table = r#"{"op":"sync","table":"Employe","pk":"Sales","rk":"7"}"#;
+    let of_field = r#"unknown field "tabel"; did you mean "table"?"#;
+    says(&stderr(&place.run(&["submit", field]).code(1)), &["not sent: ", of_field]);
+    says(&stderr(&place.run(&["submit", table]).code(1)), &["does not know the table Employe; did you mean Employees?"]);
+    place.put("jobs", field);
+    place.put("jobs", table);
+    assert_eq!(place.work()["poisoned"], json!(2));
+    says(&stdout(&place.run(&["poison", "list"]).success()), &[of_field, r#"has no table "Employe": did you mean "Employees"?"#]);
+}
+
+#[test]
 fn a_job_that_would_write_a_table_that_only_views_write_is_not_sent() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use evenkeel_model::model::nearest::meant_or_known;
 use evenkeel_model::model::template::RenderError;
 use evenkeel_model::patterns::lookup::{LookupError, TermError};
 use evenkeel_model::ports::StoreError;
@@ -84,8 +85,8 @@ impl ClientError {
 
     pub(super) fn unknown(what: &str, name: impl Display, known: impl Iterator<Item = impl Display>) -> Self {
         let known: Vec<String> = known.map(|name| name.to_string()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Self::Unknown(format!("the catalog does not know the {what} {name}; it knows {known}"))
+        let name = name.to_string();
+        Self::Unknown(format!("the catalog does not know the {what} {name}; {}", meant_or_known(&name, &known)))
     }
 
     pub(super) fn store(doing: impl Into<String>) -> impl FnOnce(StoreError) -> Self {

@@ -8,7 +8,7 @@ use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
 use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject, ListedBatch};
 use evenkeel_model::model::large::STAGING;
-use evenkeel_model::model::nearest::listed;
+use evenkeel_model::model::nearest::{listed, meant_or_known};
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
 use evenkeel_model::settings::QueueSettings;
@@ -223,7 +223,7 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
     }
     catalog.views.get(name).map(|view| view.source.clone()).ok_or_else(|| {
         let known: Vec<String> = catalog.declared().into_keys().map(ToString::to_string).collect();
-        format!("the catalog does not know the view {name}; it knows {}", listed(&known))
+        format!("the catalog does not know the view {name}; {}", meant_or_known(name.as_str(), &known))
     })
 }
 
@@ -234,7 +234,7 @@ fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRe
             return format!("the table {name} lies in several accounts, and views write its rows: a job is about their primaries");
         }
         let known: Vec<String> = catalog.tables.keys().map(ToString::to_string).collect();
-        format!("the catalog does not know the table {name}; it knows {}", listed(&known))
+        format!("the catalog does not know the table {name}; {}", meant_or_known(name.as_str(), &known))
     })?;
     let refused = catalog.refuse_view_table(table).err().filter(|_| job.effect() != Effect::Derives);
     refused.map_or_else(|| Ok(table.clone()), |refused| Err(refused.to_string()))
@@ -243,7 +243,7 @@ fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRe
 fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
     catalog.archives.get(name).map(|archive| archive.source.clone()).ok_or_else(|| {
         let known: Vec<String> = catalog.archives.keys().map(ToString::to_string).collect();
-        format!("the catalog does not know the archive {name}; it knows {}", listed(&known))
+        format!("the catalog does not know the archive {name}; {}", meant_or_known(name.as_str(), &known))
     })
 }
 

@@ -12,7 +12,7 @@ use super::{Api, Problem};
 use crate::catalog::TableRef;
 use crate::client::InStep;
 use crate::model::job::Primary;
-use crate::model::nearest::listed;
+use crate::model::nearest::meant_or_known;
 use crate::model::units::parse_duration;
 use crate::model::{ETag, EntityKey, Site, TableName, odata};
 use crate::ops::guard::Visitor;
@@ -168,7 +168,7 @@ pub(super) fn primary(api: &Api, table: &str, pk: &str, rk: &str) -> Result<(Tab
     // Only tables of the catalog: evenkeel does not read others.
     let known = api.board.catalog().table(&name).cloned().ok_or_else(|| {
         let known: Vec<String> = api.board.catalog().tables.values().map(ToString::to_string).collect();
-        Problem::unknown(format!("the catalog does not know the table {name}; it knows {}", listed(&known)))
+        Problem::unknown(format!("the catalog does not know the table {name}; {}", meant_or_known(name.as_str(), &known)))
     })?;
     let primary = Primary { table: known.table.clone(), key };
     Ok((known, primary))

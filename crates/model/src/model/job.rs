@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::body::{self, BodyError, Extent, RawBody};
+use super::nearest::nearest;
 use super::odata::{self, ODataError};
 use super::quoted::{self, Quoted};
 pub use super::stamp::{JobDigest, Stamp};
@@ -169,13 +170,15 @@ pub enum JobError {
     #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
     Version(String),
     /// No operation, but a field that is spelled like its own.
-    #[error("unknown field {}; did you mean \"op\"? Names of fields are in small letters", Quoted(.0))]
+    #[error("unknown field {}; did you mean \"op\"?", Quoted(.0))]
     Spelled(String),
     /// An operation this program does not know.
-    #[error("\"op\" is {found}; known operations are {}", OPS.join(", "))]
+    #[error("\"op\" is {found}; {}", match .meant { Some(op) => format!("did you mean {op:?}?"), None => format!("known operations are {}", OPS.join(", ")) })]
     Op {
         /// The value found, as JSON.
         found: String,
+        /// The operation that it may mean.
+        meant: Option<&'static str>,
     },
     /// A field is missing or wrong.
     #[error("op {op:?}: {problem}")]
@@ -276,11 +279,6 @@ pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
     (note.id == message_id).then_some(note)
 }
 
-/// A name that is this field's but for its case.
-fn like<'n>(field: &str, mut names: impl Iterator<Item = &'n String>) -> Option<String> {
-    names.find(|name| name.eq_ignore_ascii_case(field)).cloned()
-}
-
 /// Decodes a JSON object into a job.
 pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
     let digest = JobDigest::of(&object);
@@ -294,11 +292,14 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     object.remove("ek");
     let op = match object.remove("op") {
         Some(Value::String(op)) => op,
-        None if let Some(spelled) = like("op", object.keys()) => return Err(JobError::Spelled(spelled)),
-        found => return Err(JobError::Op { found: found.as_ref().map_or("missing", odata::in_words).to_owned() }),
+        None if let Some(spelled) = object.keys().find(|name| nearest(name, ["op"]).is_some()) => {
+            return Err(JobError::Spelled(spelled.clone()));
+        }
+        found => return Err(JobError::Op { found: found.as_ref().map_or("missing", odata::in_words).to_owned(), meant: None }),
     };
     let Some(operations::Described { op, read, .. }) = operations::described(&op) else {
-        return Err(JobError::Op { found: Quoted(&op).to_string() });
+        let meant = nearest(&op, OPS.iter().copied());
+        return Err(JobError::Op { found: Quoted(&op).to_string(), meant });
     };
     let text = |object: &mut Map<String, Value>, name: &str| match object.remove(name) {
         None | Some(Value::Null) => Ok(None),
@@ -363,6 +364,10 @@ mod tests {
             (body::encode(&json!(sync).to_string()), "encoded as JSON twice"),
             (r#"{"Op":"sync"}"#.to_owned(), "unknown field \"Op\"; did you mean \"op\"?"),
             (r#"{"op":"sync","Table":"Employees","pk":"a","rk":"b"}"#.to_owned(), "unknown field \"Table\"; did you mean \"table\"?"),
+            (r#"{"op":"sync","tabel":"Employees","pk":"a","rk":"b"}"#.to_owned(), "unknown field \"tabel\"; did you mean \"table\"?"),
+            (r#"{"op":"sync","table":"Employees","PK":"a","rk":"b"}"#.to_owned(), "unknown field \"PK\"; did you mean \"pk\"?"),
+            (r#"{"op":"sync","of":"Employees","pk":"a","rk":"b"}"#.to_owned(), "missing field `table`; unknown field \"of\""),
+            (r#"{"op":"snyc","table":"Employees","pk":"a","rk":"b"}"#.to_owned(), "\"op\" is \"snyc\"; did you mean \"sync\"?"),
             (body::encode("7"), "not an object"),
         ] {
             let error = crate::model::cause::chain(&decode(&message).unwrap_err());

@@ -29,6 +29,14 @@ pub fn listed<S: Borrow<str>>(words: &[S]) -> String {
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
+/// For a message about a name that is not known: what it may mean, else all that is known.
+pub fn meant_or_known<S: Borrow<str>>(name: &str, known: &[S]) -> String {
+    match nearest(name, known.iter().map(<S as Borrow<str>>::borrow)) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("it knows {}", listed(known)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +51,13 @@ mod tests {
         assert_eq!(nearest("wehn", known), Some("when"));
         assert_eq!(nearest("retention", known), None);
         assert_eq!(nearest("", known), None);
+    }
+
+    #[test]
+    fn a_name_that_is_near_none_is_told_all() {
+        assert_eq!(meant_or_known("Order", &["Orders", "Employees"]), "did you mean Orders?");
+        assert_eq!(meant_or_known("Nowhere", &["Orders", "Employees"]), "it knows Orders, Employees");
+        assert_eq!(meant_or_known("Nowhere", &[] as &[&str]), "it knows none");
     }
 
     proptest! {

@@ -14,13 +14,14 @@ use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 
 use super::known::fields_of;
-use super::{JobError, Listing, Primary, Walked, like, schema};
+use super::{JobError, Listing, Primary, Walked, schema};
 use crate::model::audit::Audit;
 use crate::model::backfill::Backfill;
 use crate::model::carry::Carry;
 use crate::model::condition::TimedCondition;
 use crate::model::cursor::JobCursor;
 use crate::model::drop_table::DropTable;
+use crate::model::nearest::nearest;
 use crate::model::quoted::Quoted;
 use crate::model::sweep::Sweep;
 use crate::model::{ETag, EntityKey, TableName, ViewName, cause};
@@ -273,6 +274,7 @@ fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>
     let known = fields_of::<F>();
     let unread: Vec<String> =
         object.keys().filter(|name| !known.contains(&name.as_str()) || F::says_nothing(name, &object)).cloned().collect();
+    let absent: Vec<&str> = known.iter().copied().filter(|field| !object.contains_key(*field)).collect();
     // The field that is read; none at the end, where one may be missing.
     let (mut entries, mut at) = (object.into_iter(), None);
     let entries = iter::from_fn(|| {
@@ -283,11 +285,14 @@ fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>
     let fields: Result<F, serde_json::Error> = F::deserialize(MapDeserializer::new(entries));
     let fields = fields.map_err(|error| match (at, cause::without_value(&error.to_string())) {
         (Some(field), problem) => JobError::field(F::OP, format_args!("{field:?}: {problem}")),
-        (None, problem) => match known.iter().find_map(|field| Some((field, like(field, unread.iter())?))) {
-            Some((field, spelled)) => {
-                JobError::field(F::OP, format_args!("{problem}; unknown field {}; did you mean {field:?}?", Quoted(&spelled)))
+        (None, problem) => match unread.iter().find_map(|name| Some((name, nearest(name, absent.iter().copied())?))) {
+            Some((name, meant)) => {
+                JobError::field(F::OP, format_args!("{problem}; unknown field {}; did you mean {meant:?}?", Quoted(name)))
             }
-            None => JobError::field(F::OP, problem),
+            None => match unread.first() {
+                Some(name) => JobError::field(F::OP, format_args!("{problem}; unknown field {}", Quoted(name))),
+                None => JobError::field(F::OP, problem),
+            },
         },
     })?;
     Ok((fields.job()?, unread))
