@@ -148,29 +148,27 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
     if blurred.is_empty() && missing.is_empty() {
         return;
     }
-    let mut remedies = Vec::new();
-    if !missing.is_empty() {
-        remedies.push(format!("add {} to the key", missing.join(" and ")));
-    }
-    if let Some(property) = blurred.first() {
-        remedies.push(format!(
-            "name {} so that a reader of the key can tell where it begins and ends, by a filter that keeps all of it in a fixed width (\"{{{property}|hash:64}}\") or alone in one of the two keys",
-            blurred.join(" and ")
-        ));
-    }
-    let [missing, blurred] = [missing, blurred].map(|properties| properties.join(" and "));
-    let why = match (missing.as_str(), blurred.as_str()) {
-        (missing, "") => format!("it does not tell their {missing}"),
-        ("", blurred) => format!("their {blurred} cannot be told from it for certain"),
-        (missing, blurred) => format!("it does not tell their {missing}, and their {blurred} not for certain"),
+    let why = if missing.is_empty() { ambiguous(rows, &blurred) } else { format!("it lacks their {}", missing.join(" and ")) };
+    let remedy = match blurred.first() {
+        Some(property) if missing.is_empty() => format!("write {{{property}|hash:64}}"),
+        _ => format!("add {} to a key", missing.join(" and ")),
     };
-    view.section.warning(
-        "row_key",
-        format!(
-            "two primaries can want one key, since {why}; the first one keeps it and the other's job is poisoned. Say on_conflict = \"reject\" if that is meant, \"last_writer\" to let the last one have it, or {}",
-            remedies.join(", and ")
-        ),
-    );
+    view.section.warning("row_key", format!("two entities can get the same key: {why}. Set on_conflict, or {remedy}"));
+}
+
+/// Says which key has properties that its reader cannot tell from what is beside them.
+fn ambiguous<T: ViewTables>(rows: &RowForm<'_, Named<T>>, blurred: &[&str]) -> String {
+    let key = [rows.row_key, rows.partition_key].into_iter().find(|key| blurred.iter().any(|property| key.properties().contains(property)));
+    let key = key.unwrap_or(rows.row_key);
+    let example = match key.parts() {
+        [TemplatePart::Field(one), TemplatePart::Literal(between), TemplatePart::Field(other)]
+            if [one, other].iter().all(|field| field.filters().is_empty()) =>
+        {
+            format!(" (`a{between}b`+`c`, `a`+`b{between}c`)")
+        }
+        _ => String::new(),
+    };
+    format!("`{key}` is ambiguous{example}")
 }
 
 /// Says where a partition key sends every new row to one partition, which takes 2,000 entities a second (Azure scalability targets).

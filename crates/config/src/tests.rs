@@ -1495,8 +1495,17 @@ fn what_is_selected_must_be_the_users_own() {
 fn what_may_be_meant_otherwise_is_a_warning() {
     assert_eq!(warnings(VIEW), [] as [String; 0]);
     let row_key = |row_key: &str| warnings(&VIEW.replace("\"{RowKey}\"", &format!("{row_key:?}"))).join("\n");
-    assert!(row_key("{Email|lower}").contains("two primaries can want one key, since it does not tell their RowKey"));
-    assert!(row_key("{Email|lower}_{RowKey}").contains("RowKey"));
+    assert!(
+        row_key("{Email|lower}")
+            .contains("two entities can get the same key: it lacks their RowKey. Set on_conflict, or add RowKey to a key")
+    );
+    assert!(
+        row_key("{Email|lower}_{RowKey}").contains("`{Email|lower}_{RowKey}` is ambiguous. Set on_conflict, or write {RowKey|hash:64}")
+    );
+    let both = VIEW.replace("\"{PartitionKey}\"", "\"{Email}\"").replace("\"{RowKey}\"", "\"{PartitionKey}_{RowKey}\"");
+    let idiom = "`{PartitionKey}_{RowKey}` is ambiguous (`a_b`+`c`, `a`+`b_c`). Set on_conflict, or write {PartitionKey|hash:64}";
+    assert!(warnings(&both).join("\n").contains(idiom));
+    assert_eq!(warnings(&both.replace("{PartitionKey}", "{PartitionKey|hash:64}")), [] as [String; 0]);
     assert_eq!(row_key("{Email|slug}_{RowKey}"), "");
     assert!(row_key("{RowKey}{rowkey|pad:3}").contains("\"rowkey\" is a property of its own; did you mean RowKey?"));
     let own_table =
