@@ -79,8 +79,8 @@ mod tests {
             Job::Put(put) => *put,
             other => panic!("{other:?}"),
         };
-        let replaces = put(r#"{"op":"put","table":"T","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
-        let merges = put(r#"{"op":"put","table":"T","mode":"merge","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
+        let replaces = put(r#"{"op":"put","table":"Staff","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
+        let merges = put(r#"{"op":"put","table":"Staff","mode":"merge","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#);
         let same = Entity::new(replaces.entity.key.clone()).with("A", 1).with("ek_x", "y");
         let more = same.clone().with("B", 2);
         let other = Entity::new(replaces.entity.key.clone()).with("A", 2);

@@ -61,7 +61,7 @@ fn a_misspelt_field_or_table_is_told_with_what_it_may_mean() {
     place.put("jobs", field);
     place.put("jobs", table);
     assert_eq!(place.work()["poisoned"], json!(2));
-    says(&stdout(&place.run(&["poison", "list"]).success()), &[of_field, r#"has no table "Employe": did you mean "Employees"?"#]);
+    says(&stdout(&place.run(&["poison", "list"]).success()), &[of_field, r#"has no table Employe: did you mean "Employees"?"#]);
 }
 
 #[test]

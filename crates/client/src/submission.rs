@@ -360,7 +360,8 @@ mod tests {
         for (text, word) in [
             ("no job at all", "neither a JSON object nor Base64"),
             (r#"{"op":"sync","table":"Employees","pk":"Sales"}"#, "rk"),
-            (r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#, "it knows Employees, FormerEmployees"),
+            (r#"{"op":"sync","table":"Employee","pk":"Sales","rk":"7"}"#, "the table Employee; did you mean Employees?"),
+            (r#"{"op":"sync","table":"Nowhere","pk":"Sales","rk":"7"}"#, "it knows Employees, FormerEmployees"),
             (r#"{"op":"restore","archive":"nowhere","pk":"Sales","rk":"7"}"#, "it knows former_employees"),
             (r#"{"op":"restore","archive":"the_log","pk":"Sales","rk":"7"}"#, "`evenkeel logs the_log` reads it"),
         ] {

@@ -269,14 +269,14 @@ impl Poisoned {
 
 /// Requeues or discards. Goes on in the background where it takes long: it is not undone by a client that leaves.
 pub(crate) async fn change(api: &Api, selection: Selection, change: MessageAction, actor: Actor) -> Result<Report, Problem> {
+    if let Some(name) = selection.unknown.keys().next() {
+        return Err(Problem::unreadable(format!("unknown field {}", Quoted(name))));
+    }
     if selection.ids.is_empty() && !selection.all {
         return Err(Problem::unusable("say which messages: ids, or all"));
     }
     let until = selection.until.as_deref().map(str::parse::<Timestamp>).transpose();
     let until = until.map_err(|error| Problem::unusable(format!("until: {error}")))?;
-    if let Some(name) = selection.unknown.keys().next() {
-        return Err(Problem::unreadable(format!("unknown field {}", Quoted(name))));
-    }
     let filter = PoisonFilter { ids: selection.ids, until, ..filter(api, &selection.criteria)? };
     // Found before anything is begun: a mistake is reported at once.
     queues(api, selection.queue.as_deref())?;

@@ -568,7 +568,7 @@ async fn a_listing_that_dies_hides_what_it_read_for_some_seconds() {
     let world = poisoned_with(600).await;
     world.queues.latency(Duration::from_millis(3));
     let (tool, all) = (tool(&world), PoisonFilter::default());
-    assert!(tokio::time::timeout(Duration::from_millis(13), tool.list(&all)).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(17), tool.list(&all)).await.is_err());
     let (listed, held) = (tool.list(&all).await.unwrap(), world.queues.calls(Op::Get, POISON));
     assert_eq!((listed.entries.len(), listed.hidden), (600, 0), "it waits for what the first one holds");
     assert!(held.into_iter().all(|call| call.visibility <= Duration::from_secs(6)));
