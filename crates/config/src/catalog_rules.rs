@@ -149,10 +149,9 @@ fn collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Named<T
         return;
     }
     let why = if missing.is_empty() { ambiguous(rows, &blurred) } else { format!("it lacks their {}", missing.join(" and ")) };
-    let remedy = match blurred.first() {
-        Some(property) if missing.is_empty() => format!("write {{{property}|hash:64}}"),
-        _ => format!("add {} to a key", missing.join(" and ")),
-    };
+    let adds = (!missing.is_empty()).then(|| format!("add {} to a key", missing.join(" and ")));
+    let whole = blurred.first().map(|property| format!("write {{{property}|hash:64}}"));
+    let remedy = adds.into_iter().chain(whole).collect::<Vec<_>>().join(", and ");
     view.section.warning("row_key", format!("two entities can get the same key: {why}. Set on_conflict, or {remedy}"));
 }
 

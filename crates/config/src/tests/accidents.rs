@@ -100,12 +100,12 @@ fn a_file_that_is_read_is_worth_no_such_warning_and_a_misspelt_default_is() {
 #[test]
 fn the_warning_on_ambiguous_keys_names_what_is_missing_only_where_something_is() {
     let found = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{Email}"))]);
-    has(&found, &["it does not tell their PartitionKey and RowKey;", "or add PartitionKey and RowKey to the key"]);
+    has(&found, &["it lacks their PartitionKey and RowKey. Set on_conflict, or add PartitionKey and RowKey to a key"]);
     let cut = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{RowKey}_{PartitionKey}"))]);
-    has(&cut, &["cannot be told from it for certain", "{PartitionKey|hash:64}"]);
-    assert!(!cut.iter().any(|warning| warning.contains("to the key") || warning.contains("does not tell")), "{cut:#?}");
+    has(&cut, &["`{RowKey}_{PartitionKey}` is ambiguous (`a_b`+`c`, `a`+`b_c`). Set on_conflict, or write {PartitionKey|hash:64}"]);
+    assert!(!cut.iter().any(|warning| warning.contains("to a key") || warning.contains("lacks")), "{cut:#?}");
     let both = warned(&[("default.toml", &VIEW.replace("{PartitionKey}", "all").replace("{RowKey}", "{RowKey|lower}"))]);
-    has(&both, &["it does not tell their PartitionKey, and their RowKey not for certain", "add PartitionKey to the key, and name RowKey"]);
+    has(&both, &["it lacks their PartitionKey. Set on_conflict, or add PartitionKey to a key, and write {RowKey|hash:64}"]);
 }
 
 #[test]
