@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input. `tests/corpora.rs` does the same with every file under `corpus/`, so that
+//! What the fuzz targets do with their input. `tests/it/corpora.rs` does the same with every file under `corpus/`, so that
 //! what a fuzzer once found stays found.
 //!
 //! Nothing here may panic, whatever the bytes; and what can be read must be written and read again as the same.

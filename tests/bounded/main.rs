@@ -7,7 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an unexpected error has failed")]
 #![expect(dead_code, reason = "the site has more than one test needs")]
 
-#[path = "../patterns/site.rs"]
+#[path = "../it/patterns/site.rs"]
 mod site;
 #[path = "../support/mod.rs"]
 mod support;

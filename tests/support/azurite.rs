@@ -65,10 +65,16 @@ impl Ports {
     }
 }
 
-/// The Azurite of this test process, in memory. Tests share it, so they make their own names.
+/// Where `scripts/test` has started an Azurite for all test processes: what `run.mjs` prints.
+const SHARED_BY_ALL: &str = "EVENKEEL_TEST_AZURITE";
+
+/// An Azurite in memory that tests share, so they make their own names: the one that the environment names, or one of this test process.
 pub fn shared() -> Ports {
     static SHARED: OnceLock<Azurite> = OnceLock::new();
-    SHARED.get_or_init(Azurite::in_memory).ports
+    match std::env::var(SHARED_BY_ALL) {
+        Ok(ports) => serde_json::from_str(&ports).expect("EVENKEEL_TEST_AZURITE has the ports of an Azurite"),
+        Err(_) => SHARED.get_or_init(Azurite::in_memory).ports,
+    }
 }
 
 /// A running Azurite. Dropping it stops it and waits for its end.

@@ -40,10 +40,16 @@ struct Server {
     pid: u32,
 }
 
-/// The server of this test process. Tests share it, each with a database of its own.
+/// Where `scripts/test` has started a server for all test processes: the folder of its socket.
+const SHARED_BY_ALL: &str = "EVENKEEL_TEST_POSTGRES";
+
+/// A server that tests share, each with a database of its own: the one that the environment names, or one of this test process.
 pub fn shared() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
-    SHARED.get_or_init(|| Postgres::start(&["-c", "fsync=off", "-c", "listen_addresses="]))
+    SHARED.get_or_init(|| match std::env::var_os(SHARED_BY_ALL) {
+        Some(folder) => Postgres { folder: folder.into(), options: Vec::new(), server: None },
+        None => Postgres::start(&["-c", "fsync=off", "-c", "listen_addresses="]),
+    })
 }
 
 impl Postgres {

@@ -94,14 +94,14 @@ pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> 
         });
     }
     // The library's executable holds the unit tests beside the code.
-    let mut targets = vec!["protocol", "contract_embedded"];
+    let mut targets = vec![("it", "protocol::"), ("it", "contract::embedded::")];
     if extent == Extent::Unit {
-        targets.push("evenkeel");
+        targets.push(("evenkeel", ""));
     }
-    for target in targets.into_iter().filter(|target| built.executables.contains_key(*target)) {
+    for (target, module) in targets.into_iter().filter(|(target, _)| built.executables.contains_key(*target)) {
         let executable = executable(target)?;
         let listed = Command::new(&executable).arg("--list").current_dir(tree).output()?;
-        for test in String::from_utf8_lossy(&listed.stdout).lines().filter_map(|line| line.strip_suffix(": test")) {
+        for test in String::from_utf8_lossy(&listed.stdout).lines().filter_map(|line| line.strip_suffix(": test")).filter(|test| test.starts_with(module)) {
             suites.push(Suite {
                 name: format!("{target} {test}"),
                 executable: executable.clone(),

@@ -116,10 +116,7 @@ pub fn build(root: &Path, tree: &Path, all: BTreeMap<usize, Mutant>, extent: Ext
     }
     let mut arguments = vec!["test", "--no-run", "--package", "evenkeel-simulation", "--test", "simulate"];
     if extent != Extent::Simulation {
-        arguments.extend(["--package", "evenkeel", "--test", "protocol"]);
-        if woven.iter().any(|file| CONTRACT.iter().any(|part| file.contains(part))) {
-            arguments.extend(["--test", "contract_embedded"]);
-        }
+        arguments.extend(["--package", "evenkeel", "--test", "it"]);
     }
     if extent == Extent::Unit {
         arguments.push("--lib");
@@ -258,9 +255,6 @@ enum Compiled {
     Built(BTreeMap<String, PathBuf>),
     Failed(Vec<Value>),
 }
-
-/// What the embedded store's contract reaches.
-const CONTRACT: [&str; 2] = ["adapters/embedded", "adapters/group"];
 
 fn compile(root: &Path, tree: &Path, arguments: &[&str]) -> Result<Compiled> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);

@@ -43,7 +43,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_mins(10);
 /// Findings that are told.
 const TOLD: usize = 10;
-/// Requests of the beginning and the end, and of each minute: somewhat more than were counted (`tests/end_to_end/certifying.rs`).
+/// Requests of the beginning and the end, and of each minute: somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
 const AROUND: Billed = Billed { table: 1_500, queue: 700, blob_writes: 60, blob_reads: 60 };
 const MINUTE: Billed = Billed { table: 4_000, queue: 2_500, blob_writes: 60, blob_reads: 60 };
 

@@ -41,7 +41,7 @@ const PARALLEL: usize = 8;
 const ATTEMPTS: u32 = 3;
 /// How long a rule may take: the longest waits half a minute for messages to expire.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Requests of all rules, somewhat more than were counted (`tests/end_to_end/certifying.rs`).
+/// Requests of all rules, somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
 const USUAL: Billed = Billed { table: 1_950, queue: 300, blob_writes: 370, blob_reads: 180 };
 
 /// Arguments of `certify`.

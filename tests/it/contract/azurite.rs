@@ -1,0 +1,12 @@
+//! The contract of the storage ports on Azurite, through the Azure adapter.
+
+
+use evenkeel_conformance::World;
+use crate::support::azurite;
+
+/// A connection of its own to the shared emulator, whose clock is this machine's: its time passes by waiting.
+fn world() -> World {
+    World::new(azurite::shared().connect(), |time| Box::pin(tokio::time::sleep(time)), ())
+}
+
+evenkeel_conformance::contract_suite!(crate::contract::azurite::world());

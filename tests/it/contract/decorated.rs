@@ -1,0 +1,88 @@
+//! The contract of the storage ports, on stores in the decorator stack of production: observation,
+//! circuits, pacing, grouping and retries must not change what a port promises.
+
+#![expect(clippy::unwrap_used, reason = "a world that cannot be made is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use evenkeel::adapters::embedded::{EmbeddedStore, Options};
+use evenkeel::adapters::sim::SimWorld;
+use evenkeel::adapters::stack::{Grouping, decorate};
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::model::AccountName;
+use evenkeel::ports::{Account, Chance, Clock};
+use evenkeel::settings::{Backoff, RetryPolicy};
+use futures::future::{BoxFuture, FutureExt};
+use jiff::Timestamp;
+
+
+use evenkeel_conformance::World;
+use crate::support::azurite;
+use crate::support::gusty::Gusty;
+
+/// A clock that a test moves.
+#[derive(Default)]
+struct StillClock {
+    micros: AtomicU64,
+}
+
+impl Clock for StillClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + Duration::from_hours(56 * 365 * 24) + self.monotonic()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+}
+
+/// An account as the program uses it. Retries wait for nothing, since no test does; there are enough of them for
+/// any order in which concurrent requests meet faults.
+fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
+    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO };
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let clock: Arc<dyn Clock> = clock;
+    decorate(&AccountName::main(), bare, Grouping::Together, RetryPolicy::growing(at_once, 40), &clock, &chance).account
+}
+
+fn pass(clock: Arc<StillClock>) -> impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync {
+    move |duration| {
+        clock.micros.fetch_add(u64::try_from(duration.as_micros()).unwrap(), Ordering::Relaxed);
+        std::future::ready(()).boxed()
+    }
+}
+
+fn embedded_world() -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(StillClock::default());
+    let path = folder.path().join("store.db");
+    let bare = EmbeddedStore::open_with(&path, AccountName::main(), clock.clone(), &Options::default()).unwrap();
+    World::new(decorated(&bare, clock.clone()), pass(clock), folder)
+}
+
+fn gusty_world() -> World {
+    let clock = Arc::new(StillClock::default());
+    let bare = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(Gusty)).account();
+    World::new(decorated(&bare, clock.clone()), pass(clock), ())
+}
+
+/// On the emulator, where transactions and ranges are real requests.
+fn azurite_world() -> World {
+    let bare = azurite::shared().connect();
+    let account = decorated(&bare, Arc::new(StillClock::default()));
+    World::new(account, |time| Box::pin(tokio::time::sleep(time)), ())
+}
+
+mod azurite_worn {
+    evenkeel_conformance::contract_suite!(crate::contract::decorated::azurite_world());
+}
+
+mod embedded {
+    evenkeel_conformance::contract_suite!(crate::contract::decorated::embedded_world(), crate::support::capabilities::OWN);
+}
+
+mod gusty {
+    evenkeel_conformance::contract_suite!(crate::contract::decorated::gusty_world(), crate::support::capabilities::OWN);
+}

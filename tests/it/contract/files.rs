@@ -1,0 +1,28 @@
+//! The contract of shared files, on a file system and in the simulated world.
+#![expect(clippy::unwrap_used, reason = "a rule that meets an unexpected error has failed")]
+
+use std::sync::Arc;
+
+use evenkeel::adapters::files::SharedFiles;
+use evenkeel::adapters::sim::{NoFaults, SimWorld};
+use evenkeel::adapters::system::SystemClock;
+use evenkeel::model::AccountName;
+use evenkeel_conformance::files::Shared;
+
+fn on_a_disk() -> Shared {
+    let folder = tempfile::tempdir().unwrap();
+    Shared { files: Arc::new(SharedFiles), dir: folder.path().to_str().unwrap().to_owned(), keep: Box::new(folder) }
+}
+
+fn simulated() -> Shared {
+    let world = SimWorld::new(AccountName::main(), Arc::new(SystemClock::new()), Arc::new(NoFaults));
+    Shared { files: world.files(), dir: "/mnt/share".to_owned(), keep: Box::new(()) }
+}
+
+mod disk {
+    evenkeel_conformance::files_suite!((flavor = "multi_thread", worker_threads = 2), crate::contract::files::on_a_disk());
+}
+
+mod sim {
+    evenkeel_conformance::files_suite!(crate::contract::files::simulated());
+}

@@ -1,0 +1,804 @@
+//! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), on databases, and on all of
+//! them with the decorator stack of production.
+#![expect(clippy::unwrap_used, reason = "a rule that meets an unexpected error has failed")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel::adapters::search;
+use evenkeel::adapters::sim::{FaultPolicy, NoFaults, SimWorld};
+use evenkeel::adapters::sql;
+use evenkeel::adapters::stack::{DecoratedSink, decorate_sink};
+use evenkeel::adapters::system::{SeededChance, SystemClock};
+use evenkeel::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
+use evenkeel::ports::{Chance, Clock, DocumentWrite, ErrorClass, Sink, StoreHealth as _};
+use evenkeel::settings::{Backoff, ConfiguredSecret, PostgresSettings, RetryPolicy, SecretPair, SinkAuth, SqlSettings, SqlTls};
+use futures::future::{Either, join_all, select};
+use secrecy::SecretString;
+use serde_json::json;
+
+
+use evenkeel_conformance::sinks::{FIELDS, Shelf};
+use crate::support::gusty::Gusty;
+use crate::support::postgres::Postgres;
+use crate::support::search::{SearchStub, Trouble};
+
+fn name() -> AccountName {
+    AccountName::new("catalog").unwrap()
+}
+
+fn world(faults: impl FaultPolicy + 'static) -> SimWorld {
+    let world = SimWorld::new(name(), Arc::new(SystemClock::new()), Arc::new(faults));
+    world.create_collection(&CollectionName::new("people").unwrap(), &FIELDS.map(|(name, _)| name));
+    world
+}
+
+fn stub() -> SearchStub {
+    let stub = SearchStub::start();
+    stub.create("people", &FIELDS);
+    stub
+}
+
+/// As the program uses it. Retries wait for nothing, since no test does.
+fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
+    let at_once = Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::from_mins(1) };
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    decorate_sink(&name(), bare, RetryPolicy::growing(at_once, 40), &clock, &chance).sink
+}
+
+fn simulated() -> Shelf {
+    Shelf { sink: world(NoFaults).sink(), keep: Box::new(()) }
+}
+
+fn gusty() -> Shelf {
+    Shelf { sink: decorated(world(Gusty).sink()), keep: Box::new(()) }
+}
+
+fn searched() -> Shelf {
+    let stub = stub();
+    Shelf { sink: search::connect(stub.service(&name())).unwrap(), keep: Box::new(stub) }
+}
+
+fn searched_worn() -> Shelf {
+    let stub = stub();
+    Shelf { sink: decorated(search::connect(stub.service(&name())).unwrap()), keep: Box::new(stub) }
+}
+
+/// The columns of the table under test.
+fn columns() -> BTreeMap<String, ColumnType> {
+    let kinds = [ColumnType::Text(None), ColumnType::Integer, ColumnType::Double, ColumnType::Boolean, ColumnType::Timestamp];
+    FIELDS.iter().zip(kinds).map(|((name, _), kind)| ((*name).to_owned(), kind)).collect()
+}
+
+/// A database with the table under test.
+async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> Shelf {
+    let sink = sql::open(&name(), settings);
+    sink.define(&people(), &columns()).await.unwrap();
+    Shelf { sink, keep }
+}
+
+async fn sqlite() -> Shelf {
+    let folder = tempfile::tempdir().unwrap();
+    tabled(SqlSettings::Sqlite { path: folder.path().join("new/reporting.db") }, Box::new(folder)).await
+}
+
+async fn sqlite_worn() -> Shelf {
+    let Shelf { sink, keep } = sqlite().await;
+    Shelf { sink: decorated(sink), keep }
+}
+
+/// A name for a database that nobody else has on the shared server.
+fn fresh(what: &str) -> String {
+    format!("{what}_{}", uuid::Uuid::new_v4().simple())
+}
+
+/// A database of its own on the shared server.
+async fn postgres() -> Shelf {
+    tabled(crate::support::postgres::shared().database(&fresh("contract")), Box::new(())).await
+}
+
+async fn postgres_worn() -> Shelf {
+    let Shelf { sink, keep } = postgres().await;
+    Shelf { sink: decorated(sink), keep }
+}
+
+mod postgres {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::postgres().await);
+}
+
+mod postgres_decorated {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::postgres_worn().await);
+}
+
+mod sqlite {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::sqlite().await);
+}
+
+mod sqlite_decorated {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::sqlite_worn().await);
+}
+
+mod sim {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::simulated());
+}
+
+mod sim_decorated {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::gusty());
+}
+
+mod service {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::searched());
+}
+
+mod service_decorated {
+    evenkeel_conformance::sinks_suite!(crate::contract::sinks::searched_worn());
+}
+
+fn people() -> CollectionName {
+    CollectionName::new("people").unwrap()
+}
+
+fn write(key: &str, name: &str) -> DocumentWrite {
+    let fields = serde_json::from_value(json!({"name": name})).unwrap();
+    DocumentWrite { key: DocumentKey::new(key).unwrap(), document: Some(SinkDocument(fields)), version: 1, deadline: None }
+}
+
+/// How a write of one document ended.
+async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, String)> {
+    let ended = sink.write(&people(), &[write]).await.and_then(|written| written.into_iter().next().unwrap());
+    ended.map_err(|error| (error.class, error.to_string()))
+}
+
+#[tokio::test]
+async fn what_the_service_answers_is_what_may_be_done_about_it() {
+    let stub = stub();
+    let sink = search::connect(stub.service(&name())).unwrap();
+    let throttled = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
+    let troubles = [
+        (Trouble::Refused(503, Some(7)), throttled),
+        (Trouble::Refused(429, Some(7)), throttled),
+        (Trouble::Refused(403, None), ErrorClass::Unauthorised),
+        (Trouble::Refused(500, None), ErrorClass::Ambiguous),
+        (Trouble::Gateway(404), ErrorClass::Ambiguous),
+        (Trouble::Gateway(503), ErrorClass::Ambiguous),
+        (Trouble::LoseAnswer, ErrorClass::Ambiguous),
+        (Trouble::Document("Ada", 400), ErrorClass::Permanent),
+        (Trouble::Document("Ada", 409), ErrorClass::Transient { retry_after: None }),
+        (Trouble::Document("Ada", 503), ErrorClass::Throttled { retry_after: None }),
+    ];
+    for (trouble, wanted) in troubles {
+        stub.trouble([trouble.clone()]);
+        let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert_eq!(class, wanted, "{trouble:?}: {text}");
+        assert!(text.contains("index people") && text.contains("sink catalog"), "{text}");
+    }
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_gateway_in_the_service_s_place_is_believed_no_absence() {
+    let stub = stub();
+    let sink = search::connect(stub.service(&name())).unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let doubt = |error: evenkeel::ports::StoreError| {
+        assert_eq!(error.class, ErrorClass::Transient { retry_after: None });
+        assert!(error.message.contains("gateway"), "{error}");
+    };
+    stub.trouble([Trouble::Gateway(404), Trouble::Gateway(404)]);
+    doubt(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap_err());
+    doubt(sink.fields(&people()).await.unwrap_err());
+    assert!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap().is_some());
+    assert_eq!(sink.get(&people(), &DocumentKey::new("b").unwrap()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_and_told_to_nobody() {
+    let stub = stub();
+    let mut service = stub.service(&name());
+    service.auth = SinkAuth::Key(SecretString::from("not-the-key").into());
+    assert!(!format!("{service:?}").contains("not-the-key"));
+    let (class, text) = ends(search::connect(service).unwrap().as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert_eq!(class, ErrorClass::Unauthorised);
+    assert!(text.contains("admin key") && !text.contains("not-the-key"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refused_admin_key_gives_way_to_the_second_one_which_stays_in_use() {
+    let stub = stub();
+    let mut service = stub.service(&name());
+    let SinkAuth::Key(right) = &service.auth else { unreachable!() };
+    let first = ConfiguredSecret::fixed("key", SecretString::from("a-regenerated-key"));
+    service.auth = SinkAuth::Key(SecretPair { first, second: Some(Box::new(right.first.clone())) });
+    let sink = search::connect(service).unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    assert_eq!(ends(sink.as_ref(), write("a", "Byron")).await, Ok(()));
+    let keys = stub.requests().iter().map(|request| request.header("api-key") == Some("a-regenerated-key")).collect::<Vec<_>>();
+    assert_eq!(keys, [true, false, false]);
+}
+
+#[tokio::test]
+async fn a_write_without_an_answer_is_not_repeated_and_one_that_was_put_off_is() {
+    let stub = stub();
+    let sink = decorated(search::connect(stub.service(&name())).unwrap());
+    stub.trouble([Trouble::LoseAnswer]);
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Ambiguous);
+    assert_eq!(stub.requests().len(), 1);
+    stub.trouble([Trouble::Refused(503, None), Trouble::Refused(429, None)]);
+    assert_eq!(ends(sink.as_ref(), write("a", "Byron")).await, Ok(()));
+    assert_eq!(stub.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
+    let stub = stub();
+    let sink = decorated(search::connect(stub.service(&name())).unwrap());
+    let writes: Vec<DocumentWrite> = (0..100).map(|n| write(&format!("k{n}"), "Ada")).collect();
+    for ended in join_all(writes.into_iter().map(|write| ends(sink.as_ref(), write))).await {
+        assert_eq!(ended, Ok(()));
+    }
+    assert_eq!(stub.documents("people").len(), 100);
+    assert_eq!(stub.requests().len(), 2, "the first by itself, the others together");
+}
+
+#[tokio::test]
+async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
+    let stub = stub();
+    let sink = decorated(search::connect(stub.service(&name())).unwrap());
+    let bad = SinkDocument(serde_json::from_value(json!({"nonsense": 1})).unwrap());
+    let writes = (0..9).map(|n| match n {
+        5 => DocumentWrite { document: Some(bad.clone()), ..write("k5", "Ada") },
+        _ => write(&format!("k{n}"), "Ada"),
+    });
+    let ended = join_all(writes.map(|write| ends(sink.as_ref(), write))).await;
+    for (n, ended) in ended.into_iter().enumerate() {
+        assert_eq!(ended.map_err(|(class, _)| class), if n == 5 { Err(ErrorClass::Permanent) } else { Ok(()) }, "{n}");
+    }
+    assert_eq!(stub.documents("people").len(), 8);
+
+    stub.trouble([Trouble::LoseAnswer, Trouble::LoseAnswer]);
+    for ended in join_all((0..3).map(|n| ends(sink.as_ref(), write(&format!("k{n}"), "Byron")))).await {
+        assert_eq!(ended.unwrap_err().0, ErrorClass::Ambiguous);
+    }
+    assert_eq!(stub.documents("people")["k2"]["name"], "Byron");
+}
+
+/// Every rule of versions, on a database.
+async fn versions_order_writes_whatever_order_they_arrive_in(shelf: &Shelf) {
+    const DAY: i64 = 86_400_000;
+    let sink = shelf.sink.as_ref();
+    let now = 1_800_000_000_000;
+    let at = |version, name: Option<&str>| DocumentWrite {
+        version,
+        document: name.and_then(|name| write("a", name).document),
+        ..write("a", "")
+    };
+    let stale = |ended: Result<(), (ErrorClass, String)>| {
+        let (class, text) = ended.unwrap_err();
+        assert!(class == ErrorClass::Precondition && text.contains("newer version"), "{class:?}: {text}");
+    };
+    let says = async |wanted: Option<&str>| {
+        let found = sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap();
+        assert_eq!(found.as_ref().map(|found| &found.0["name"]), wanted.map(|name| json!(name)).as_ref());
+    };
+    assert_eq!(ends(sink, at(now + 2, Some("two"))).await, Ok(()));
+    stale(ends(sink, at(now + 1, Some("one"))).await);
+    stale(ends(sink, at(now + 1, None)).await);
+    says(Some("two")).await;
+    assert_eq!(ends(sink, at(now + 2, Some("two again"))).await, Ok(()), "the same announcement");
+    assert_eq!(ends(sink, at(now + 4, None)).await, Ok(()));
+    says(None).await;
+    stale(ends(sink, at(now + 3, Some("three"))).await);
+    says(None).await;
+    assert_eq!(ends(sink, at(now + 5, Some("five"))).await, Ok(()));
+    stale(ends(sink, at(now + 4, None)).await);
+    says(Some("five")).await;
+    // A late delete of a row that a newer one has deleted, and one of a row that never was.
+    assert_eq!(ends(sink, at(now + 7, None)).await, Ok(()));
+    assert_eq!(ends(sink, at(now + 6, None)).await, Ok(()));
+    stale(ends(sink, at(now + 6, Some("six"))).await);
+    // No honest version is a day ahead of another one that may still arrive.
+    assert_eq!(ends(sink, at(now + 10 * DAY, Some("forged"))).await, Ok(()));
+    assert_eq!(ends(sink, at(now + 8, Some("eight"))).await, Ok(()));
+    says(Some("eight")).await;
+    // Of some in one batch the stale one stands alone.
+    let batch = [DocumentWrite { version: now + 9, ..write("b", "Ada") }, at(now + 1, Some("late")), at_key("c", now + 1)];
+    let ended = sink.write(&people(), &batch).await.unwrap();
+    assert_eq!(
+        ended.into_iter().map(|ended| ended.map_err(|error| error.class)).collect::<Vec<_>>(),
+        [Ok(()), Err(ErrorClass::Precondition), Ok(())]
+    );
+}
+
+fn at_key(key: &str, version: i64) -> DocumentWrite {
+    DocumentWrite { version, document: None, ..write(key, "") }
+}
+
+/// Many writers of few keys, each version once, in any order: the last version is what stays.
+async fn writers_side_by_side_leave_the_newest(shelf: &Shelf) {
+    let now = 1_800_000_000_000;
+    let writes = (0..40_i64).map(|n| async move {
+        let batch: Vec<DocumentWrite> = (0..20_i64)
+            .map(|key| {
+                let version = (n * 7 + key) % 40;
+                let write = write(&format!("k{key}"), &version.to_string());
+                DocumentWrite { version: now + version, document: write.document.filter(|_| (version + key) % 3 != 0), ..write }
+            })
+            .collect();
+        for ended in shelf.sink.write(&people(), &batch).await.unwrap() {
+            assert!(ended.as_ref().is_err_and(|error| error.class == ErrorClass::Precondition) || ended.is_ok(), "{ended:?}");
+        }
+    });
+    join_all(writes).await;
+    for key in 0..20 {
+        let found = shelf.sink.get(&people(), &DocumentKey::new(format!("k{key}")).unwrap()).await.unwrap();
+        let wanted = (key % 3 != 0).then(|| json!("39"));
+        assert_eq!(found.map(|found| found.0["name"].clone()), wanted, "k{key}");
+    }
+}
+
+async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(shelf: &Shelf) {
+    let sink = shelf.sink.as_ref();
+    assert_eq!(ends(sink, write("a", "Ada")).await, Ok(()));
+    let more = BTreeMap::from([("title".to_owned(), ColumnType::Text(Some(80))), ("badge".to_owned(), ColumnType::Uuid)]);
+    let titled = || {
+        let mut titled = write("a", "Ada");
+        titled.document.as_mut().unwrap().0.insert("title".to_owned(), json!("Countess"));
+        DocumentWrite { version: 2, ..titled }
+    };
+    let (class, text) = ends(sink, titled()).await.unwrap_err();
+    assert!(class == ErrorClass::Permanent && text.contains("no column title"), "{text}");
+    for _ in 0..2 {
+        sink.define(&people(), &more).await.unwrap();
+    }
+    let found = sink.fields(&people()).await.unwrap().unwrap();
+    for (name, kind) in columns().iter().chain(&more) {
+        assert_eq!(found[name], kind.to_string(), "{name}");
+    }
+    assert_eq!(ends(sink, titled()).await, Ok(()));
+    let found = sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap().unwrap();
+    assert_eq!((&found.0["title"], &found.0["badge"], &found.0["name"]), (&json!("Countess"), &json!(null), &json!("Ada")));
+}
+
+/// The rules of databases, beside those of all sinks.
+macro_rules! databases {
+    ($($database:ident: $shelf:expr;)*) => {$(
+        mod $database {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn versions() {
+                versions_order_writes_whatever_order_they_arrive_in(&$shelf).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn side_by_side() {
+                writers_side_by_side_leave_the_newest(&$shelf).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn columns() {
+                a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(&$shelf).await;
+            }
+        }
+    )*};
+}
+
+databases! {
+    in_postgres: super::postgres().await;
+    in_sqlite: super::sqlite().await;
+}
+
+#[tokio::test]
+async fn what_postgresql_answers_is_what_may_be_done_about_it() {
+    let (server, database) = (crate::support::postgres::shared(), fresh("answers"));
+    let settings = server.database(&database);
+    let sink = sql::open(&name(), settings.clone());
+    sink.define(&people(), &columns()).await.unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let admin = |statement: &str| server.ask(&database, statement);
+
+    // Columns that their owner has altered: the value is told to nobody.
+    admin("ALTER TABLE people ALTER COLUMN name TYPE integer USING 1");
+    // By the columns as they were, and by those that were then looked at.
+    for code in ["42804", "22P02"] {
+        let (class, text) = ends(sink.as_ref(), write("a", "secret name")).await.unwrap_err();
+        assert!(class == ErrorClass::Permanent && text.contains(code) && !text.contains("secret name"), "{class:?} {text}");
+    }
+    admin("ALTER TABLE people ALTER COLUMN name TYPE varchar(3) USING 'Ada'");
+    assert_eq!(ends(sink.as_ref(), write("a", "Byron")).await.unwrap_err().0, ErrorClass::Permanent);
+    let (class, text) = ends(sink.as_ref(), write("a", "Byron")).await.unwrap_err();
+    assert!(class == ErrorClass::Permanent && text.contains("too long") && text.contains("22001"), "{class:?} {text}");
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+
+    // Connections that the server has ended are exchanged for new ones.
+    admin("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = current_database()");
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+
+    admin("ALTER DATABASE answers SET default_transaction_read_only = on");
+    let transient = ErrorClass::Transient { retry_after: None };
+    let standby = sql::open(&name(), settings.clone());
+    assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
+    // Not by a session that is read-only itself.
+    server.ask("postgres", "ALTER DATABASE answers RESET default_transaction_read_only");
+    assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await, Ok(()), "by another connection");
+    for lost in ["DROP TABLE evenkeel_tombstones", "ALTER TABLE people RENAME COLUMN ek_version TO theirs", "DROP TABLE people"] {
+        admin(lost);
+        // Of the request where the database says so, and of the document where the table's columns were looked at before.
+        let error = match sink.write(&people(), &[write("a", "Ada")]).await {
+            Ok(mut written) => written.remove(0).unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.withheld, Some(evenkeel::ports::Withheld::Unprepared), "{lost}: {error}");
+        assert!(error.message.contains("`evenkeel migrate up`"), "{lost}: {error}");
+    }
+
+    admin("CREATE TABLE people (name text)");
+    let error = sink.define(&people(), &columns()).await.unwrap_err();
+    assert!(error.class == ErrorClass::Permanent && error.to_string().contains("somebody else's"), "{error}");
+
+    let SqlSettings::Postgres(mut away) = settings else { unreachable!() };
+    away.port = 1;
+    assert_eq!(
+        ends(sql::open(&name(), SqlSettings::Postgres(away.clone())).as_ref(), write("a", "Ada")).await.unwrap_err().0,
+        ErrorClass::Refused
+    );
+    (away.port, away.database) = (5_432, "nowhere".to_owned());
+    let (class, text) = ends(sql::open(&name(), SqlSettings::Postgres(away)).as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert!(class == ErrorClass::Unauthorised && text.contains("nowhere") && text.contains("3D000"), "{class:?} {text}");
+}
+
+#[tokio::test]
+async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
+    let (server, database) = (crate::support::postgres::shared(), fresh("held"));
+    let sink = sql::open(&name(), server.database(&database));
+    sink.define(&people(), &columns()).await.unwrap();
+    let admin = |statement: &str| server.ask(&database, statement);
+    let transient = ErrorClass::Transient { retry_after: None };
+    // As where another transaction holds the row, for good or for too long.
+    let hold = |rows: &str, code: &str| {
+        let raises = format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF");
+        let notes = "INSERT INTO waits VALUES (current_setting(''statement_timeout''), current_setting(''lock_timeout''))";
+        let does = format!("{raises}; {notes}; RETURN NEW;");
+        admin(&format!("CREATE OR REPLACE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does} END'"));
+    };
+    hold("IS NULL", "55P03");
+    admin("CREATE TABLE waits (of_statement text, of_row text)");
+    admin("CREATE TRIGGER held BEFORE INSERT ON people FOR EACH ROW EXECUTE FUNCTION held()");
+    for (version, code) in (1..).zip(["55P03", "40P01", "40001", "57014", "25P04"]) {
+        hold("= ''b''", code);
+        let batch = ["a", "b", "c"].map(|key| DocumentWrite { version, ..write(key, code) });
+        let ended = sink.write(&people(), &batch).await.unwrap().into_iter();
+        let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
+        assert_eq!(ended, [Ok(()), Err((transient, Some(code.to_owned()))), Ok(())]);
+        assert_eq!(server.ask(&database, "SELECT name FROM people ORDER BY ek_key"), [code, code]);
+    }
+    // Of several each has its own error, and what is behind them is written; unless they take long: then it comes again, and has not failed.
+    let own = |code: &str| Err((transient, Some(code.to_owned())));
+    for (version, code, last) in [(9, "55P03", Ok(())), (10, "57014", own("NotTried"))] {
+        hold("< ''c''", code);
+        let batch = ["a", "b", "c"].map(|key| DocumentWrite { version, ..write(key, "Ada") });
+        let ended = sink.write(&people(), &batch).await.unwrap().into_iter();
+        let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
+        assert_eq!(ended, [own(code), own(code), last]);
+    }
+    let waits = || server.ask(&database, "SELECT DISTINCT of_statement, of_row FROM waits ORDER BY of_row");
+    assert_eq!(waits(), ["25s|50ms"], "of rows alone");
+    hold("IS NULL", "55P03");
+    let batch = ["a", "b"].map(|key| DocumentWrite { version: 11, ..write(key, "Ada") });
+    assert!(sink.write(&people(), &batch).await.unwrap().iter().all(Result::is_ok));
+    assert_eq!(waits(), ["25s|10s", "25s|50ms"]);
+}
+
+#[tokio::test]
+async fn the_statements_of_a_write_share_its_time() {
+    let (server, database) = (crate::support::postgres::shared(), fresh("shared"));
+    let sink = sql::open(&name(), server.database(&database));
+    sink.define(&people(), &columns()).await.unwrap();
+    let admin = |statement: &str| server.ask(&database, statement);
+    let trigger = |on: &str, each: &str, does: &str| {
+        admin(&format!("CREATE FUNCTION on_{on}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does}; RETURN NEW; END'"));
+        admin(&format!("CREATE TRIGGER theirs BEFORE INSERT ON {on} FOR EACH {each} EXECUTE FUNCTION on_{on}()"));
+    };
+    admin("CREATE TABLE limits (ms integer)");
+    trigger("people", "STATEMENT", "PERFORM pg_sleep(4)");
+    let notes = "INSERT INTO limits SELECT setting::integer FROM pg_settings WHERE name = ''statement_timeout''";
+    trigger("evenkeel_tombstones", "ROW", notes);
+    assert_eq!(ends(sink.as_ref(), at_key("a", 1_800_000_000_000)).await, Ok(()));
+    let limits = admin("SELECT ms FROM limits");
+    assert!(limits.len() == 1 && limits[0].parse::<u32>().is_ok_and(|ms| ms <= 24_000), "{limits:?} after 4 s of 28");
+}
+
+#[tokio::test]
+async fn rows_in_another_s_transaction_fail_alone_and_cost_no_connection() {
+    let (server, database) = (crate::support::postgres::shared(), fresh("locked"));
+    let sink = sql::open(&name(), server.database(&database));
+    sink.define(&people(), &columns()).await.unwrap();
+    let batch = |version: i64| ["a", "b", "c", "d", "e", "f"].map(|key| DocumentWrite { version, ..write(key, &version.to_string()) });
+    assert!(sink.write(&people(), &batch(1)).await.unwrap().iter().all(Result::is_ok));
+    let sessions = || server.ask(&database, "SELECT pid FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = current_database()");
+    let before = sessions();
+    let held = server.hold(&database, "UPDATE people SET name = 'theirs' WHERE ek_key < 'f'");
+    let ended = sink.write(&people(), &batch(2)).await.unwrap().into_iter();
+    let ended: Vec<_> = ended.map(|ended| ended.map_err(|error| (error.class, error.code.map(String::from)))).collect();
+    let own = || Err((ErrorClass::Transient { retry_after: None }, Some("55P03".to_owned())));
+    assert_eq!(ended, [own(), own(), own(), own(), own(), Ok(())]);
+    drop(held);
+    assert_eq!((before.len(), sessions()), (1, before));
+    assert_eq!(server.ask(&database, "SELECT name FROM people ORDER BY ek_key"), ["1", "1", "1", "1", "1", "2"]);
+}
+
+#[tokio::test]
+async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port_option = format!("port={port}");
+    let mut server = Postgres::start(&["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-c", &port_option]);
+    let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    server.secure(&authority.cert.pem(), &authority.signing_key.serialize_pem());
+    server.ask("postgres", "CREATE ROLE app LOGIN PASSWORD 'right-password'");
+    server.ask("postgres", "CREATE DATABASE app OWNER app");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (ca, password) = (folder.path().join("ca.pem"), folder.path().join("password"));
+    std::fs::write(&ca, authority.cert.pem()).unwrap();
+    let read: evenkeel::settings::ReadSecret =
+        |path| std::fs::read_to_string(path).map(SecretString::from).map_err(|error| error.to_string());
+    let file = Some(evenkeel::settings::SecretFile { path: password.clone(), read });
+    let secret = ConfiguredSecret { file, ..ConfiguredSecret::fixed("password_file", SecretString::from("unused")) };
+    let settings = |ca_file: Option<PathBuf>, tls| {
+        let tls = if tls { SqlTls::Verify { ca_file } } else { SqlTls::Off };
+        SqlSettings::Postgres(Box::new(PostgresSettings {
+            host: "localhost".to_owned(),
+            port,
+            database: "app".to_owned(),
+            user: "app".to_owned(),
+            password: Some(secret.clone()),
+            tls,
+        }))
+    };
+    assert!(!format!("{:?}", settings(None, true)).contains("unused"));
+    std::fs::write(&password, "wrong-password").unwrap();
+    let sink = sql::open(&name(), settings(Some(ca.clone()), true));
+    let error = sink.define(&people(), &columns()).await.unwrap_err();
+    assert!(error.class == ErrorClass::Unauthorised && !error.to_string().contains("wrong-password"), "{error}");
+    // The file is read again at every connection.
+    std::fs::write(&password, "right-password").unwrap();
+    sink.define(&people(), &columns()).await.unwrap();
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+
+    // A server of another authority is told no password; neither is one without TLS, which this one refuses.
+    for settings in [settings(None, true), settings(None, false)] {
+        let (class, text) = ends(sql::open(&name(), settings).as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert!(class == ErrorClass::Unauthorised && !text.contains("right-password"), "{class:?} {text}");
+    }
+}
+
+/// A key that events are signed with.
+const WEBHOOK_KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// A receiver of events on a stub.
+fn receiver(stub: &crate::support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
+    receiver_by(stub, SecretString::from(WEBHOOK_KEY).into(), timeout)
+}
+
+fn receiver_by(stub: &crate::support::stub::Stub, secret: SecretPair, timeout: Duration) -> Arc<dyn Sink> {
+    receiver_at(stub.port(), secret, timeout)
+}
+
+fn receiver_at(port: u16, secret: SecretPair, timeout: Duration) -> Arc<dyn Sink> {
+    let url = format!("http://127.0.0.1:{port}/hook").parse().unwrap();
+    let settings = evenkeel::settings::WebhookSettings { url, secret, timeout };
+    evenkeel::adapters::webhook::open(&name(), settings, Arc::new(SystemClock::new())).unwrap()
+}
+
+#[tokio::test]
+async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
+    use crate::support::stub::{Reply, Stub};
+    let answers = Stub::start(|request| match request.number {
+        0 => Reply::status(204).into(),
+        1 => Reply::status(429).header("Retry-After", "7").into(),
+        2 => Reply::status(302).header("Location", "http://127.0.0.1:1/elsewhere").into(),
+        3 => Reply::status(410).body("gone for good, whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").into(),
+        4 => Reply::status(422).body("x".repeat(100_000)).into(),
+        5 => Reply::Reset,
+        // The body of an accepted event is not waited for.
+        _ => Reply::status(200).body("x".repeat(100_000)).cut_after(10).into(),
+    });
+    let sink = receiver(&answers, Duration::from_secs(10));
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let busy = ErrorClass::Throttled { retry_after: Some(Duration::from_secs(7)) };
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, busy);
+    for said in ["redirects are not followed", "is not shown", "xxx"] {
+        let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert!(class == ErrorClass::Permanent && text.contains(said) && text.len() < 1_000 && !text.contains("whsec_"), "{text}");
+    }
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Ambiguous);
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    assert_eq!(answers.requests().len(), 7);
+
+    let silent = Stub::start(|_| Reply::Silence);
+    let sink = receiver(&silent, Duration::from_millis(100));
+    let (class, text) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert!(class == ErrorClass::Ambiguous && text.contains("time allowed"), "{text}");
+    assert_eq!(sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+}
+
+/// As the program uses it, but for repetitions.
+fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
+    let once = RetryPolicy::growing(Backoff { min: Duration::ZERO, base: Duration::ZERO, max: Duration::ZERO }, 1);
+    let chance: Arc<dyn Chance> = Arc::new(SeededChance::new(20_261_120));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    decorate_sink(&name(), bare, once, &clock, &chance)
+}
+
+#[tokio::test]
+async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_request() {
+    // Nothing listens there.
+    let decorated = decorated_once(receiver_at(1, SecretString::from(WEBHOOK_KEY).into(), Duration::from_secs(10)));
+    for _ in 0..8 {
+        assert_eq!(ends(decorated.sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Refused);
+    }
+    // As a thorough audit reads, and as a migration does.
+    assert_eq!(decorated.sink.get(&people(), &DocumentKey::new("a").unwrap()).await.unwrap(), Some(SinkDocument::default()));
+    assert!(decorated.sink.fields(&people()).await.unwrap().is_some());
+    decorated.circuit.probe().await;
+    assert_eq!(decorated.circuit.open_circuits().len(), 1);
+    assert_eq!(decorated.counts.snapshot().transactions(), 8);
+}
+
+#[tokio::test]
+async fn an_event_waits_for_no_answer_but_its_own() {
+    use crate::support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.contains("/slow/") => Reply::Silence,
+        Some(id) if id.contains("/k7/") => Reply::status(410).into(),
+        _ => Reply::status(204).into(),
+    });
+    let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
+    let sink = decorated.sink.as_ref();
+    let slow = pin!(ends(sink, write("slow", "Ada")));
+    let others = pin!(join_all((0..20).map(|n| ends(sink, write(&format!("k{n}"), "Ada")))));
+    let Either::Right((ended, _)) = select(slow, others).await else { panic!("the others waited for it") };
+    for (n, ended) in ended.into_iter().enumerate() {
+        assert_eq!(ended.map_err(|(class, _)| class), if n == 7 { Err(ErrorClass::Permanent) } else { Ok(()) }, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
+    use crate::support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.starts_with("people/") => Reply::Silence,
+        _ => Reply::status(204).into(),
+    });
+    let decorated = decorated_once(receiver(&stub, Duration::from_secs(10)));
+    let silent = pin!(join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))));
+    let (other, event) = (CollectionName::new("other").unwrap(), [write("a", "Ada")]);
+    let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await else { panic!("the others ended first") };
+    assert_eq!(written.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens() {
+    use crate::support::stub::{Reply, Stub};
+    let silent = Stub::start(|_| Reply::Silence);
+    // Beyond the second that failures must last: the second eight open it.
+    let decorated = decorated_once(receiver(&silent, Duration::from_millis(1_100)));
+    let ended = join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))).await;
+    let unanswered = ended.iter().filter(|ended| ended.as_ref().is_err_and(|(class, _)| *class == ErrorClass::Ambiguous));
+    assert_eq!((unanswered.count(), silent.requests().len()), (16, 16), "{ended:?}");
+    assert_eq!(decorated.circuit.open_circuits().len(), 1);
+    let withheld = decorated.sink.write(&people(), &[write("k", "Ada")]).await.unwrap_err();
+    assert_eq!(withheld.withheld, Some(evenkeel::ports::Withheld::CircuitOpen), "{withheld}");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_busy_gets_no_more_than_the_events_under_way() {
+    use crate::support::stub::{Reply, Stub};
+    let busy = Stub::start(|_| Reply::status(503).header("Retry-After", "7").into());
+    let decorated = decorated_once(receiver(&busy, Duration::from_secs(10)));
+    for ended in join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada")))).await {
+        let (class, text) = ended.unwrap_err();
+        assert!(matches!(class, ErrorClass::Throttled { retry_after: Some(_) }), "{class:?} {text}");
+    }
+    assert!((1..=8).contains(&busy.requests().len()), "{}", busy.requests().len());
+}
+
+#[tokio::test]
+async fn several_events_of_one_write_each_have_their_own_answer() {
+    use crate::support::stub::{Reply, Stub};
+    let stub = Stub::start(|request| match request.header("webhook-id") {
+        Some(id) if id.contains("/k1/") => Reply::status(503).into(),
+        _ => Reply::status(204).into(),
+    });
+    let events = [0, 1, 2].map(|n| write(&format!("k{n}"), "Ada"));
+    let bare = receiver(&stub, Duration::from_secs(10));
+    for sink in [Arc::clone(&bare), decorated_once(bare).sink] {
+        let ended = sink.write(&people(), &events).await.unwrap().into_iter().map(|ended| ended.map_err(|error| error.class));
+        assert_eq!(ended.collect::<Vec<_>>(), [Ok(()), Err(ErrorClass::Throttled { retry_after: None }), Ok(())]);
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_the_receiver_did_not_wait_for_may_be_repeated_and_has_its_id() {
+    use crate::support::stub::{Reply, Stub};
+    let impatient = Stub::start(|request| match request.number {
+        0 => Reply::status(408).into(),
+        1 => Reply::status(425).header("Retry-After", "7").into(),
+        _ => Reply::status(204).into(),
+    });
+    let sink = receiver(&impatient, Duration::from_secs(10));
+    for retry_after in [None, Some(Duration::from_secs(7))] {
+        assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err().0, ErrorClass::Transient { retry_after });
+    }
+    assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+    let sent: Vec<_> =
+        impatient.requests().iter().map(|request| (request.header("webhook-id").unwrap().to_owned(), request.body.clone())).collect();
+    assert!(sent.len() == 3 && sent.iter().all(|one| *one == sent[0]), "a receiver drops an id that it has seen: {sent:?}");
+}
+
+/// The signature that a receiver expects, computed from the published scheme alone (HMAC: RFC 2104).
+fn signature(key: &str, request: &crate::support::stub::Request) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use sha2::{Digest as _, Sha256};
+    let mut key = STANDARD.decode(key.strip_prefix("whsec_").unwrap()).unwrap();
+    key.resize(64, 0);
+    let padded = |with: u8| key.iter().map(|byte| byte ^ with).collect::<Vec<u8>>();
+    let head = format!("{}.{}.", request.header("webhook-id").unwrap(), request.header("webhook-timestamp").unwrap());
+    let inner = Sha256::digest([&padded(0x36)[..], head.as_bytes(), &request.body].concat());
+    format!("v1,{}", STANDARD.encode(Sha256::digest([&padded(0x5c)[..], &inner[..]].concat())))
+}
+
+#[tokio::test]
+async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_key_sends_none() {
+    use crate::support::stub::{Reply, Stub};
+    const NEXT: &str = "whsec_bmV4dG5leHRuZXh0bmV4dG5leHRuZXh0";
+    let stub = Stub::start(|_| Reply::status(204).into());
+    let folder = tempfile::tempdir().unwrap();
+    let read: evenkeel::settings::ReadSecret = |path| {
+        std::fs::read_to_string(path)
+            .map(SecretString::from)
+            .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))
+    };
+    let secret = |setting: &'static str| {
+        let path = folder.path().join(setting);
+        std::fs::write(&path, WEBHOOK_KEY).unwrap();
+        let file = Some(evenkeel::settings::SecretFile { path, read });
+        ConfiguredSecret { file, ..ConfiguredSecret::fixed(setting, SecretString::from(WEBHOOK_KEY)) }
+    };
+    let pair = SecretPair { first: secret("secret_file"), second: Some(Box::new(secret("second_secret_file"))) };
+    let replace = |setting: &str, text: &str| std::fs::write(folder.path().join(setting), text).unwrap();
+    let sink = receiver_by(&stub, pair, Duration::from_secs(10));
+    let sent = async |keys: [&str; 2]| {
+        assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
+        let requests = stub.requests();
+        let request = requests.last().unwrap();
+        let expected = keys.map(|key| signature(key, request)).join(" ");
+        assert_eq!(request.header("webhook-signature"), Some(expected.as_str()));
+    };
+
+    // The steps of the documentation: the new one beside, then in its place.
+    replace("second_secret_file", NEXT);
+    sent([WEBHOOK_KEY, NEXT]).await;
+    replace("secret_file", NEXT);
+    sent([NEXT, NEXT]).await;
+
+    // What is no key sends nothing, and is no reason to poison a job: an operator mends the file.
+    let before = stub.requests().len();
+    for (text, expected) in [("whsec_topsecret", "expected whsec_ and the Base64"), ("", "expected whsec_ and the Base64")] {
+        replace("secret_file", text);
+        let (class, message) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+        assert!(class == ErrorClass::Unauthorised && message.contains("secret_file: ") && message.contains(expected), "{message}");
+        assert!(!message.contains("topsecret"), "{message}");
+    }
+    std::fs::remove_file(folder.path().join("secret_file")).unwrap();
+    let (class, message) = ends(sink.as_ref(), write("a", "Ada")).await.unwrap_err();
+    assert!(class == ErrorClass::Unauthorised && message.contains("cannot be read"), "{message}");
+    assert_eq!(stub.requests().len(), before);
+    replace("secret_file", WEBHOOK_KEY);
+    sent([WEBHOOK_KEY, NEXT]).await;
+}

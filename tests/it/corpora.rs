@@ -1,0 +1,50 @@
+//! The corpora of the fuzz targets, replayed: what a fuzzer found, and what a person thought of, stays tried. Beside
+//! that every input is tried with some of its bytes changed, which is no fuzzing, but keeps the targets honest.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a corpus that cannot be read is a failed test")]
+
+#[allow(unreachable_pub, reason = "the fuzz targets name it from outside")]
+#[path = "../../fuzz/entries.rs"]
+mod entries;
+
+use std::fs;
+use std::path::Path;
+
+use evenkeel::adapters::system::SeededChance;
+use evenkeel::ports::Chance as _;
+
+/// Changed copies of each input.
+const CHANGED: usize = 200;
+
+/// A copy with some of its bytes changed, dropped or doubled.
+fn changed(input: &[u8], chance: &SeededChance) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    for _ in 0..=chance.next_u64() % 4 {
+        let at = usize::try_from(chance.next_u64()).unwrap() % (bytes.len() + 1);
+        match chance.next_u64() % 3 {
+            0 if at < bytes.len() => bytes[at] = chance.next_u64().to_le_bytes()[0],
+            1 if at < bytes.len() => drop(bytes.remove(at)),
+            _ => bytes.insert(at, b"\"{}[],:\\0x~%/|\n"[usize::try_from(chance.next_u64() % 15).unwrap()]),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn whatever_the_bytes_nothing_panics_and_what_can_be_read_survives() {
+    for (name, target) in entries::TARGETS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+        let mut files: Vec<_> = fs::read_dir(&folder).expect("a corpus").map(|file| file.unwrap().path()).collect();
+        files.sort();
+        assert!(files.len() >= 3, "{} has too few inputs", folder.display());
+        let chance = SeededChance::new(1);
+        for file in files {
+            let input = fs::read(&file).unwrap();
+            target(&input);
+            let copies = if *name == "configuration" { CHANGED / 10 } else { CHANGED };
+            for _ in 0..copies {
+                target(&changed(&input, &chance));
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Everything that is tested in this process: the engine, the worker's parts, the adapters and what the documentation says.
+//!
+//! Each module says what it is about. `.config/nextest.toml` says which tests run when.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod architecture;
+mod azure_stub;
+mod compatibility;
+mod contract;
+mod corpora;
+mod documentation;
+mod hostile;
+mod patterns;
+mod protocol;
+mod seeds;

@@ -1,0 +1,303 @@
+//! Lists in blobs: where their view says so, and where they outgrew their row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ViewName};
+use evenkeel::ports::{BlobUpload, IfMatch, TableOperation};
+use serde_json::{Value, json};
+
+use crate::patterns::site::Site;
+
+pub(crate) const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[views.by_name]
+kind = "index_entity"
+source = "Staff§"
+store = "blob"
+container = "lists-§"
+name = "by_name/{LastName|lower}.jsonl"
+member = ["{PartitionKey}", "{RowKey}"]
+
+[views.by_team]
+kind = "index_entity"
+source = "Staff§"
+store = "table"
+table = "Teams§"
+partition_key = "team"
+row_key = "{Team}"
+member = ["{PartitionKey}", "{RowKey}", "{Note}"]
+property = "Staff"
+
+[views.by_team_near]
+kind = "index_entity"
+source = "Staff§"
+store = "partition"
+row_key = "team_{Team}"
+member = ["{RowKey}", "{Note}"]
+property = "Staff"
+
+[views.payroll]
+kind = "aggregate"
+source = "Staff§"
+group_table = "Groups§"
+partition_key = "team"
+row_key = "{Team}"
+set = { Headcount = "count()", Payroll = "sum(Salary)" }
+"#;
+
+type Staff = BTreeMap<(String, String), (&'static str, &'static str, i32)>;
+
+fn put((pk, rk): &(String, String), (name, team, salary): (&str, &str, i32)) -> Value {
+    let note = if team.is_empty() { String::new() } else { "한".repeat(1_900) };
+    json!({"op": "put", "table": "Staff§", "entity":
+        {"PartitionKey": pk, "RowKey": rk, "LastName": name, "Team": team, "Note": note, "Salary": salary}})
+}
+
+fn key(pk: &str, rk: &str) -> (String, String) {
+    (pk.to_owned(), rk.to_owned())
+}
+
+/// The members that the lines of a list name, checked by simple means.
+async fn lines(site: &Site, container: &str, name: &str) -> Vec<Vec<String>> {
+    let blob = site.blob(container, name).await.unwrap_or_else(|| panic!("no blob {name}"));
+    let text = String::from_utf8(blob.content.to_vec()).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let head = lines.next().unwrap();
+    let members: Vec<Vec<String>> = lines.map(|line| serde_json::from_value(line[0].clone()).unwrap()).collect();
+    assert_eq!(head["ek_count"], json!(members.len()));
+    assert_eq!(blob.properties.metadata["ek_view"], head["ek_view"].as_str().unwrap());
+    assert_eq!(blob.properties.metadata["ek_count"], members.len().to_string());
+    assert!(members.is_sorted(), "{members:?}");
+    members
+}
+
+/// The lists in blobs and the lists of teams agree with the staff, computed anew and by hand.
+async fn agrees(site: &Site, staff: &Staff) {
+    let (mut names, mut teams): (BTreeMap<String, BTreeSet<_>>, BTreeMap<&str, BTreeSet<_>>) = (BTreeMap::new(), BTreeMap::new());
+    for ((pk, rk), (name, team, _)) in staff {
+        if !name.is_empty() {
+            names.entry(name.to_lowercase()).or_default().insert(vec![pk.clone(), rk.clone()]);
+        }
+        if !team.is_empty() {
+            teams.entry(team).or_default().insert(vec![pk.clone(), rk.clone(), "한".repeat(1_900)]);
+        }
+    }
+    let found = site.blobs("lists-§").await;
+    let wanted: Vec<String> = names.keys().map(|name| format!("by_name/{}.jsonl", escaped(name))).collect();
+    assert_eq!(found, wanted);
+    for (name, members) in names {
+        assert_eq!(lines(site, "lists-§", &format!("by_name/{}.jsonl", escaped(&name))).await, members.into_iter().collect::<Vec<_>>());
+    }
+    let found: Vec<String> = site.keys("Teams§", "").await.into_iter().map(|(_, rk, _)| rk).collect();
+    assert_eq!(found, teams.keys().copied().collect::<Vec<_>>());
+    for (team, members) in &teams {
+        let row = site.row("Teams§", "team", team).await.unwrap().entity;
+        assert_eq!(row.get("ek_count"), Some(&EdmValue::Int64(i64::try_from(members.len()).unwrap())), "{team}");
+        assert_eq!(listed(site, &row).await, members.iter().cloned().collect::<Vec<_>>());
+        let group = site.row("Groups§", "team", team).await.unwrap().entity;
+        let of_team = staff.values().filter(|person| person.1 == *team);
+        let payroll: i64 = of_team.map(|person| i64::from(person.2)).sum();
+        assert_eq!(group.get("Headcount"), Some(&EdmValue::Int64(i64::try_from(members.len()).unwrap())));
+        assert_eq!(group.get("Payroll"), Some(&EdmValue::Int64(payroll)));
+    }
+    // Beside their primaries.
+    let near = site.keys("Staff§", "ek_view").await.into_iter().filter(|(_, _, view)| !view.is_empty());
+    for (pk, rk, _) in near {
+        let row = site.row("Staff§", &pk, &rk).await.unwrap().entity;
+        let wanted: Vec<Vec<String>> = staff
+            .iter()
+            .filter(|((p, _), (_, team, _))| *p == pk && rk == format!("team_{team}"))
+            .map(|((_, rk), _)| vec![rk.clone(), "한".repeat(1_900)])
+            .collect();
+        assert_eq!(listed(site, &row).await, wanted, "{rk}");
+    }
+    site.in_step("Staff§").await;
+}
+
+fn escaped(name: &str) -> String {
+    name.bytes()
+        .map(
+            |byte| {
+                if byte.is_ascii_alphanumeric() || b",' ".contains(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+            },
+        )
+        .collect()
+}
+
+/// The members of a row's list, wherever it lies.
+async fn listed(site: &Site, row: &Entity) -> Vec<Vec<String>> {
+    if let Some(blob) = row.text("ek_blob") {
+        assert!(row.get("Staff").is_none() && row.get("ek_tokens").is_none());
+        let (container, name) = blob.split_once('/').unwrap();
+        return lines(site, container, name).await;
+    }
+    let pieces = std::iter::once("Staff".to_owned()).chain((1..).map(|n| format!("Staff_{n}")));
+    let pieces = pieces.map_while(|name| row.text(&name).map(ToOwned::to_owned));
+    pieces.flat_map(|piece| serde_json::from_str::<Vec<Vec<String>>>(&piece).unwrap()).collect()
+}
+
+async fn live(site: &Site, staff: &mut Staff, who: (String, String), person: Option<(&'static str, &'static str, i32)>) {
+    if let Some(person) = person {
+        site.work(put(&who, person)).await;
+        staff.insert(who, person);
+    } else {
+        site.work(json!({"op": "delete", "table": "Staff§", "pk": who.0, "rk": who.1})).await;
+        staff.remove(&who);
+    }
+}
+
+pub(crate) async fn a_list_in_a_blob_follows_its_primaries_through_their_lives(site: &Site) {
+    let mut staff = Staff::new();
+    let lives = [
+        (key("Sales", "1"), Some(("King", "", 1))),
+        (key("Sa\"les,", "한 2"), Some(("King", "", 1))),
+        (key("Sales", "10"), Some(("O'Brien, \"한\"", "", 1))),
+        (key("Sales", "1"), Some(("O'Brien, \"한\"", "", 1))),
+        (key("Sales", "1"), Some(("", "", 1))),
+        (key("Sa\"les,", "한 2"), None),
+        (key("Sales", "10"), Some(("king", "", 1))),
+        (key("Sa\"les,", "한 2"), Some(("KING", "", 1))),
+        (key("Sales", "10"), None),
+        (key("Sa\"les,", "한 2"), None),
+        (key("Sales", "1"), Some(("Kim", "", 1))),
+    ];
+    for (who, person) in lives {
+        live(site, &mut staff, who, person).await;
+        agrees(site, &staff).await;
+    }
+}
+
+/// Fills a row with what is no list, so that little more fits.
+async fn pad(site: &Site, table: &str, pk: &str, rk: &str) {
+    let mut row = site.row(table, pk, rk).await.unwrap().entity;
+    for n in 0..14 {
+        row = row.with(format!("Padding{n:02}"), "x".repeat(32_000));
+    }
+    site.write(table, row).await;
+}
+
+async fn without_padding(site: &Site, table: &str, pk: &str, rk: &str) {
+    let mut row = site.row(table, pk, rk).await.unwrap().entity;
+    row.properties.retain(|name, _| !name.starts_with("Padding"));
+    site.write(table, row).await;
+}
+
+pub(crate) async fn a_list_that_outgrows_its_row_moves_into_a_blob_and_back(site: &Site) {
+    let mut staff = Staff::new();
+    for n in 0..3 {
+        live(site, &mut staff, key("Sales", &format!("{n:02}")), Some(("", "Red", n))).await;
+    }
+    for (table, pk, rk) in [("Teams§", "team", "Red"), ("Staff§", "Sales", "team_Red")] {
+        pad(site, table, pk, rk).await;
+    }
+    agrees(site, &staff).await;
+    for n in 3..60 {
+        live(site, &mut staff, key("Sales", &format!("{n:02}")), Some(("", "Red", n))).await;
+    }
+    let row = site.row("Teams§", "team", "Red").await.unwrap().entity;
+    assert!(row.text("ek_blob").is_some_and(|blob| blob.starts_with("evenkeel-lists/by_team/")), "{row:?}");
+    assert!(site.row("Staff§", "Sales", "team_Red").await.unwrap().entity.text("ek_blob").is_some());
+    assert!(row.get("Padding00").is_some(), "what others keep there stays");
+    agrees(site, &staff).await;
+
+    // Members change, come and go where it lies now.
+    live(site, &mut staff, key("Sales", "05"), None).await;
+    live(site, &mut staff, key("Sales", "05"), Some(("", "Red", 7))).await;
+    live(site, &mut staff, key("Sales", "06"), Some(("", "Blue", 7))).await;
+    live(site, &mut staff, key("Ops", "한,\""), Some(("", "Red", 7))).await;
+    agrees(site, &staff).await;
+
+    // It is small enough for a row of its own.
+    for (table, pk, rk) in [("Teams§", "team", "Red"), ("Staff§", "Sales", "team_Red")] {
+        without_padding(site, table, pk, rk).await;
+    }
+    for n in 7..50 {
+        live(site, &mut staff, key("Sales", &format!("{n:02}")), None).await;
+    }
+    let row = site.row("Teams§", "team", "Red").await.unwrap().entity;
+    assert!(row.get("ek_blob").is_none() && row.get("Staff").is_some(), "{row:?}");
+    agrees(site, &staff).await;
+    for who in staff.keys().cloned().collect::<Vec<_>>() {
+        live(site, &mut staff, who, None).await;
+    }
+    agrees(site, &staff).await;
+}
+
+pub(crate) async fn a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_mended_by_its_members(site: &Site) {
+    const NAME: &str = "by_name/king.jsonl";
+    let mut staff = Staff::new();
+    for n in ["1", "2"] {
+        live(site, &mut staff, key("Sales", n), Some(("King", "", 1))).await;
+    }
+    let (container, name) = (ContainerName::new(site.name("lists-§")).unwrap(), BlobName::new(NAME).unwrap());
+    let metadata = site.blob("lists-§", NAME).await.unwrap().properties.metadata;
+    let upload = BlobUpload { metadata, ..BlobUpload::default() };
+    site.account.blobs.put(&container, &name, Bytes::from_static(b"Sales;1\nSales;2\n"), &upload).await.unwrap();
+    let error = site.refused(put(&key("Sales", "3"), ("King", "", 1))).await;
+    assert!(error.contains(NAME) && error.contains("edited by hand") && error.contains("delete the blob"), "{error}");
+    assert_eq!(site.blob("lists-§", NAME).await.unwrap().content, &b"Sales;1\nSales;2\n"[..]);
+
+    site.account.blobs.delete(&container, &name, None).await.unwrap();
+    staff.insert(key("Sales", "3"), ("King", "", 1));
+    site.work(json!({"op": "backfill", "view": "by_name"})).await;
+    agrees(site, &staff).await;
+
+    // Somebody else's blob is no list, and is not written over.
+    site.account
+        .blobs
+        .put(&container, &BlobName::new("by_name/kim.jsonl").unwrap(), Bytes::from_static(b"mine"), &BlobUpload::default())
+        .await
+        .unwrap();
+    let error = site.refused(put(&key("Sales", "4"), ("Kim", "", 1))).await;
+    assert!(error.contains("by_name/kim.jsonl") && error.contains("a blob that evenkeel did not write"), "{error}");
+    assert_eq!(site.blob("lists-§", "by_name/kim.jsonl").await.unwrap().content, &b"mine"[..]);
+}
+
+pub(crate) async fn a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_members(site: &Site) {
+    let mut staff = Staff::new();
+    live(site, &mut staff, key("Sales", "00"), Some(("", "Red", 1))).await;
+    pad(site, "Teams§", "team", "Red").await;
+    for n in 1..40 {
+        live(site, &mut staff, key("Sales", &format!("{n:02}")), Some(("", "Red", 1))).await;
+    }
+    let row = site.row("Teams§", "team", "Red").await.unwrap().entity;
+    let name = BlobName::new(row.text("ek_blob").unwrap().split_once('/').unwrap().1).unwrap();
+    site.account.blobs.delete(&ContainerName::new("evenkeel-lists").unwrap(), &name, None).await.unwrap();
+    let error = site.refused(put(&key("Sales", "90"), ("", "Red", 1))).await;
+    assert!(error.contains("its list is not in evenkeel-lists/by_team/") && error.contains("delete the row"), "{error}");
+    let key = EntityKey::new("team", "Red").unwrap();
+    site.account.tables.apply(&site.table("Teams§"), &TableOperation::Delete(key, IfMatch::Any)).await.unwrap();
+    staff.insert(("Sales".to_owned(), "90".to_owned()), ("", "Red", 1));
+    site.work(json!({"op": "backfill", "view": "by_team"})).await;
+    agrees(site, &staff).await;
+}
+
+pub(crate) async fn a_list_beside_primaries_whose_partition_key_is_escaped_is_looked_up(site: &Site) {
+    let near = ViewName::new("by_team_near").unwrap();
+    for rk in ["1", "2"] {
+        site.work(put(&key("100%", rk), ("", "Red", 1))).await;
+    }
+    site.work(put(&key("100%", "1"), ("King", "Red", 1))).await;
+    let found = site.client.lookup(&near, &["PartitionKey=100%", "Team=Red"]).unwrap().entities().run().await.unwrap();
+    let found: Vec<_> =
+        found.rows.iter().map(|row| (row.entity.key.pk.as_str(), row.entity.key.rk.as_str(), row.entity.text("LastName"))).collect();
+    assert_eq!(found, [("100%", "1", Some("King")), ("100%", "2", Some(""))]);
+    site.in_step("Staff§").await;
+}
+
+pub(crate) async fn lists_in_blobs_take_as_many_requests_as_the_documentation_says(site: &Site) {
+    site.work(put(&key("Sales", "1"), ("King", "", 1))).await;
+    let requests = [
+        site.requests_of(put(&key("Sales", "2"), ("King", "", 1))).await,
+        site.requests_of(put(&key("Sales", "2"), ("Kim", "", 1))).await,
+        site.requests_of(put(&key("Sales", "2"), ("Kim", "", 2))).await,
+    ];
+    assert_eq!(requests, COSTS, "docs/patterns/index-entities.md says these");
+}
+
+/// Requests of a put that joins a list in a blob, one that changes lists, and one that changes none.
+const COSTS: [u64; 3] = [7, 9, 4];

@@ -1,0 +1,376 @@
+//! Ranges that cannot all be served: two departments that speak to the same people, a person whose row is full, a view that is gone.
+
+use evenkeel::catalog::{Catalog, Source};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{Entity, EntityKey, Job, ViewName};
+use evenkeel::ports::{IfMatch, TableOperation};
+use evenkeel::reconcile::{Failure, FailureClass, Outcome};
+use serde_json::json;
+
+use crate::protocol::sweep::Sweep;
+use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job, jobs_of, table};
+
+const CATALOG: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[tables.Employees]
+
+[views.says]
+kind = "denormalize"
+targets = "range"
+source = "Departments"
+table = "Employees"
+partition_key = "{PartitionKey}"
+row_key_prefix = "e"
+set = { Department = "{Name}" }
+
+[views.by_department]
+kind = "secondary_index"
+source = "Employees"
+table = "ByDepartment"
+partition_key = "{Department}"
+row_key = "{PartitionKey}_{RowKey}"
+select = []
+"#;
+/// Properties that an entity may have, beside its keys and timestamp.
+const MOST_PROPERTIES: usize = 252;
+
+fn key(rk: &str) -> EntityKey {
+    EntityKey::new("Sales", rk).unwrap()
+}
+
+async fn write(lab: &Lab, name: &str, entity: Entity) {
+    lab.account.tables.apply(&table(name), &TableOperation::InsertOrReplace(entity)).await.unwrap();
+}
+
+fn sync(name: &str, rk: &str) -> Job {
+    job(&json!({"op": "sync", "table": name, "pk": "Sales", "rk": rk}))
+}
+
+fn carry(of: &str) -> Job {
+    carry_by("says", of)
+}
+
+fn carry_by(view: &str, of: &str) -> Job {
+    job(&json!({"op": "carry", "view": view, "one": ["Sales", of], "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}))
+}
+
+/// Three people and somebody whom no department means.
+async fn staffed(catalog: Catalog) -> Lab {
+    let lab = Lab::with(SMALL, catalog);
+    for rk in ["e1", "e2", "e3", "x"] {
+        write(&lab, "Employees", Entity::new(key(rk)).with("Email", rk)).await;
+        lab.work(&sync("Employees", rk)).await.unwrap();
+    }
+    lab
+}
+
+/// A department says its name, and nobody carries it yet.
+async fn speaks(lab: &Lab, rk: &str) {
+    write(lab, "Departments", Entity::new(key(rk)).with("Name", rk)).await;
+    lab.work(&sync("Departments", rk)).await.unwrap();
+}
+
+async fn falls_silent(lab: &Lab, rk: &str) {
+    lab.delete_row("Departments", "Sales", rk).await;
+    lab.work(&sync("Departments", rk)).await.unwrap();
+}
+
+/// Removes what is queued, which the test carries itself.
+async fn without_queued(lab: &Lab) {
+    let queue = lab.delivery().carry_queue;
+    for message in lab.account.queues.get(&queue, 32, std::time::Duration::from_mins(1)).await.unwrap() {
+        lab.account.queues.delete(&queue, &message.id, &message.pop_receipt).await.unwrap();
+    }
+}
+
+/// Everybody in the range says this, the index files them by it, and no plan finds anything to do.
+async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
+    let people = lab.rows("Employees").await;
+    for row in &people {
+        let (rk, said) = (row.entity.key.rk.as_str(), row.entity.text("Department"));
+        assert_eq!(said, department.filter(|_| rk.starts_with('e')), "{story}: {rk}");
+        assert_eq!(row.entity.text("Email"), Some(rk), "{story}: what others keep there stays");
+        let plan = lab.engine.plan(&Primary { table: table("Employees"), key: row.entity.key.clone() }).await.unwrap();
+        assert!(plan.in_step, "{story}: {plan}");
+    }
+    let filed: Vec<_> = lab.rows("ByDepartment").await.iter().map(|row| row.entity.key.pk.to_string()).collect();
+    let expected = people.iter().filter(|row| row.entity.key.rk.as_str().starts_with('e')).filter_map(|_| department);
+    assert_eq!(filed, expected.collect::<Vec<_>>(), "{story}");
+}
+
+/// Two departments speak to the same people, and the first has been heard.
+async fn both_speak() -> Lab {
+    let lab = staffed(declared(CATALOG)).await;
+    speaks(&lab, "a").await;
+    lab.do_queued().await;
+    speaks(&lab, "b").await;
+    without_queued(&lab).await;
+    lab
+}
+
+#[tokio::test]
+async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them() {
+    let lab = both_speak().await;
+    let failure = lab.work(&carry("b")).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::Permanent);
+    let error = failure.chain();
+    assert!(error.contains("3 entities of") && error.contains(r#"Departments("Sales", "a")"#), "{error}");
+    assert!(error.contains(r#"Departments("Sales", "b")"#), "{error}");
+    all_say(&lab, Some("a"), "the first keeps them").await;
+    // The holder's own job is in nobody's way.
+    lab.work(&carry("a")).await.unwrap();
+    falls_silent(&lab, "a").await;
+    lab.do_queued().await;
+    all_say(&lab, Some("b"), "the second gets what the first has left").await;
+    lab.work(&carry("b")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_way() {
+    let operations = {
+        let lab = both_speak().await;
+        lab.faults.arm(u64::MAX, Disturbance::Crash);
+        assert!(lab.deliver(&carry("b"), 1).await.unwrap().is_err());
+        lab.faults.counted()
+    };
+    for silent in ["a", "b"] {
+        for at in 1..=operations {
+            let lab = both_speak().await;
+            lab.faults.arm(at, Disturbance::Meddle);
+            let other = lab.of_another_worker();
+            lab.faults.meddle(Box::pin(async move { falls_silent(&other, silent).await }));
+            let story = format!("{silent} falls silent before operation {at}");
+            let ended = lab.work(&carry("b")).await.map_err(|failure: Failure| failure.chain());
+            assert!(ended.is_ok(), "{story}: {ended:?}");
+            lab.faults.calm();
+            lab.do_queued().await;
+            lab.finish().await;
+            all_say(&lab, Some(if silent == "a" { "b" } else { "a" }), &story).await;
+        }
+    }
+}
+
+/// What a department has said, under the catalog that no longer has its view.
+async fn retired() -> Lab {
+    let lab = staffed(declared(CATALOG)).await;
+    speaks(&lab, "a").await;
+    lab.do_queued().await;
+    all_say(&lab, Some("a"), "it was heard").await;
+    let mut next = declared(CATALOG);
+    let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
+    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    lab.under(next)
+}
+
+#[tokio::test]
+async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
+    let lab = retired().await;
+    let mut sweep = Sweep::over(lab.operations_of(&carry("a")).await);
+    all_say(&lab, None, "undisturbed").await;
+    while let Some(case) = sweep.next() {
+        let lab = retired().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(&carry("a")).await;
+        sweep.seen(&lab);
+        lab.faults.calm();
+        lab.do_queued().await;
+        lab.finish().await;
+        all_say(&lab, None, &case.to_string()).await;
+    }
+    assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
+}
+
+/// A view that took over the properties of a retired one has its carry before the other's, or after it.
+#[tokio::test]
+async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
+    for name in ["names", "tells"] {
+        for last in ["says", name] {
+            let before = staffed(declared(CATALOG)).await;
+            speaks(&before, "a").await;
+            before.do_queued().await;
+            let mut next = declared(&CATALOG.replace("[views.says]", &format!("[views.{name}]")));
+            let source = next.views[&ViewName::new(name).unwrap()].source.clone();
+            next.generations.retired.insert(ViewName::new("says").unwrap(), (1, Source::Table(source)));
+            let lab = before.under(next);
+            lab.work(&sync("Departments", "a")).await.unwrap();
+            without_queued(&lab).await;
+            let first = if last == name { "says" } else { name };
+            for view in [first, last] {
+                lab.work(&carry_by(view, "a")).await.unwrap();
+            }
+            let story = format!("{last} is carried after {first}");
+            all_say(&lab, Some("a"), &story).await;
+            for row in lab.rows("Employees").await {
+                assert_eq!(row.entity.get("ek_owner_says"), None, "{story}: {}", row.entity.key);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone() {
+    let lab = retired().await;
+    lab.account.tables.delete_table(&table("Employees")).await.unwrap();
+    assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
+    // The view that is there still expects it.
+    let lab = staffed(declared(CATALOG)).await;
+    speaks(&lab, "a").await;
+    lab.account.tables.delete_table(&table("Employees")).await.unwrap();
+    assert!(lab.deliver(&carry("a"), 1).await.unwrap().is_err());
+}
+
+/// The catalog without the view has no other use for its table.
+#[tokio::test]
+async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_catalog_has_named() {
+    let (said, _) = CATALOG.split_once("[views.by_department]").unwrap();
+    let said = said.replace("[tables.Employees]\n", "");
+    let before = staffed(declared(&said)).await;
+    speaks(&before, "a").await;
+    before.do_queued().await;
+    let mut next = declared(&said);
+    let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
+    next.tables.remove(&table("Employees"));
+    next.generations.retired.insert(says.name.clone(), (1, Source::Table(says.source.clone())));
+    // Whoever may add messages could have any table gone through.
+    let strange = before.under(next.clone()).work(&carry("a")).await.unwrap_err();
+    assert!(strange.class == FailureClass::Permanent && strange.chain().contains("Employees"), "{}", strange.chain());
+    next.generations.names = before.engine.catalog().names();
+    let lab = before.under(next);
+    assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
+    for row in lab.rows("Employees").await {
+        let expected = Entity::new(row.entity.key.clone()).with("Email", row.entity.key.rk.as_str());
+        assert_eq!(row.entity, expected, "something is left of what was said");
+    }
+}
+
+/// No job of the entity's own takes away what a view has set that is gone.
+#[tokio::test]
+async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
+    let lab = retired().await;
+    for rk in ["e2", "e3"] {
+        lab.delete_row("Employees", "Sales", rk).await;
+        lab.work(&sync("Employees", rk)).await.unwrap();
+    }
+    // Before each write of the one who is left: its page, then five rounds.
+    for round in 1..=5 {
+        lab.faults.arm(1 + 2 * round, Disturbance::Meddle);
+        let client = lab.clone();
+        lab.faults.meddle(Box::pin(async move {
+            let changed = TableOperation::Merge(Entity::new(key("e1")).with("Email", "e1"), IfMatch::Any);
+            client.account.tables.apply(&table("Employees"), &changed).await.unwrap();
+        }));
+    }
+    let ended = lab.deliver(&carry("a"), 1).await.unwrap();
+    assert!(ended.is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. })), "it is delivered again");
+    lab.faults.calm();
+    lab.deliver_until_done(&carry("a")).await.unwrap();
+    lab.do_queued().await;
+    lab.finish().await;
+    all_say(&lab, None, "the later delivery").await;
+}
+
+/// Nor does one of an entity whose properties somebody has edited into nonsense.
+#[tokio::test]
+async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
+    let lab = retired().await;
+    let nonsense = TableOperation::Merge(Entity::new(key("e2")).with("ek_owner_says", "?"), IfMatch::Any);
+    lab.account.tables.apply(&table("Employees"), &nonsense).await.unwrap();
+    let failure = lab.work(&carry("a")).await.unwrap_err();
+    assert!(failure.class == FailureClass::Permanent && failure.chain().contains("1 entities of"), "{}", failure.chain());
+    for (rk, said) in [("e1", None), ("e2", Some("a")), ("e3", None)] {
+        let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
+        assert_eq!(person.text("Department"), said, "{rk}");
+    }
+}
+
+/// Two departments exchange whom they mean, and one is carried meanwhile.
+#[tokio::test]
+async fn departments_that_exchange_their_people_are_in_nobodys_way() {
+    let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);
+    let prepared = async || {
+        let lab = staffed(declared(&CATALOG.replace("row_key_prefix = \"e\"", "row_key_prefix = \"{Prefix}\""))).await;
+        for (rk, prefix) in [("a", "e"), ("b", "x")] {
+            write(&lab, "Departments", of(rk, prefix)).await;
+            lab.work(&sync("Departments", rk)).await.unwrap();
+        }
+        lab.do_queued().await;
+        write(&lab, "Departments", of("a", "x")).await;
+        lab.work(&sync("Departments", "a")).await.unwrap();
+        without_queued(&lab).await;
+        lab
+    };
+    let to = |from: &str, before: &str| {
+        job(
+            &json!({"op": "carry", "view": "says", "one": ["Sales", "a"], "table": "Employees", "pk": "Sales", "from": from, "before": before}),
+        )
+    };
+    let mut at = 0;
+    loop {
+        at += 1;
+        let lab = prepared().await;
+        lab.faults.arm(at, Disturbance::Meddle);
+        let other = lab.of_another_worker();
+        lab.faults.meddle(Box::pin(async move {
+            write(&other, "Departments", of("b", "e")).await;
+            other.work(&sync("Departments", "b")).await.unwrap();
+        }));
+        let ended = lab.work(&to("x", "y")).await.map_err(|failure: Failure| failure.chain());
+        let met = lab.faults.counted() >= at;
+        assert!(ended.is_ok() || !met, "the other one before operation {at}: {ended:?}");
+        lab.faults.calm();
+        if !met {
+            break;
+        }
+        lab.work(&to("e", "f")).await.unwrap();
+        lab.do_queued().await;
+        for (rk, said) in [("e1", "b"), ("e2", "b"), ("e3", "b"), ("x", "a")] {
+            let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
+            assert_eq!(person.text("Department"), Some(said), "the other one before operation {at}: {rk}");
+        }
+    }
+    assert!(at > 3, "only {at} operations");
+}
+
+/// One of three has no room for a property more.
+async fn one_is_full() -> Lab {
+    let lab = staffed(declared(CATALOG)).await;
+    let full = Entity::new(key("e2")).with("Email", "e2");
+    let full = (full.properties.len()..MOST_PROPERTIES).fold(full, |entity, n| entity.with(format!("Own{n}"), true));
+    write(&lab, "Employees", full).await;
+    lab.work(&sync("Employees", "e2")).await.unwrap();
+    speaks(&lab, "a").await;
+    without_queued(&lab).await;
+    lab
+}
+
+#[tokio::test]
+async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_its_own() {
+    let mut sweep = Sweep::at_once(one_is_full().await.operations_of(&carry("a")).await);
+    while let Some(case) = sweep.next() {
+        let story = case.to_string();
+        let lab = one_is_full().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(&carry("a")).await.unwrap_or_else(|| panic!("{story}: the carry is given up"));
+        sweep.seen(&lab);
+        lab.faults.calm();
+        for (rk, said) in [("e1", Some("a")), ("e2", None), ("e3", Some("a"))] {
+            let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
+            assert_eq!(person.text("Department"), said, "{story}: {rk}");
+        }
+        let queued = lab.sim.messages(&lab.delivery().carry_queue);
+        let queued: Vec<Job> = queued.iter().flat_map(|message| jobs_of(&message.text)).collect();
+        assert!(queued.iter().any(|job| job.key() == Some(&key("e2"))), "{story}: {queued:?}");
+        let failure = lab.work(&sync("Employees", "e2")).await.unwrap_err();
+        assert!(failure.class == FailureClass::Permanent && failure.chain().contains("252"), "{story}: {}", failure.chain());
+        // With room for it, its own job is enough.
+        let roomy = TableOperation::Replace(Entity::new(key("e2")).with("Email", "e2"), IfMatch::Any);
+        lab.account.tables.apply(&table("Employees"), &roomy).await.unwrap();
+        lab.work(&sync("Employees", "e2")).await.unwrap();
+        without_queued(&lab).await;
+        lab.finish().await;
+        all_say(&lab, Some("a"), &story).await;
+    }
+}

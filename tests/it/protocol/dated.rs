@@ -1,0 +1,312 @@
+//! Views of tables by date under disturbance: a drop that stops anywhere is ended by the next, what comes late brings nothing back, and
+//! another date's tables are as they were.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel::catalog::{Aggregate, Catalog, DatedRef, Figure, ListSizes, OnConflict, Retention, SecondaryIndex, Source, View, ViewKind};
+use evenkeel::model::dated::DatedTables;
+use evenkeel::model::job::Primary;
+use evenkeel::model::template::Template;
+use evenkeel::model::{AccountName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName};
+use evenkeel::ports::{TableOperation, all_tables};
+use evenkeel::reconcile::{FailureClass, Outcome};
+use evenkeel::shared::spilled;
+use serde_json::json;
+
+use crate::protocol::sweep::Sweep;
+use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job, table};
+
+/// Two days that are over, so that nobody creates their tables anew.
+const DAYS: [&str; 2] = ["20200101", "20200102"];
+const TABLES: [&str; 4] = ["ByUser", "Counts", "EvenkeelFootprintsLogins", "Logins"];
+
+fn dated(pattern: &str) -> DatedRef {
+    DatedRef { account: AccountName::main(), tables: DatedTables::parse(pattern).unwrap() }
+}
+
+fn catalog() -> Catalog {
+    let template = |text: &str| Template::parse(text).unwrap();
+    let view = |name: &str, kind: ViewKind<DatedRef>| {
+        let name = ViewName::new(name).unwrap();
+        let view = View { name: name.clone(), source: dated("Logins%Y%m%d"), when: None, kind, on_conflict: OnConflict::Reject };
+        (name, Arc::new(view))
+    };
+    let index = SecondaryIndex {
+        target: dated("ByUser%Y%m%d"),
+        partition_key: template("{User}"),
+        row_key: template("{PartitionKey}_{RowKey}"),
+        select: None,
+    };
+    let groups = Aggregate {
+        target: dated("Counts%Y%m%d"),
+        partition_key: template("user"),
+        row_key: template("{User}"),
+        set: BTreeMap::from([("Logins".to_owned(), Figure::Count)]),
+    };
+    let name = ViewName::new("logins").unwrap();
+    let retention = Retention {
+        name: name.clone(),
+        account: AccountName::main(),
+        tables: DatedTables::parse("Logins%Y%m%d").unwrap(),
+        keep: Duration::from_hours(24),
+        ahead: 1,
+        archive_to: None,
+    };
+    Catalog {
+        dated_views: [view("by_user", ViewKind::SecondaryIndex(index)), view("counts", ViewKind::Aggregate(groups))].into(),
+        retentions: [(name, retention.into())].into(),
+        ..Catalog::default()
+    }
+}
+
+fn about(op: &str, rk: &str) -> Job {
+    job(&json!({"op": op, "table": format!("Logins{}", DAYS[0]), "pk": "web", "rk": rk}))
+}
+
+fn drop_table() -> Job {
+    job(&json!({"op": "drop_table", "table": format!("Logins{}", DAYS[0])}))
+}
+
+async fn write(lab: &Lab, day: &str, rk: &str, user: &str) {
+    let login = Entity::new(EntityKey::new("web", rk).unwrap()).with("User", user);
+    lab.account.tables.apply(&table(&format!("Logins{day}")), &TableOperation::InsertOrReplace(login)).await.unwrap();
+}
+
+/// Two days with two logins each, in step.
+async fn filled() -> Lab {
+    let lab = Lab::with(SMALL, catalog());
+    for day in DAYS {
+        for name in TABLES {
+            lab.account.tables.create_table(&table(&format!("{name}{day}"))).await.unwrap();
+        }
+        for (rk, user) in [("1", "jun"), ("2", "ada")] {
+            write(&lab, day, rk, user).await;
+            let sync = job(&json!({"op": "sync", "table": format!("Logins{day}"), "pk": "web", "rk": rk}));
+            assert!(matches!(lab.work(&sync).await, Ok(Outcome::Done(_))));
+        }
+    }
+    lab
+}
+
+/// The tables of one day are gone, and those of the other are as they were.
+async fn dropped(lab: &Lab, story: &str) {
+    lab.faults.calm();
+    lab.finish().await;
+    let tables: BTreeSet<String> = all_tables(lab.account.tables.as_ref())
+        .await
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .filter(|name| name.ends_with(DAYS[0]))
+        .collect();
+    assert!(tables.is_empty(), "{story}: {tables:?}");
+    for (rk, user) in [("1", "jun"), ("2", "ada")] {
+        assert!(lab.read(&format!("ByUser{}", DAYS[1]), user, &format!("web_{rk}")).await.is_some(), "{story}");
+        let primary = Primary { table: table(&format!("Logins{}", DAYS[1])), key: EntityKey::new("web", rk).unwrap() };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: {plan}");
+    }
+}
+
+#[tokio::test]
+async fn a_drop_that_stops_anywhere_is_ended_by_the_next() {
+    let lab = filled().await;
+    lab.faults.arm(u64::MAX, Disturbance::Crash);
+    assert!(matches!(lab.deliver(&drop_table(), 1).await.unwrap().unwrap(), Outcome::Done(_)));
+    let operations = lab.faults.counted();
+    dropped(&lab, "undisturbed").await;
+    assert!(operations >= 4, "only {operations} operations");
+    let mut sweep = Sweep::over(operations);
+    while let Some(case) = sweep.next() {
+        let lab = filled().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(&drop_table()).await;
+        sweep.seen(&lab);
+        dropped(&lab, &case.to_string()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
+    for op in ["sync", "delete"] {
+        for at in 1..=12 {
+            let lab = filled().await;
+            let other = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
+                if op == "sync" {
+                    drop(other.account.tables.apply(&table("Logins20200101"), &changed()).await);
+                }
+                // Whichever tables are there still, it ends in order or is tried again.
+                match other.work(&about(op, "1")).await {
+                    Ok(_) => {}
+                    Err(failure) => assert!(matches!(failure.class, FailureClass::Transient { .. }), "{}", failure.chain()),
+                }
+            }));
+            lab.deliver_until_done(&drop_table()).await;
+            dropped(&lab, &format!("a {op} at operation {at} of the drop")).await;
+        }
+    }
+}
+
+fn changed() -> TableOperation {
+    let login = Entity::new(EntityKey::new("web", "1").unwrap()).with("User", "kim");
+    TableOperation::Replace(login, evenkeel::ports::IfMatch::Any)
+}
+
+#[tokio::test]
+async fn a_table_that_is_dropped_under_a_job_ends_it() {
+    for at in 1..=20 {
+        let lab = filled().await;
+        write(&lab, DAYS[0], "1", "kim").await;
+        let other = lab.of_another_worker();
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
+            assert!(matches!(other.work(&drop_table()).await, Ok(Outcome::Done(_))));
+        }));
+        let ended = lab.work(&about("sync", "1")).await;
+        assert!(ended.is_ok(), "dropped at operation {at}: {}", ended.unwrap_err().chain());
+        lab.faults.calm();
+        drop(lab.work(&drop_table()).await);
+        dropped(&lab, &format!("dropped at operation {at} of a sync that ended as {ended:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_arrive_after_the_drop_bring_nothing_back() {
+    for at in 1..=20 {
+        for later in [1, 6] {
+            let lab = filled().await;
+            write(&lab, DAYS[0], "1", "kim").await;
+            lab.faults.arm(at, Disturbance::ArriveLater(later));
+            drop(lab.deliver(&about("sync", "1"), 1).await);
+            assert!(lab.work(&drop_table()).await.is_ok());
+            let late = lab.work(&about("sync", "1")).await;
+            assert!(matches!(&late, Ok(Outcome::Skipped { reason, .. }) if reason.contains("does not exist")), "{late:?}");
+            let put = json!({"op": "put", "table": "Logins20200101", "entity": {"PartitionKey": "web", "RowKey": "1", "User": "kim"}});
+            let late = lab.work(&job(&put)).await;
+            assert!(late.is_err_and(|failure| failure.class == FailureClass::Permanent), "what a put carries would be lost");
+            dropped(&lab, &format!("the request at operation {at} arrives {later} later")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_follows_a_table_and_is_not_there_is_waited_for() {
+    for missing in ["ByUser", "EvenkeelFootprintsLogins"] {
+        let lab = filled().await;
+        let name = table(&format!("{missing}{}", DAYS[0]));
+        lab.account.tables.delete_table(&name).await.unwrap();
+        write(&lab, DAYS[0], "1", "kim").await;
+        let failure = lab.work(&about("sync", "1")).await.unwrap_err();
+        assert!(matches!(failure.class, FailureClass::Transient { .. }), "{}", failure.chain());
+        assert!(failure.chain().contains("which goes with it, is not there"), "{}", failure.chain());
+        lab.account.tables.create_table(&name).await.unwrap();
+        assert!(matches!(lab.work(&about("sync", "1")).await, Ok(Outcome::Done(_))));
+        assert!(lab.read(&format!("ByUser{}", DAYS[0]), "kim", "web_1").await.is_some());
+    }
+}
+
+/// Counts by user, in a table of their own and beside the logins.
+const COUNTED: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+
+[retention.logins]
+tables = "Logins%Y%m%d"
+keep = "24h"
+
+[views.counts]
+kind = "aggregate"
+source = "Logins%Y%m%d"
+group_table = "Counts%Y%m%d"
+partition_key = "user"
+row_key = "{User}"
+set = { Logins = "count()" }
+
+[views.beside]
+kind = "aggregate"
+source = "Logins%Y%m%d"
+group_table = "Logins%Y%m%d"
+partition_key = "user"
+row_key = "{User}"
+set = { Logins = "count()" }
+"#;
+/// As many members as outgrow their row.
+const MANY: usize = 40;
+
+fn container() -> ContainerName {
+    ContainerName::new(spilled::CONTAINER).unwrap()
+}
+
+/// How many lists of a day lie in blobs.
+async fn lists(lab: &Lab, day: &str) -> usize {
+    let blobs = lab.account.blobs.list(&container(), "", None).await.unwrap().blobs;
+    blobs.iter().filter(|blob| blob.name.as_str().contains(day)).count()
+}
+
+/// Two days whose lists have outgrown their rows.
+async fn counted() -> Lab {
+    let sizes = ListSizes { row_bytes: 800, ..ListSizes::default() };
+    let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..declared(COUNTED) });
+    lab.account.blobs.create_container(&container()).await.unwrap();
+    for day in DAYS {
+        for name in ["Counts", "EvenkeelFootprintsLogins", "Logins"] {
+            lab.account.tables.create_table(&table(&format!("{name}{day}"))).await.unwrap();
+        }
+        for n in 0..MANY {
+            write(&lab, day, &format!("{n:03}"), "jun").await;
+            let sync = job(&json!({"op": "sync", "table": format!("Logins{day}"), "pk": "web", "rk": format!("{n:03}")}));
+            lab.work(&sync).await.unwrap();
+        }
+        assert_eq!(lists(&lab, day).await, 2, "each list lies in a blob");
+    }
+    lab
+}
+
+async fn count(lab: &Lab, day: &str) -> Option<usize> {
+    let row = lab.read(&format!("Counts{day}"), "user", "jun").await?.entity;
+    match row.get("ek_count")? {
+        EdmValue::Int64(count) => usize::try_from(*count).ok(),
+        other => panic!("{other:?} is no count"),
+    }
+}
+
+#[tokio::test]
+async fn lists_that_outgrew_their_rows_go_with_their_table() {
+    let mut sweep = Sweep::at_once(counted().await.operations_of(&drop_table()).await);
+    while let Some(case) = sweep.next() {
+        let lab = counted().await;
+        case.arm(&lab.faults);
+        lab.deliver_until_done(&drop_table()).await;
+        sweep.seen(&lab);
+        lab.faults.calm();
+        let tables = all_tables(lab.account.tables.as_ref()).await.unwrap();
+        assert!(!tables.iter().any(|name| name.as_str().ends_with(DAYS[0])), "{case}: {tables:?}");
+        assert_eq!((lists(&lab, DAYS[0]).await, lists(&lab, DAYS[1]).await), (0, 2), "{case}");
+        assert_eq!(count(&lab, DAYS[1]).await, Some(MANY), "{case}");
+    }
+}
+
+/// By the catalog without the view its table is none that comes and goes with a date, and blobs are named otherwise.
+#[tokio::test]
+async fn members_leave_the_list_of_a_view_that_is_gone_and_the_list_goes_with_its_table() {
+    let lab = counted().await;
+    let mut next = lab.engine.catalog().as_ref().clone();
+    let counts = next.dated_views.remove(&ViewName::new("counts").unwrap()).unwrap();
+    next.generations.retired.insert(counts.name.clone(), (1, Source::Dated(counts.source.clone())));
+    next.generations.followed.push((counts.source.clone(), [dated("Counts%Y%m%d")].into()));
+    let lab = lab.under(next);
+    for n in 0..MANY {
+        lab.work(&about("delete", &format!("{n:03}"))).await.unwrap();
+        assert_eq!(count(&lab, DAYS[0]).await, Some(MANY - 1 - n).filter(|left| *left > 0));
+    }
+    assert_eq!(lists(&lab, DAYS[0]).await, 0, "no list is left");
+    lab.work(&job(&json!({"op": "delete", "table": format!("Logins{}", DAYS[1]), "pk": "web", "rk": "000"}))).await.unwrap();
+    lab.work(&drop_table()).await.unwrap();
+    assert_eq!((lists(&lab, DAYS[0]).await, lists(&lab, DAYS[1]).await), (0, 2));
+    assert_eq!(count(&lab, DAYS[1]).await, Some(MANY - 1));
+}

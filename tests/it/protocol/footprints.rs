@@ -1,0 +1,272 @@
+//! Footprints near their limits: a primary goes from one state that is allowed to another, whatever both take together.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use evenkeel::model::{ContainerName, Entity, EntityKey, Job, odata};
+use evenkeel::ports::TableOperation;
+use evenkeel::reconcile::Outcome;
+use evenkeel::reconcile::footprint::{FOOTPRINTS, Settled};
+use serde_json::json;
+
+use crate::protocol::world::{Disturbance, Lab, SMALL, declared, employee, job, sync, table};
+
+const ACCOUNT: &str = r#"
+[accounts.main]
+kind = "embedded"
+path = "unused.db"
+"#;
+const VALUES: &str = r#"
+[tables.Surveys]
+wide = true
+
+[views.values]
+kind = "large_entity"
+source = "Surveys"
+container = "large"
+threshold = "16B"
+properties = [PROPERTIES]
+"#;
+/// More than half of the items that a primary may have.
+const MANY: usize = 600;
+/// Items of about 2 KiB each: a footprint holds those of one state, and not those of two.
+const VIEWS: usize = 300;
+
+async fn lab(views: &str) -> Lab {
+    let catalog = declared(&format!("{ACCOUNT}{views}"));
+    let lab = Lab::with(SMALL, catalog);
+    lab.account.blobs.create_container(&ContainerName::new("large").unwrap()).await.unwrap();
+    lab
+}
+
+fn put(entity: &Entity) -> Job {
+    job(&json!({"op": "put", "table": "Surveys", "entity": odata::encode(entity)}))
+}
+
+fn survey() -> Entity {
+    Entity::new(EntityKey::new("p", "1").unwrap())
+}
+
+#[tokio::test]
+async fn an_entity_exchanges_more_than_half_of_the_items_that_it_may_have() {
+    let properties: Vec<String> = (0..=1_000).map(|n| format!("\"Q{n}\"")).collect();
+    let lab = lab(&VALUES.replace("PROPERTIES", &properties.join(", "))).await;
+    let of = |name: &str| (0..MANY).fold(survey(), |entity, n| entity.with(format!("Q{n}"), format!("{name} answer to question {n}")));
+    for name in ["the first", "the second", "the first"] {
+        lab.work(&put(&of(name))).await.unwrap();
+        let blobs = lab.account.blobs.list(&ContainerName::new("large").unwrap(), "", None).await.unwrap();
+        assert_eq!(blobs.blobs.len(), MANY, "{name}");
+    }
+    // What is no state that is allowed is refused as before.
+    let many = (0..=1_000).fold(survey(), |entity, n| entity.with(format!("Q{n}"), format!("another answer to question {n}")));
+    let refused = lab.work(&put(&many)).await.unwrap_err().chain();
+    assert!(refused.contains("1001 items; at most 1,000"), "{refused}");
+}
+
+fn views(count: usize) -> String {
+    (0..count).fold("[tables.Surveys]\n".to_owned(), |mut text, n| {
+        let keys = format!("partition_key = \"{{Name}}{n}\"\nrow_key = \"{{Name}}_{{PartitionKey}}_{{RowKey}}\"");
+        write!(text, "[views.view_{n}]\nkind = \"secondary_index\"\nsource = \"Surveys\"\ntable = \"ByName\"\n{keys}\nselect = []\n")
+            .unwrap();
+        text
+    })
+}
+
+fn named(name: &str) -> Entity {
+    survey().with("Name", name.repeat(500 / name.len()))
+}
+
+async fn names(lab: &Lab) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut query = evenkeel::ports::Query::default();
+    let mut rows = 0;
+    loop {
+        let page = lab.account.tables.query(&table("ByName"), &query).await.unwrap();
+        rows += page.rows.len();
+        names.extend(page.rows.iter().map(|row| row.entity.key.rk.as_str()[..3].to_owned()));
+        query.continuation = page.continuation;
+        if query.continuation.is_none() {
+            break;
+        }
+    }
+    assert_eq!(rows, VIEWS);
+    names
+}
+
+#[tokio::test]
+async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
+    let lab = lab(&views(VIEWS)).await;
+    let sync = job(&json!({"op": "sync", "table": "Surveys", "pk": "p", "rk": "1"}));
+    let only = |name: &str| BTreeSet::from([name[..3].to_owned()]);
+    lab.work(&put(&named("Ada"))).await.unwrap();
+    assert_eq!(names(&lab).await, only("Ada"));
+    // Told by a client that wrote it itself, and by a put.
+    lab.account.tables.apply(&table("Surveys"), &TableOperation::InsertOrReplace(named("Bea"))).await.unwrap();
+    lab.work(&sync).await.unwrap();
+    assert_eq!(names(&lab).await, only("Bea"));
+    lab.work(&put(&named("Cleo"))).await.unwrap();
+    assert_eq!(names(&lab).await, only("Cleo"));
+}
+
+#[tokio::test]
+async fn an_exchange_in_parts_that_stops_is_carried_on() {
+    let sync = job(&json!({"op": "sync", "table": "Surveys", "pk": "p", "rk": "1"}));
+    // In the announcement, while the old ones go, before and while the new ones come.
+    for at in [3, 5, 150, 310, 500] {
+        let lab = lab(&views(VIEWS)).await;
+        lab.work(&put(&named("Ada"))).await.unwrap();
+        lab.faults.arm(at, Disturbance::Crash);
+        lab.deliver_until_done(&put(&named("Bea"))).await;
+        lab.faults.calm();
+        lab.finish().await;
+        lab.work(&sync).await.unwrap();
+        assert_eq!(names(&lab).await, BTreeSet::from(["Bea".to_owned()]), "stopped at operation {at}");
+    }
+}
+
+/// A backfill finds those that are gone by their footprints.
+#[tokio::test]
+async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition_key() {
+    // A hash of the application's own, and a key so long that the footprint has its hash.
+    for pk in ["p".to_owned(), "0f".repeat(32), "x".repeat(505)] {
+        let lab = lab(&views(2)).await;
+        lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+        assert_eq!(lab.rows("ByName").await.len(), 2, "{pk}");
+        lab.delete_row("Surveys", &pk, "1").await;
+        lab.work(&job(&json!({"op": "backfill", "table": "Surveys"}))).await.unwrap();
+        assert_eq!(lab.rows("ByName").await, [], "{pk}");
+    }
+}
+
+/// Earlier versions wrote no owner. What they left is settled, and a sync of it counts as a duplicate.
+#[tokio::test]
+async fn a_footprint_without_its_owner_gets_one_from_a_thorough_pass() {
+    let pk = "0f".repeat(32);
+    let backfill = json!({"op": "backfill", "table": "Surveys"});
+    let audit = json!({"op": "audit", "table": "Surveys", "repair": true});
+    let sync = json!({"op": "sync", "table": "Surveys", "pk": pk, "rk": "1", "thorough": true});
+    for thorough in [&backfill, &audit, &sync] {
+        let lab = lab(&views(2)).await;
+        lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+        let mut footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
+        assert!(matches!(Settled::read(&footprint), Ok((Settled::At { .. }, false))), "{footprint:?}");
+        assert!(footprint.properties.remove("Owner").is_some());
+        lab.account.tables.apply(&table(FOOTPRINTS), &TableOperation::InsertOrReplace(footprint)).await.unwrap();
+        lab.work(&job(thorough)).await.unwrap();
+        let written = lab.faults.writes_to(FOOTPRINTS);
+        lab.work(&job(thorough)).await.unwrap();
+        assert_eq!(lab.faults.writes_to(FOOTPRINTS), written, "once is enough: {thorough}");
+        lab.delete_row("Surveys", &pk, "1").await;
+        lab.work(&job(&backfill)).await.unwrap();
+        assert_eq!(lab.rows("ByName").await, [], "{thorough}");
+    }
+}
+
+/// A client deletes the entity before the message comes again: no page of the table has it any more.
+#[tokio::test]
+async fn what_a_stopped_sweep_has_left_is_found_by_its_footprint_whatever_its_partition_key() {
+    const ARCHIVE: &str = r#"
+[archives.former]
+source = "Surveys"
+to = { kind = "table", table = "FormerSurveys" }
+
+[views.former_by_name]
+kind = "secondary_index"
+source = "FormerSurveys"
+table = "FormerByName"
+partition_key = "former_{Name}"
+row_key = "{PartitionKey}_{RowKey}"
+select = []
+"#;
+    let delete = json!({"op": "delete_where", "table": "Surveys", "when": "Name == \"A\""});
+    let archive = json!({"op": "archive_where", "archive": "former", "when": "Name == \"A\""});
+    for (message, pk) in [(&delete, "0f".repeat(32)), (&delete, "x".repeat(505)), (&archive, "0f".repeat(32)), (&archive, "x".repeat(505))]
+    {
+        let sweep = job(message);
+        let (mut at, mut left) = (1, 0);
+        loop {
+            let lab = lab(&format!("{}{ARCHIVE}", views(2))).await;
+            let count = async |name: &str| lab.rows(name).await.len();
+            lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
+            lab.faults.arm(at, Disturbance::Crash);
+            let ended = lab.deliver(&sweep, 1).await;
+            lab.faults.calm();
+            lab.delete_row("Surveys", &pk, "1").await;
+            let copies = count("FormerSurveys").await.abs_diff(count("FormerByName").await);
+            left += if *message == archive { copies } else { count("ByName").await };
+            let story = format!("{message} of {pk} stopped at operation {at}");
+            let again = lab.deliver(&sweep, 2).await;
+            assert!(matches!(again, Some(Ok(Outcome::Done(_)))), "{story}: {again:?}");
+            lab.finish().await;
+            assert_eq!(lab.rows("ByName").await, [], "{story}");
+            assert_eq!(count("FormerSurveys").await, count("FormerByName").await, "{story}");
+            if ended.is_some() {
+                break;
+            }
+            at += 1;
+        }
+        assert!(left > 0, "{message} of {pk} left nothing");
+    }
+}
+
+/// Three bytes of JSON each, and one UTF-16 unit: the list of two states is longer than an entity's JSON may be, and not as Azure counts it.
+#[tokio::test]
+async fn a_primary_exchanges_items_whose_keys_are_hangul() {
+    let lab = lab(&views(VIEWS)).await;
+    let of = |name: &str| put(&survey().with("Name", name.repeat(330)));
+    for name in ["가", "나"] {
+        lab.work(&of(name)).await.unwrap();
+        assert_eq!(names(&lab).await, BTreeSet::from([name.to_owned()]));
+    }
+}
+
+/// Without their ETags the items of this state fit their footprint, and with them they do not.
+#[tokio::test]
+async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_before_anything_is_written() {
+    const MANY_VIEWS: usize = 493;
+    let lab = lab(&views(MANY_VIEWS)).await;
+    let refused = lab.work(&put(&survey().with("Name", "x".repeat(500)))).await.unwrap_err().chain();
+    assert!(refused.contains("too long keys, for its footprint: 493 items"), "{refused}");
+    for name in ["Surveys", "ByName", FOOTPRINTS] {
+        assert_eq!(lab.rows(name).await, [], "{name}: something was written");
+    }
+    for name in ["y".repeat(400), "z".repeat(400)] {
+        lab.work(&put(&survey().with("Name", name))).await.unwrap();
+    }
+    lab.work(&job(&json!({"op": "delete", "table": "Surveys", "pk": "p", "rk": "1"}))).await.unwrap();
+    assert_eq!(lab.rows("ByName").await, []);
+}
+
+/// A client deletes the entity anew, and a reader asks whether that is followed: a copy of the pass that stopped may be there.
+#[tokio::test]
+async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back() {
+    let copies = async |lab: &Lab| lab.rows("ByEmail").await.len();
+    let (mut at, mut left) = (1, 0);
+    loop {
+        let lab = Lab::of(SMALL);
+        for there in [true, false, true] {
+            if there {
+                lab.write(employee("1", "ada@contoso.com", "King")).await;
+            } else {
+                lab.remove("Sales", "1").await;
+            }
+            if !there || lab.rows(FOOTPRINTS).await.is_empty() {
+                lab.work(&sync("Sales", "1")).await.unwrap();
+            }
+        }
+        lab.faults.arm(at, Disturbance::Crash);
+        let ended = lab.deliver(&sync("Sales", "1"), 1).await;
+        lab.faults.calm();
+        lab.remove("Sales", "1").await;
+        if copies(&lab).await > 0 {
+            left += 1;
+            let footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
+            assert_ne!(Settled::read(&footprint), Ok((Settled::Absent, false)), "stopped at operation {at}");
+        }
+        if ended.is_some() {
+            break;
+        }
+        at += 1;
+    }
+    assert!(left > 1, "copies were left {left} times");
+}

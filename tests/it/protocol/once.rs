@@ -1,0 +1,736 @@
+//! One job acts once: what a request may have done unheard is not done again to what was created since.
+//!
+//! The account has the decorators that it has in the program, so that a deletion whose answer is lost is repeated by them. Between the two
+//! attempts a client creates the entity anew, under the same key.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use evenkeel::adapters::stack::Grouping;
+use evenkeel::catalog::Catalog;
+use evenkeel::model::job::Primary;
+use evenkeel::model::{Entity, EntityKey, Job};
+use evenkeel::ports::{ErrorClass, TableOperation};
+use evenkeel::reconcile::{Delivery, Failure, FailureClass, Outcome};
+use evenkeel_simulation::company::{self, BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
+use serde_json::json;
+
+use crate::protocol::oracle;
+use crate::protocol::world::{Disturbance, Lab, SMALL, employee, job, sync, table};
+
+/// What an employee is derived into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Items {
+    /// Nothing that lies in its own partition: it is deleted by a request of its own, which is repeated where it goes unanswered.
+    Apart,
+    /// Something that does: it is deleted in a transaction with it, which is not repeated.
+    Beside,
+}
+use Items::{Apart, Beside};
+
+impl Items {
+    fn catalog(self) -> Catalog {
+        let mut catalog = company::catalog(SMALL);
+        if self == Apart {
+            catalog.views.retain(|name, _| name.as_str() == "by_email");
+        }
+        catalog
+    }
+}
+
+fn archive(more: &[(&str, &str)]) -> Job {
+    on("former", more)
+}
+
+fn on(archive: &str, more: &[(&str, &str)]) -> Job {
+    let mut archive = json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
+    for (name, value) in more {
+        archive[name] = json!(value);
+    }
+    job(&archive)
+}
+
+fn delete() -> Job {
+    job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"}))
+}
+
+fn move_away() -> Job {
+    job(&json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}))
+}
+
+fn first() -> Entity {
+    employee("1", "first@contoso.com", "First")
+}
+
+/// An employee who is in step.
+async fn settled(items: Items) -> Lab {
+    let lab = Lab::decorated(SMALL, items.catalog(), Grouping::Together);
+    lab.write(first()).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// The same, whose account has no decorators.
+async fn bare() -> Lab {
+    let lab = Lab::with(SMALL, Apart.catalog());
+    lab.write(first()).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// Whether a first delivery sends a deletion as this operation, which arrives when it is settled, and stops.
+async fn stops_amid_its_deletion(lab: &Lab, job: &Job, at: u64) -> bool {
+    lab.faults.arm(at, Disturbance::ArriveLater(1_000));
+    lab.faults.arm(at + 1, Disturbance::Crash);
+    lab.deliver(job, 1).await.is_none() && lab.faults.named(at) == Some("Delete Entity")
+}
+
+/// Late requests arrive before this operation. An employee who is gone by that is created anew: tells whether.
+fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
+    let (other, arrived) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+    let late = Arc::clone(&arrived);
+    lab.faults.arm(then, Disturbance::Meddle);
+    lab.faults.meddle(Box::pin(async move {
+        let before = other.read("Employees", "Sales", "1").await.is_some();
+        other.sim.settle();
+        if before && other.read("Employees", "Sales", "1").await.is_none() {
+            late.store(true, Ordering::SeqCst);
+            anew(&other).await;
+        }
+    }));
+    arrived
+}
+
+/// The source is deleted, its answer is lost, a client creates the entity anew, and what comes then is refused as `then` says.
+fn unheard(lab: &Lab, then: Option<ErrorClass>) {
+    let other = lab.of_another_worker();
+    lab.faults.lose_the_deletion_of("Employees", then, Box::pin(async move { anew(&other).await }));
+}
+
+/// A client creates the entity anew, a minute later than anything before.
+async fn anew(lab: &Lab) {
+    lab.wait(Duration::from_mins(1));
+    lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+}
+
+/// What there is is derived, and nothing else.
+async fn in_step(lab: &Lab, story: &str) {
+    if lab.engine.catalog().views.len() > 1 {
+        return oracle::check(lab, story).await;
+    }
+    let mut wanted = BTreeSet::new();
+    for pk in ["Sales", "Ops"] {
+        let primary = Primary { table: table("Employees"), key: EntityKey::new(pk, "1").unwrap() };
+        let plan = lab.engine.plan(&primary).await.unwrap();
+        assert!(plan.in_step, "{story}: a second plan finds work to do: {plan}");
+        wanted.extend(email(lab, "Employees", pk).await.map(|email| (format!("email_{pk}"), email)));
+    }
+    let found: BTreeSet<_> =
+        lab.rows("ByEmail").await.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect();
+    assert_eq!(found, wanted, "{story}");
+}
+
+async fn email(lab: &Lab, name: &str, pk: &str) -> Option<String> {
+    lab.read(name, pk, "1").await.and_then(|row| row.entity.text("Email").map(str::to_owned))
+}
+
+/// The address that an archive has.
+async fn former(lab: &Lab, archive_name: &str) -> Option<String> {
+    match archive_name {
+        FILE_ARCHIVE => lab.document("1").await.and_then(|entity| entity.text("Email").map(str::to_owned)),
+        _ => email(lab, "FormerEmployees", "Sales").await,
+    }
+}
+
+/// What was created anew lives, and is in step.
+async fn lives(lab: &Lab, story: &str) {
+    lab.faults.calm();
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab.finish().await;
+    assert_eq!(email(lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}: live data was taken away");
+    in_step(lab, story).await;
+}
+
+/// How the repetition is refused.
+const REFUSALS: [Option<ErrorClass>; 5] = [
+    // As the service does: it is at another ETag.
+    None,
+    Some(ErrorClass::Unauthorised),
+    Some(ErrorClass::Permanent),
+    Some(ErrorClass::Conflict),
+    Some(ErrorClass::TooLarge),
+];
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_job_takes_nobody_away_who_was_created_after_its_unheard_deletion() {
+    for refusal in REFUSALS {
+        let lab = settled(Apart).await;
+        unheard(&lab, refusal);
+        lab.deliver_until_done(&archive(&[])).await;
+        assert!(lab.faults.has_lost_it());
+        let story = format!("an archive whose repeated deletion is refused as {refusal:?}");
+        lives(&lab, &story).await;
+        assert_eq!(
+            email(&lab, "FormerEmployees", "Sales").await.as_deref(),
+            Some("first@contoso.com"),
+            "{story}: what was archived is gone"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_leaves_what_it_has_moved_and_who_was_created_after_its_unheard_deletion() {
+    for refusal in REFUSALS {
+        let lab = settled(Apart).await;
+        unheard(&lab, refusal);
+        lab.deliver_until_done(&move_away()).await;
+        let story = format!("a move whose repeated deletion is refused as {refusal:?}");
+        lives(&lab, &story).await;
+        assert_eq!(email(&lab, "Employees", "Ops").await.as_deref(), Some("first@contoso.com"), "{story}: what was moved is nowhere");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion() {
+    for items in [Apart, Beside] {
+        for refusal in REFUSALS {
+            let lab = settled(items).await;
+            unheard(&lab, refusal);
+            lab.deliver_until_done(&delete()).await;
+            lives(&lab, &format!("a delete whose repeated deletion is refused as {refusal:?}, {items:?}")).await;
+        }
+    }
+}
+
+/// The clocks say nothing: all happens within the second that queues tell.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_clocks_say() {
+    for job in [delete(), archive(&[]), move_away()] {
+        let lab = settled(Apart).await;
+        let other = lab.of_another_worker();
+        let again = async move { other.write(employee("1", "anew@contoso.com", "Anew")).await };
+        lab.faults.lose_the_deletion_of("Employees", None, Box::pin(again));
+        let ended = lab.deliver(&job, 1).await;
+        assert!(matches!(ended, Some(Ok(Outcome::Skipped { .. }))), "{ended:?}");
+        lives(&lab, &format!("{job:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
+    for archive_name in ["former", LOG_ARCHIVE, FILE_ARCHIVE] {
+        let lab = settled(Apart).await;
+        let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
+        unheard(&lab, None);
+        lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
+        lives(&lab, &format!("if_match, to {archive_name}, and an unheard deletion")).await;
+
+        // An update that races, every request of the job heard: it is at another version than the one that was asked for.
+        let operations = settled(Apart).await.operations_of(&on(archive_name, &[])).await;
+        for at in 1..=operations {
+            let lab = settled(Apart).await;
+            let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag.to_string();
+            let other = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move { anew(&other).await }));
+            lab.deliver_until_done(&on(archive_name, &[("if_match", &etag)])).await;
+            lives(&lab, &format!("if_match, to {archive_name}, and an update before operation {at}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
+    let mut skipped = 0;
+    for archive_name in ["former", FILE_ARCHIVE] {
+        for at in 1..=bare().await.operations_of(&on(archive_name, &[])).await {
+            let lab = bare().await;
+            let etag = lab.read("Employees", "Sales", "1").await.unwrap().etag;
+            let other = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move { anew(&other).await }));
+            let ended = lab.deliver(&on(archive_name, &[("if_match", etag.as_str())]), 1).await;
+            let story = format!("if_match, to {archive_name}, and an update before operation {at}: {ended:?}");
+            let wanted = match ended {
+                Some(Ok(Outcome::Skipped { .. })) => None,
+                Some(Ok(Outcome::Done(_))) => Some("first@contoso.com"),
+                _ => panic!("{story}"),
+            };
+            skipped += usize::from(wanted.is_none());
+            lives(&lab, &story).await;
+            assert_eq!(former(&lab, archive_name).await.as_deref(), wanted, "{story}");
+        }
+    }
+    assert!(skipped > 4, "only {skipped} runs met an update");
+}
+
+/// An earlier delivery has asked to delete what it had copied, and stopped. Its request arrives while the next one is at work, which finds
+/// the copy there and must not take it for its own: its own deletion fails for sure, and says nothing of the earlier one.
+#[tokio::test]
+async fn what_an_earlier_delivery_of_a_put_writes_after_a_later_one_has_ended_is_followed() {
+    let lab = Lab::new();
+    let put = job(
+        &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "new@contoso.com", "LastName": "King"}}),
+    );
+    lab.deliver(&put, 2).await.unwrap().unwrap();
+    // Another writer's content and its sync; then the earlier run's write, which ends before its pass.
+    lab.write(employee("1", "another@contoso.com", "King")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab.write(employee("1", "new@contoso.com", "King")).await;
+    lab.finish().await;
+    let plan = lab.engine.plan(&Primary { table: table("Employees"), key: EntityKey::new("Sales", "1").unwrap() }).await.unwrap();
+    assert!(plan.in_step, "{plan}");
+}
+
+#[tokio::test]
+async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_since() {
+    for job in [archive(&[]), move_away()] {
+        let operations = bare().await.operations_of(&job).await;
+        let mut created = 0;
+        for at in 1..=operations {
+            for then in 1..=operations {
+                let lab = bare().await;
+                if !stops_amid_its_deletion(&lab, &job, at).await {
+                    continue;
+                }
+                let was_there = late_deletion(&lab, then);
+                lab.deliver(&job, 2).await;
+                lab.deliver_until_done(&job).await;
+                lab.faults.calm();
+                if was_there.load(Ordering::SeqCst) {
+                    created += 1;
+                    lives(&lab, &format!("{job:?}, a late deletion before operation {then} of the next delivery")).await;
+                }
+            }
+        }
+        assert!(created > 2, "created anew {created} times only");
+    }
+}
+
+/// Two jobs archive one version. The second one has written its copy over that of the first one, whose deletion arrives then: what is created
+/// after that is not archived over it.
+#[tokio::test]
+async fn a_copy_over_that_of_another_job_stands_for_both() {
+    for to in ["former", FILE_ARCHIVE] {
+        let job = on(to, &[]);
+        let operations = settled(Apart).await.operations_of(&job).await;
+        let mut created = 0;
+        for at in 1..=operations {
+            for then in 1..=2 * operations {
+                let lab = bare().await;
+                if !stops_amid_its_deletion(&lab, &job, at).await {
+                    continue;
+                }
+                lab.wait(Duration::from_mins(1));
+                let late = late_deletion(&lab, then);
+                lab.work(&job).await.unwrap();
+                lab.faults.calm();
+                if late.load(Ordering::SeqCst) {
+                    created += 1;
+                    assert_eq!(
+                        former(&lab, to).await.as_deref(),
+                        Some("first@contoso.com"),
+                        "{to}, a late deletion before operation {then}"
+                    );
+                }
+            }
+        }
+        assert!(created > 2, "created anew {created} times only");
+    }
+}
+
+/// `Put Message` may be repeated by whoever sends it. The double is delivered for the first time when the job is long done.
+#[tokio::test]
+async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
+    for id in [None, Some("leaver-4711")] {
+        for (op, wait) in [("delete", 60), ("archive", 60), ("move", 60), ("archive", 1), ("move", 1)] {
+            // Within some seconds of its sending the clocks say nothing: then it is the id that tells.
+            if wait < 60 && id.is_none() {
+                continue;
+            }
+            let mut job = match op {
+                "delete" => json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1"}),
+                "archive" => json!({"op": op, "archive": "former", "pk": "Sales", "rk": "1"}),
+                _ => json!({"op": op, "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"}),
+            };
+            if let Some(id) = id {
+                job["id"] = json!(id);
+            }
+            let story = format!("{op} sent twice, id {id:?}, and created anew {wait} s later");
+            let lab = Lab::with(SMALL, Apart.catalog());
+            lab.write(first()).await;
+            lab.work(&sync("Sales", "1")).await.unwrap();
+            let (one, double) = (lab.message(&job), lab.message(&job));
+            assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
+            lab.wait(Duration::from_secs(wait));
+            lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+            match lab.run(&double).await {
+                Ok(Outcome::Skipped { .. }) => {}
+                Err(failure) if op == "move" && id.is_none() && failure.chain().contains("was not brought there by this job") => {}
+                ended => panic!("{story}: {ended:?}"),
+            }
+            lives(&lab, &story).await;
+            if op != "delete" {
+                let (table, pk) = if op == "archive" { ("FormerEmployees", "Sales") } else { ("Employees", "Ops") };
+                assert_eq!(email(&lab, table, pk).await.as_deref(), Some("first@contoso.com"), "{story}");
+            }
+        }
+    }
+}
+
+/// What was written just before a job was sent is what it means, though the queue service's clock is some seconds behind.
+#[tokio::test]
+async fn a_first_delivery_does_what_it_was_sent_for_also_where_the_clocks_differ() {
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for behind in [0, 1, 9] {
+        let lab = Lab::of(SMALL);
+        lab.write(first()).await;
+        lab.work(&sync("Sales", "1")).await.unwrap();
+        let mut message = lab.message(&delete);
+        message.1.stamp.enqueued -= jiff::SignedDuration::from_secs(behind);
+        assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{behind} s behind");
+        assert!(lab.read("Employees", "Sales", "1").await.is_none(), "{behind} s behind");
+    }
+}
+
+/// Queues keep no order: a put that was sent before a delete may run long after that was sent.
+#[tokio::test]
+async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_later_one_wrote() {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
+    let put = json!({"op": "put", "table": "Employees", "entity": entity});
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for put_is_older in [true, false] {
+        let lab = Lab::of(SMALL);
+        let (earlier, later) = if put_is_older { (&put, &delete) } else { (&delete, &put) };
+        let earlier = lab.message(earlier);
+        lab.wait(Duration::from_secs(2));
+        let later = lab.message(later);
+        let (put, mut delete) = if put_is_older { (earlier, later) } else { (later, earlier) };
+        lab.wait(Duration::from_hours(1));
+        lab.run(&put).await.unwrap();
+        for deliveries in [1, 2] {
+            delete.1.dequeue_count = deliveries;
+            lab.run(&delete).await.unwrap();
+            assert_eq!(lab.read("Employees", "Sales", "1").await.is_none(), put_is_older, "delivery {deliveries}");
+        }
+        lab.finish().await;
+        oracle::check(&lab, "a put and a delete").await;
+    }
+}
+
+/// The e-mail address of the employee in an archive.
+async fn archived(lab: &Lab, archive: &str) -> Option<String> {
+    let entity = match archive {
+        BLOB_ARCHIVE | FILE_ARCHIVE => lab.document("1").await,
+        _ => lab.read("FormerEmployees", "Sales", "1").await.map(|row| row.entity),
+    };
+    entity.and_then(|entity| entity.text("Email").map(str::to_owned))
+}
+
+/// A put of the employee with this address.
+fn put(email: &str) -> serde_json::Value {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "FirstName": "Ada", "LastName": "King"});
+    json!({"op": "put", "table": "Employees", "entity": entity})
+}
+
+/// Two archive jobs of one key: the first archives one version, which comes back, and the other one the next. Then the first is delivered
+/// again. Nothing in the archive names it any more, and the clocks say nothing: what is there was put by a job that is older than both.
+#[tokio::test]
+async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since() {
+    for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
+        for (earlier, ahead) in [(0, 0), (30, 0), (3_600, 0), (0, 90), (30, 90)] {
+            let story = format!("to {archive}, the other job enqueued {earlier} s earlier, queues {ahead} s ahead");
+            let lab = services_apart((ahead, 0)).await;
+            let sent = |job: serde_json::Value| {
+                let (job, mut delivery) = lab.message(&job);
+                delivery.stamp.enqueued += jiff::SignedDuration::from_secs(ahead);
+                (job, delivery)
+            };
+            let (second, third) = (sent(put("second@contoso.com")), sent(put("anew@contoso.com")));
+            lab.wait(Duration::from_secs(3_610));
+            let mut other = sent(json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            other.1.stamp.enqueued -= jiff::SignedDuration::from_secs(earlier);
+            let mut one = lab.queued(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"})).await;
+            lab.wait(Duration::from_mins(1));
+
+            assert!(matches!(lab.run(&one).await, Ok(Outcome::Done(_))), "{story}");
+            let restore = sent(json!({"op": "restore", "archive": archive, "pk": "Sales", "rk": "1"}));
+            assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))), "{story}");
+            lab.run(&second).await.unwrap();
+            assert!(matches!(lab.run(&other).await, Ok(Outcome::Done(_))), "{story}");
+            lab.wait(Duration::from_mins(1));
+            lab.run(&third).await.unwrap();
+
+            one.1.dequeue_count = 2;
+            let ended = lab.run(&one).await;
+            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
+            assert_eq!(archived(&lab, archive).await.as_deref(), Some("second@contoso.com"), "{story}: what was archived was written over");
+            lives(&lab, &story).await;
+        }
+    }
+}
+
+/// A first delivery that has read one version stands still, wherever it stands, while a job that was sent before it archives the next one.
+#[tokio::test]
+async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_another_has_archived_meanwhile() {
+    for (archive, restored) in
+        [("former", false), (BLOB_ARCHIVE, false), (FILE_ARCHIVE, false), ("former", true), (BLOB_ARCHIVE, true), (FILE_ARCHIVE, true)]
+    {
+        let mut at = 0;
+        loop {
+            at += 1;
+            let story = format!("to {archive}, held up at operation {at}, archived before: {restored}");
+            let lab = settled(Apart).await;
+            let message = json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
+            if restored {
+                lab.run(&lab.message(&message)).await.unwrap();
+                lab.wait(Duration::from_hours(1));
+                lab.run(&lab.message(&put("first@contoso.com"))).await.unwrap();
+                lab.wait(Duration::from_hours(1));
+            }
+            let other = lab.message(&message);
+            lab.wait(Duration::from_mins(30));
+            let (one, second) = (lab.message(&message), lab.message(&put("second@contoso.com")));
+            let meddler = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
+                meddler.wait(Duration::from_secs(5));
+                meddler.run(&second).await.unwrap();
+                meddler.run(&other).await.unwrap();
+            }));
+            let ended = lab.run(&one).await;
+            let operations = lab.faults.counted();
+            lab.faults.calm();
+            if let Err(failure) = ended {
+                assert!(matches!(failure.class, FailureClass::Transient { .. }), "{story}: {failure:?}");
+            }
+            let there = email(&lab, "Employees", "Sales").await;
+            let kept = archived(&lab, archive).await;
+            if at > operations {
+                break;
+            }
+            assert!(
+                [&there, &kept].into_iter().flatten().any(|email| email == "second@contoso.com"),
+                "{story}: {there:?} here, {kept:?} kept"
+            );
+        }
+        assert!(at > 3, "{archive}: {at}");
+    }
+}
+
+/// A delivery that comes again finds what the first one, which is under way still, has done between any two of its reads.
+#[tokio::test]
+async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_does_meanwhile() {
+    for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
+        for at in 1..8 {
+            let lab = settled(Apart).await;
+            let one = lab.message(&json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"}));
+            let mut again = one.clone();
+            again.1.dequeue_count = 2;
+            let first = lab.of_another_worker();
+            lab.faults.arm(at, Disturbance::Meddle);
+            lab.faults.meddle(Box::pin(async move {
+                first.run(&one).await.unwrap();
+            }));
+            let ended = lab.run(&again).await;
+            assert!(matches!(ended, Ok(Outcome::Done(_))), "to {archive}, at operation {at}: {ended:?}");
+            assert_eq!(archived(&lab, archive).await.as_deref(), Some("first@contoso.com"), "to {archive}, at operation {at}");
+        }
+    }
+}
+
+/// What another job of the same second has archived, and somebody has brought back, is not this one's to take away once more.
+#[tokio::test]
+async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second() {
+    let lab = Lab::with(SMALL, Apart.catalog());
+    lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    let archive = json!({"op": "archive", "archive": "former", "pk": "Sales", "rk": "1"});
+    let (mut one, mut other) = (lab.message(&archive), lab.message(&archive));
+    for (_, delivery) in [&mut one, &mut other] {
+        delivery.stamp.enqueued = delivery.stamp.enqueued.round(jiff::Unit::Minute).unwrap();
+    }
+    for job in [&one, &other] {
+        assert!(matches!(lab.run(job).await, Ok(Outcome::Done(_))));
+        lab.wait(Duration::from_mins(1));
+        let restore = lab.message(&json!({"op": "restore", "archive": "former", "pk": "Sales", "rk": "1"}));
+        assert!(matches!(lab.run(&restore).await, Ok(Outcome::Done(_))));
+    }
+    one.1.dequeue_count = 2;
+    assert!(matches!(lab.run(&one).await, Ok(Outcome::Skipped { .. })));
+    lives(&lab, "two archive jobs of one second and their restores").await;
+}
+
+/// How far the clocks of the queues and of the tables are off, in seconds.
+const SERVICE_CLOCKS: [(i64, i64); 8] = [(0, 0), (3, 0), (12, 0), (90, 0), (51, -36), (0, -600), (-60, 0), (-30, 60)];
+
+/// A laboratory whose services have clocks of their own, with an employee who is in step.
+async fn services_apart((queues, tables): (i64, i64)) -> Lab {
+    let lab = Lab::with(SMALL, Apart.catalog());
+    let seconds = jiff::SignedDuration::from_secs;
+    lab.sim.set_service_clocks(seconds(queues), seconds(tables));
+    // Times of tables rise with every write, and there were some.
+    lab.wait(Duration::from_hours(1));
+    lab.write(first()).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    lab
+}
+
+/// Delivers a message again until it ends otherwise than for the moment, by a worker that has other work meanwhile.
+async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Outcome, Failure> {
+    loop {
+        message.1.dequeue_count += 1;
+        match lab.run(message).await {
+            Err(failure) if matches!(failure.class, FailureClass::Transient { .. }) => {}
+            ended => return ended,
+        }
+        for _ in 0..10 {
+            lab.wait(Duration::from_millis(170));
+            lab.queued(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"})).await;
+            lab.read("Employees", "Sales", "2").await;
+        }
+    }
+}
+
+/// A delivery that comes again does not know whether an earlier one has done the job: what the clocks of the services tell it decides.
+#[tokio::test]
+async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ() {
+    let archive = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for clocks in SERVICE_CLOCKS {
+        for job in [&delete, &archive] {
+            let story = format!("{job} of an employee created anew, queues and tables {clocks:?} s off");
+            let lab = services_apart(clocks).await;
+            lab.wait(Duration::from_mins(1));
+            let mut message = lab.queued(job).await;
+            assert!(matches!(lab.run(&message).await, Ok(Outcome::Done(_))), "{story}");
+            lab.wait(Duration::from_secs(1));
+            lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+            let ended = delivered_again(&lab, &mut message).await;
+            assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{story}: {ended:?}");
+            lives(&lab, &story).await;
+        }
+    }
+}
+
+/// What was written before a job was sent is what it means, though a client that writes and sends at once is a second ahead of what a
+/// delivery that comes again can tell.
+#[tokio::test]
+async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ() {
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for clocks in SERVICE_CLOCKS {
+        for (deliveries, before) in [(1, 0), (2, 3)] {
+            let lab = services_apart(clocks).await;
+            lab.wait(Duration::from_secs(before));
+            let mut message = lab.queued(&delete).await;
+            message.1.dequeue_count = deliveries;
+            let ended = lab.run(&message).await;
+            assert!(matches!(ended, Ok(Outcome::Done(_))), "delivery {deliveries}, {clocks:?}: {ended:?}");
+            assert!(lab.read("Employees", "Sales", "1").await.is_none());
+        }
+    }
+}
+
+/// A worker that has just started has heard few answers: it asks again when it knows better, and leaves nothing undone for not knowing.
+#[tokio::test]
+async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for() {
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    for clocks in SERVICE_CLOCKS {
+        let lab = services_apart(clocks).await;
+        // Written and sent within the time that the first answers of the next worker leave open.
+        lab.wait(Duration::from_millis(300));
+        lab.write(first()).await;
+        let mut message = lab.queued(&delete).await;
+        lab.wait(Duration::from_millis(800));
+        let lab = lab.of_a_new_worker();
+        lab.queued(&delete).await;
+        let ended = delivered_again(&lab, &mut message).await;
+        assert!(matches!(ended, Ok(Outcome::Done(_))), "{clocks:?}: {ended:?}");
+        assert!((3..6).contains(&message.1.dequeue_count), "{clocks:?}: {} deliveries", message.1.dequeue_count);
+        assert!(lab.read("Employees", "Sales", "1").await.is_none());
+    }
+}
+
+/// A client changes what has arrived and what is about to go, between any two requests of the move.
+#[tokio::test]
+async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
+    let mut met = 0;
+    for at in 1..=bare().await.operations_of(&move_away()).await {
+        let lab = bare().await;
+        let (other, changed) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&changed);
+        lab.faults.arm(at, Disturbance::Meddle);
+        lab.faults.meddle(Box::pin(async move {
+            let (gone, arrived) = (other.read("Employees", "Sales", "1").await, other.read("Employees", "Ops", "1").await);
+            if let (Some(_), Some(arrived)) = (gone, arrived) {
+                other.write(arrived.entity.with("Nick", "Addie")).await;
+                other.write(employee("1", "anew@contoso.com", "Anew")).await;
+                told.store(true, Ordering::SeqCst);
+            }
+        }));
+        let ended = lab.deliver(&move_away(), 1).await;
+        if !changed.load(Ordering::SeqCst) {
+            continue;
+        }
+        met += 1;
+        let story = format!("before operation {at}: {ended:?}");
+        let arrived = lab.read("Employees", "Ops", "1").await.unwrap().entity;
+        assert_eq!(arrived.text("Nick"), Some("Addie"), "{story}");
+        assert_eq!(email(&lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}");
+        assert!(ended.is_some_and(|ended| ended.is_err_and(|failure| failure.class == FailureClass::Permanent)), "{story}");
+    }
+    assert!(met > 0, "nothing was changed in time");
+}
+
+/// An older put runs late, a client merges into what it has left, and the delete that was sent before both comes last.
+#[tokio::test]
+async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
+    let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
+    let put = json!({"op": "put", "table": "Employees", "entity": entity});
+    let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
+    let log = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
+    for job in [&delete, &log] {
+        for merged in [false, true] {
+            let lab = bare().await;
+            let put = lab.message(&put);
+            lab.wait(Duration::from_secs(2));
+            let mut leaver = lab.message(job);
+            lab.wait(Duration::from_hours(1));
+            lab.run(&put).await.unwrap();
+            if merged {
+                let merge = TableOperation::InsertOrMerge(Entity::new(EntityKey::new("Sales", "1").unwrap()).with("Nick", "Addie"));
+                lab.account.tables.apply(&table("Employees"), &merge).await.unwrap();
+            }
+            for deliveries in [1, 2] {
+                leaver.1.dequeue_count = deliveries;
+                lab.run(&leaver).await.unwrap();
+                let left = lab.read("Employees", "Sales", "1").await;
+                assert_eq!(left.is_some(), merged, "{job}, merged: {merged}, delivery {deliveries}");
+            }
+        }
+    }
+}
+
+/// The first delivery has copied and not deleted; then a client changes both, and the next delivery comes.
+#[tokio::test]
+async fn a_move_that_comes_again_writes_over_nothing_that_was_changed_where_it_goes() {
+    let mut met = 0;
+    for at in 1..=bare().await.operations_of(&move_away()).await {
+        let lab = bare().await;
+        lab.faults.arm(at, Disturbance::Throttle);
+        let ended = lab.deliver(&move_away(), 1).await;
+        let (gone, arrived) = (lab.read("Employees", "Sales", "1").await, lab.read("Employees", "Ops", "1").await);
+        let (Some(_), Some(arrived)) = (gone, arrived) else { continue };
+        met += 1;
+        let merge = TableOperation::InsertOrMerge(Entity::new(arrived.entity.key.clone()).with("Nick", "Addie"));
+        lab.account.tables.apply(&table("Employees"), &merge).await.unwrap();
+        lab.write(employee("1", "anew@contoso.com", "Anew")).await;
+        let story = format!("operation {at} fails: {ended:?}, then {:?}", lab.deliver(&move_away(), 2).await);
+        let arrived = lab.read("Employees", "Ops", "1").await.unwrap().entity;
+        assert_eq!(arrived.text("Nick"), Some("Addie"), "{story}");
+        assert_eq!(email(&lab, "Employees", "Sales").await.as_deref(), Some("anew@contoso.com"), "{story}");
+    }
+    assert!(met > 0, "every delivery has deleted");
+}

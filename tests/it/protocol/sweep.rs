@@ -1,0 +1,169 @@
+//! The sweep: every operation of a job is disturbed in every way, and every write of it arrives late at every moment that there is.
+//!
+//! ```text
+//!   crash, refusal, throttling, lost answer      at each operation, and after the last
+//!   a write that arrives late                    before each operation that the job still sends, then after its end,
+//!                                                then when everything else is over and before anybody looks again
+//!   the same, and the worker stops at once       before each operation of the deliveries that follow, then likewise
+//! ```
+//!
+//! How many operations follow is not known beforehand: a late request makes its job go round again. The sweep therefore puts
+//! the arrival off by one operation more until a run has ended before it.
+//!
+//! An optimised build sweeps every moment of arrival; a debug build, which takes ten times as long, every eleventh, counted from
+//! another one for each operation.
+
+use crate::protocol::world::{Arrival, Disturbance, Lab, Strike};
+
+/// What strikes once at each operation.
+const ONCE: [Disturbance; 4] = [Disturbance::Crash, Disturbance::Refuse, Disturbance::Throttle, Disturbance::LoseAnswer];
+
+/// More operations than any story has: a request that arrives after so many does when everything else is over.
+const LAST_OF_ALL: u64 = 1_000_000;
+
+/// Moments of arrival from one case to the next.
+const STRIDE: u64 = if cfg!(debug_assertions) { 11 } else { 1 };
+
+/// One run of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Case {
+    at: u64,
+    way: Way,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// This, once.
+    Once(usize),
+    /// The request arrives so many operations later.
+    Late(u64),
+    /// As `Late`, and the worker stops before it sends anything else.
+    LateAndStopped(u64),
+}
+
+/// Which cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    AtOnce,
+    Arrivals,
+}
+
+/// The cases of a job, one after the other. Each has to be run and [`seen`](Self::seen) before the next is known.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    operations: u64,
+    next: Option<Case>,
+    part: Part,
+    /// Whether the late request of the case that ran last arrived before the job had ended.
+    last: Option<Arrival>,
+    runs: u32,
+    arrivals: u32,
+}
+
+impl Sweep {
+    /// Over a job that takes so many operations where nothing disturbs it.
+    pub(crate) const fn over(operations: u64) -> Self {
+        Self::of(Part::Whole, operations)
+    }
+
+    /// The disturbances that strike at once, alone.
+    pub(crate) const fn at_once(operations: u64) -> Self {
+        Self::of(Part::AtOnce, operations)
+    }
+
+    /// The writes that arrive late, alone.
+    pub(crate) const fn of_arrivals(operations: u64) -> Self {
+        Self::of(Part::Arrivals, operations)
+    }
+
+    const fn of(part: Part, operations: u64) -> Self {
+        let mut sweep = Self { operations, next: None, part, last: None, runs: 0, arrivals: 0 };
+        sweep.next = Some(sweep.first(1));
+        sweep
+    }
+
+    const fn first(&self, at: u64) -> Case {
+        let way = match self.part {
+            Part::Whole | Part::AtOnce => Way::Once(0),
+            Part::Arrivals => Way::Late(earliest(at)),
+        };
+        Case { at, way }
+    }
+
+    /// The next case.
+    pub(crate) fn next(&mut self) -> Option<Case> {
+        let case = match (self.next?, self.last.take()) {
+            (case, None) => case,
+            (Case { at, way }, Some(arrival)) => self.after(at, way, arrival)?,
+        };
+        self.next = Some(case);
+        Some(case)
+    }
+
+    /// What became of the case that was run: its job has ended.
+    pub(crate) fn seen(&mut self, lab: &Lab) {
+        let arrival = lab.faults.arrival();
+        self.runs += 1;
+        self.arrivals += u32::from(arrival == Arrival::During);
+        self.last = Some(arrival);
+    }
+
+    /// Runs so far, and those in which a late request arrived before the job had ended.
+    pub(crate) const fn runs(&self) -> (u32, u32) {
+        (self.runs, self.arrivals)
+    }
+
+    fn after(&self, at: u64, way: Way, arrival: Arrival) -> Option<Case> {
+        let way = match (way, arrival) {
+            (Way::Once(n), _) if n + 1 < ONCE.len() => Way::Once(n + 1),
+            // One beyond the last: the worker stops after the job and before its message is deleted.
+            (Way::Once(_), _) if at <= self.operations && self.part == Part::Whole => Way::Late(earliest(at)),
+            (Way::Late(later), Arrival::During) => Way::Late(later + STRIDE),
+            (Way::Late(later), Arrival::After) if later < LAST_OF_ALL => Way::Late(LAST_OF_ALL),
+            (Way::Late(_), Arrival::After) => Way::LateAndStopped(earliest(at)),
+            (Way::LateAndStopped(later), Arrival::During) => Way::LateAndStopped(later + STRIDE),
+            (Way::LateAndStopped(later), Arrival::After) if later < LAST_OF_ALL => Way::LateAndStopped(LAST_OF_ALL),
+            // What only reads arrives for nobody.
+            (Way::Once(_) | Way::LateAndStopped(_), _) | (Way::Late(_), Arrival::Never) => {
+                let last = if self.part == Part::Arrivals { self.operations } else { self.operations + 1 };
+                return (at < last).then(|| self.first(at + 1));
+            }
+        };
+        Some(Case { at, way })
+    }
+}
+
+/// The first moment of arrival that is swept, in operations after this one.
+const fn earliest(at: u64) -> u64 {
+    1 + at % STRIDE
+}
+
+impl Case {
+    /// Whether a request arrives late, and not as the last of all.
+    pub(crate) const fn is_between(self) -> bool {
+        matches!(self.way, Way::Late(later) | Way::LateAndStopped(later) if later < LAST_OF_ALL)
+    }
+
+    /// Makes the faults for it.
+    pub(crate) fn arm(self, faults: &Strike) {
+        match self.way {
+            Way::Once(n) => faults.arm(self.at, ONCE[n]),
+            Way::Late(later) => faults.arm(self.at, Disturbance::ArriveLater(later)),
+            Way::LateAndStopped(later) => {
+                faults.arm(self.at, Disturbance::ArriveLater(later));
+                faults.arm(self.at + 1, Disturbance::Crash);
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.way {
+            Way::Once(n) => write!(f, "{:?} at operation {}", ONCE[n], self.at),
+            Way::Late(later) => write!(f, "operation {} arrives {later} later", self.at),
+            Way::LateAndStopped(later) => write!(f, "operation {} arrives {later} later and its worker stops", self.at),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The accounts of a queue, as Jepsen's `total-queue` keeps them: what was attempted, what was acknowledged, what was
+//! done; lost is what was acknowledged and neither done nor poisoned, and must be nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel::model::{Entity, EntityKey};
+use serde_json::{Value, json};
+
+use crate::end_to_end::site::Site;
+
+/// What was attempted and what was acknowledged, by the job's number.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    /// How many neighbours are of one kind.
+    neighbours: usize,
+    /// How often each job was given to a submitter.
+    pub(crate) attempted: BTreeMap<usize, u32>,
+    /// What a submitter said was on the queue.
+    pub(crate) acknowledged: BTreeSet<usize>,
+}
+
+/// The employee that a job is about: each is the only one of its employee.
+pub(crate) fn employee(number: usize) -> Entity {
+    Entity::new(EntityKey::new(format!("Department {}", number % 7), format!("{number:05}")).unwrap())
+        .with("FirstName", format!("First {number}"))
+        .with("Email", format!("Number.{number}@contoso.com"))
+}
+
+/// What the n-th job does, where so many neighbours do the same.
+pub(crate) fn job(number: usize, neighbours: usize) -> Value {
+    let EntityKey { pk, rk } = employee(number).key;
+    let (pk, rk) = (pk.as_str(), rk.as_str());
+    match number / neighbours % 4 {
+        0 => json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
+        1 => json!({"op": "put", "table": "Employees", "mode": "merge",
+            "entity": {"PartitionKey": pk, "RowKey": rk, "Email": format!("renamed.{number}@contoso.com")}}),
+        2 => json!({"op": "delete", "table": "Employees", "pk": pk, "rk": rk}),
+        _ => json!({"op": "archive", "archive": "former_employees", "pk": pk, "rk": rk}),
+    }
+}
+
+type Keyed = BTreeMap<(String, String), evenkeel::model::Row>;
+
+/// Whether a job's effect can be seen, items included.
+fn is_done((number, neighbours): (usize, usize), present: &Keyed, archived: &Keyed, index: &Keyed) -> bool {
+    let EntityKey { pk, rk } = employee(number).key;
+    let key = (pk.as_str().to_owned(), rk.as_str().to_owned());
+    let indexed = |email: String| index.contains_key(&(format!("email_{pk}"), email));
+    let email = |table: &Keyed| table.get(&key).and_then(|row| row.entity.text("Email").map(str::to_lowercase));
+    let (here, there) = (email(present), email(archived));
+    let listed = here.clone().is_some_and(indexed);
+    let old = indexed(format!("number.{number}@contoso.com"));
+    match number / neighbours % 4 {
+        0 => here == Some(format!("number.{number}@contoso.com")) && listed,
+        1 => here == Some(format!("renamed.{number}@contoso.com")) && listed && !old,
+        2 => here.is_none() && there.is_none() && !old,
+        _ => here.is_none() && there == Some(format!("number.{number}@contoso.com")) && !old,
+    }
+}
+
+impl Accounts {
+    /// Of jobs so many neighbours of which do the same.
+    pub(crate) const fn new(neighbours: usize) -> Self {
+        Self { neighbours, attempted: BTreeMap::new(), acknowledged: BTreeSet::new() }
+    }
+
+    /// Asserts that nothing that was acknowledged is lost, and that nothing exists that nobody asked for. In words:
+    /// how it went.
+    pub(crate) fn balance(&self, site: &Site) -> String {
+        let (present, archived, index) = (site.rows("Employees"), site.rows("FormerEmployees"), site.rows("EmployeesByEmail"));
+        let undone = |number: &&usize| !is_done((**number, self.neighbours), &present, &archived, &index);
+        let lost: Vec<&usize> = self.acknowledged.iter().filter(undone).collect();
+        assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
+        let expected = self.attempted.keys().filter(|number| matches!(*number / self.neighbours % 4, 0 | 1)).count();
+        assert_eq!(index.len(), expected, "items that nobody's primary derives");
+        let known: BTreeSet<(String, String)> = self
+            .attempted
+            .keys()
+            .map(|number| employee(*number).key)
+            .map(|EntityKey { pk, rk }| (pk.as_str().to_owned(), rk.as_str().to_owned()))
+            .collect();
+        let unexpected: Vec<_> = archived.keys().filter(|key| !known.contains(*key)).collect();
+        assert!(unexpected.is_empty(), "archived and never asked for: {unexpected:?}");
+        let duplicated = self.attempted.values().filter(|times| **times > 1).count();
+        format!("{} jobs acknowledged, {duplicated} sent more than once, 0 lost, 0 unexpected", self.acknowledged.len())
+    }
+}

@@ -1,0 +1,35 @@
+//! The program as its users meet it: the real binary, on the embedded store.
+#![expect(clippy::unwrap_used, reason = "a program that does not answer as it should is a failed test")]
+#![expect(clippy::disallowed_methods, reason = "the program runs in real time, and so does what waits for it")]
+
+
+mod api;
+mod audit;
+mod backfill;
+mod browser;
+mod daemon;
+mod database;
+mod demonstration;
+mod dependencies;
+mod doctor;
+mod endings;
+mod generated;
+mod interrupted;
+mod jobs;
+mod logs;
+mod lookup;
+mod many;
+mod migrations;
+mod missing;
+mod pages;
+mod place;
+mod poison;
+mod prometheus;
+mod reload;
+mod searching;
+mod stale;
+mod strangers;
+mod tables;
+mod tokens;
+mod traces;
+mod wrong_folder;

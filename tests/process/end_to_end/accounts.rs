@@ -1,0 +1,307 @@
+//! Four accounts: the source in one, its index, its lists and its large values in a second, its archives in a third, the queues in a
+//! fourth. Three of them have a container of one name. Written by an application and by jobs, archived, restored and deleted; at the end
+//! the accounts hold what this file computes, and an audit finds nothing. One of them away stops no work that does not need it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel::model::{ContainerName, Entity, EntityKey, QueueName, TableName};
+use evenkeel::ports::{Account, Query, all_blobs, all_rows};
+use serde_json::{Value, json};
+
+use crate::end_to_end::site::{Place, QUEUE, Site};
+use crate::support::azurite::Azurite;
+use crate::end_to_end::worker::wait_until;
+
+const CATALOG: &str = r#"
+[views.by_email]
+kind = "secondary_index"
+source = "Employees"
+table = "EmployeesByEmail"
+account = "derived"
+partition_key = "email"
+row_key = "{Email|lower}"
+select = ["Email", "Resume"]
+on_conflict = "reject"
+
+[views.by_name]
+kind = "index_entity"
+source = "Employees"
+store = "table"
+table = "EmployeesNamed"
+account = "derived"
+partition_key = "name"
+row_key = "{LastName}"
+member = ["{PartitionKey}", "{RowKey}"]
+property = "Employees"
+
+[views.list]
+kind = "index_entity"
+source = "Employees"
+store = "blob"
+account = "derived"
+container = "lists"
+name = "by_name/{LastName}.jsonl"
+member = ["{PartitionKey}", "{RowKey}"]
+
+# The first large values in the order of names: of another table, in the main account.
+[views.drawings]
+kind = "large_entity"
+source = "Devices"
+properties = ["Drawing"]
+container = "files"
+threshold = "64B"
+
+[views.resumes]
+kind = "large_entity"
+source = "Employees"
+properties = ["Resume"]
+container = "files"
+account = "derived"
+threshold = "64B"
+
+[views.resumes_of_former]
+kind = "large_entity"
+source = "FormerEmployees"
+properties = ["Resume"]
+container = "files"
+account = "cold"
+threshold = "64B"
+
+[archives.former]
+source = "Employees"
+to = { kind = "table", table = "FormerEmployees", account = "cold" }
+
+[archives.documents]
+source = "Employees"
+to = { kind = "blob", container = "documents", account = "cold" }
+
+[[queues]]
+name = "evenkeel-jobs"
+account = "messages"
+"#;
+const FURTHER: [&str; 3] = ["derived", "cold", "messages"];
+
+/// So many employees.
+const STAFF: usize = 24;
+const NAMES: [&str; 3] = ["Kwok", "Cao", "Hall"];
+
+struct Accounts {
+    site: Site,
+    /// The Azurite of the archives, where they have one of their own.
+    cold: Option<Azurite>,
+}
+
+/// A text over the threshold.
+fn resume(number: usize, version: usize) -> String {
+    format!("Resume {version} of employee {number}. ").repeat(8)
+}
+
+fn key(number: usize) -> (&'static str, String) {
+    (if number.is_multiple_of(2) { "Sales" } else { "Research" }, format!("{number:05}"))
+}
+
+fn email(number: usize, version: usize) -> String {
+    format!("employee{number}.v{version}@contoso.com")
+}
+
+fn put(number: usize, version: usize) -> Value {
+    let (pk, rk) = key(number);
+    json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": pk, "RowKey": rk, "LastName": NAMES[(number + version) % 3],
+        "Email": email(number, version), "Resume": resume(number, version)}})
+}
+
+fn on(op: &str, archive: Option<&str>, number: usize) -> Value {
+    let (pk, rk) = key(number);
+    match archive {
+        Some(archive) => json!({"op": op, "archive": archive, "pk": pk, "rk": rk}),
+        None => json!({"op": op, "table": "Employees", "pk": pk, "rk": rk}),
+    }
+}
+
+impl Accounts {
+    fn spread(place: Place) -> Self {
+        let site = Site::new(place, "");
+        site.declare(&format!("{}{CATALOG}", site.settings_of(&FURTHER)));
+        Self { site, cold: None }
+    }
+
+    fn embedded() -> Self {
+        Self::spread(Place::Embedded)
+    }
+
+    fn azurite() -> Self {
+        Self::spread(Place::Azurite(Azurite::with_accounts(&FURTHER)))
+    }
+
+    /// With the archives in an Azurite of their own.
+    fn apart(data: &std::path::Path) -> Self {
+        let cold = Azurite::persistent(data);
+        let site = Site::new(Place::Azurite(Azurite::with_accounts(&["derived", "messages"])), "");
+        let text = cold.ports.connection_string();
+        let archives = format!("\n[accounts.cold]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n");
+        site.declare(&format!("{}{archives}{CATALOG}", site.settings_of(&["derived", "messages"])));
+        Self { site, cold: Some(cold) }
+    }
+
+    /// Does something with an account, behind the program's back.
+    fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
+        match &self.cold {
+            Some(cold) if name == "cold" => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async { action(cold.ports.connect()).await })
+            }
+            _ => self.site.with_account(name, action),
+        }
+    }
+
+    /// The keys of an account's table.
+    fn keys(&self, account: &str, table: &str) -> BTreeSet<(String, String)> {
+        let table = TableName::new(table).unwrap();
+        let rows = self.with(account, async |account| all_rows(account.tables.as_ref(), &table, Query::default()).await.unwrap());
+        rows.into_iter().map(|row| (row.entity.key.pk.to_string(), row.entity.key.rk.to_string())).collect()
+    }
+
+    /// How many blobs an account's container has.
+    fn blobs(&self, account: &str, container: &str) -> usize {
+        let container = ContainerName::new(container).unwrap();
+        self.with(account, async |account| all_blobs(account.blobs.as_ref(), &container, "").await.unwrap().len())
+    }
+
+    /// About how many jobs wait.
+    fn waiting(&self) -> u64 {
+        let queue = QueueName::new(QUEUE).unwrap();
+        self.with("messages", async |account| account.queues.approximate_count(&queue).await.unwrap())
+    }
+
+    fn done(&self, jobs: &[Value]) {
+        self.site.submit(jobs);
+        self.site.run_until_idle(&[]);
+        assert_eq!((self.site.poison(), self.waiting()), (Vec::new(), 0));
+    }
+
+    /// An entity as `get --resolve` prints it.
+    fn resolved(&self, table: &str, pk: &str, rk: &str) -> Value {
+        let ended = self.site.command(&["--json", "get", table, pk, rk, "--resolve"]);
+        assert_eq!(ended.code, 0, "{table} {pk} {rk}: {}", ended.err);
+        serde_json::from_str(&ended.out).unwrap()
+    }
+
+    /// Each employee that is present, with the version of what it says, is in the second account's index and lists, and nobody else is.
+    fn assert_derived(&self, present: &BTreeMap<usize, usize>) {
+        let wanted: BTreeSet<_> = present.iter().map(|(number, version)| ("email".to_owned(), email(*number, *version))).collect();
+        assert_eq!(self.keys("derived", "EmployeesByEmail"), wanted);
+        let named: BTreeSet<_> =
+            present.iter().map(|(number, version)| ("name".to_owned(), NAMES[(number + version) % 3].to_owned())).collect();
+        assert_eq!(self.keys("derived", "EmployeesNamed"), named);
+        assert_eq!(self.blobs("derived", "lists"), named.len());
+        let members: usize = named.iter().map(|(pk, name)| self.members(pk, name)).sum();
+        assert_eq!(members, present.len());
+        assert_eq!(self.blobs("derived", "files"), present.len(), "a value for each, and none left over");
+        let rows = self.site.rows("Employees");
+        assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), present.keys().map(|number| own(*number)).collect());
+    }
+
+    fn members(&self, pk: &str, name: &str) -> usize {
+        let found = self.resolved("EmployeesNamed", pk, name);
+        serde_json::from_str::<Vec<Value>>(found["Employees"].as_str().unwrap()).unwrap().len()
+    }
+}
+
+fn own(number: usize) -> (String, String) {
+    let (pk, rk) = key(number);
+    (pk.to_owned(), rk)
+}
+
+fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
+    let site = &accounts.site;
+    site.migrate();
+    let mut present: BTreeMap<usize, usize> = (0..STAFF).map(|number| (number, 1)).collect();
+    accounts.done(&(0..STAFF).map(|number| put(number, 1)).collect::<Vec<_>>());
+    accounts.assert_derived(&present);
+
+    // Jobs change a third; the application changes another, itself, and says so.
+    accounts.done(&(0..8).map(|number| put(number, 2)).collect::<Vec<_>>());
+    let changed = (8..16).map(|number| {
+        let (pk, rk) = key(number);
+        let row = site.row("Employees", pk, &rk).unwrap();
+        let mut entity = Entity::new(EntityKey::new(pk, rk).unwrap());
+        entity.properties = row.entity.properties;
+        entity.with("Email", email(number, 2)).with("LastName", NAMES[(number + 2) % 3])
+    });
+    site.write("Employees", &changed.collect::<Vec<_>>());
+    accounts.done(&(8..16).map(|number| on("sync", None, number)).collect::<Vec<_>>());
+    present.extend((0..16).map(|number| (number, 2)));
+    accounts.assert_derived(&present);
+
+    // Four leave into the second account's table, four into its container, four for good.
+    let leave = |numbers: std::ops::Range<usize>, archive: Option<&'static str>| {
+        let op = if archive.is_some() { "archive" } else { "delete" };
+        numbers.map(move |number| on(op, archive, number))
+    };
+    accounts.done(&leave(0..4, Some("former")).chain(leave(4..8, Some("documents"))).chain(leave(16..20, None)).collect::<Vec<_>>());
+    present.retain(|number, _| !matches!(number, 0..8 | 16..20));
+    accounts.assert_derived(&present);
+    assert_eq!(accounts.keys("cold", "FormerEmployees"), (0..4).map(own).collect());
+    assert_eq!(accounts.blobs("cold", "files"), 4);
+    assert_eq!(accounts.blobs("cold", "documents"), 8, "a document and a value for each");
+    let (pk, rk) = key(1);
+    assert_eq!(accounts.resolved("FormerEmployees", pk, &rk)["Resume"], resume(1, 2));
+    for (number, archive) in [(0, "former"), (4, "documents")] {
+        let (pk, rk) = key(number);
+        let found = site.command(&["--json", "find", archive, pk, &rk]);
+        assert_eq!((found.code, found.out.contains("\"found\":\"archive\"")), (0, true), "{}", found.err);
+    }
+
+    // Half of them come back, with their values.
+    let back = |numbers: std::ops::Range<usize>, archive| numbers.map(move |number| on("restore", Some(archive), number));
+    accounts.done(&back(0..2, "former").chain(back(4..6, "documents")).collect::<Vec<_>>());
+    present.extend([0, 1, 4, 5].map(|number| (number, 2)));
+    accounts.assert_derived(&present);
+    for (number, version) in &present {
+        let (pk, rk) = key(*number);
+        let wanted = resume(*number, if (8..16).contains(number) { 1 } else { *version });
+        assert_eq!(accounts.resolved("Employees", pk, &rk)["Resume"], wanted);
+        assert_eq!(accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"], wanted, "by the pointer of a copy");
+    }
+
+    let audited = site.command(&["audit"]);
+    assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
+}
+
+#[test]
+fn what_is_spread_over_four_accounts_follows_its_source_on_the_embedded_store() {
+    what_is_spread_over_four_accounts_follows_its_source(&Accounts::embedded());
+}
+
+#[test]
+fn what_is_spread_over_four_accounts_follows_its_source_on_azurite() {
+    what_is_spread_over_four_accounts_follows_its_source(&Accounts::azurite());
+}
+
+#[test]
+fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
+    let data = tempfile::tempdir().unwrap();
+    let mut accounts = Accounts::apart(data.path());
+    accounts.site.migrate();
+    let leave = || (0..4).map(|number| on("archive", Some("former"), number));
+    accounts.done(&(0..4).map(|number| put(number, 1)).collect::<Vec<_>>());
+    let mut worker = accounts.site.worker(&[]);
+    // Its start looks at every account: from here on it works.
+    accounts.site.submit(&[put(4, 1)]);
+    wait_until("the worker works", || accounts.waiting() == 0);
+    accounts.cold.as_mut().unwrap().stop();
+    accounts.site.submit(&leave().collect::<Vec<_>>());
+    for some in [5..15, 15..STAFF] {
+        accounts.site.submit(&some.map(|number| put(number, 1)).collect::<Vec<_>>());
+        wait_until("only those that need the account wait", || accounts.waiting() == 4);
+    }
+    let present: BTreeMap<usize, usize> = (0..STAFF).map(|number| (number, 1)).collect();
+    accounts.assert_derived(&present);
+    assert!(worker.runs());
+    accounts.cold.as_mut().unwrap().restart();
+    wait_until("those are done as well", || accounts.waiting() == 0);
+    worker.stop();
+    assert_eq!(accounts.site.poison(), Vec::<Value>::new());
+    accounts.assert_derived(&present.into_iter().filter(|(number, _)| *number >= 4).collect());
+    assert_eq!(accounts.keys("cold", "FormerEmployees"), (0..4).map(own).collect());
+}

@@ -1,0 +1,52 @@
+//! The program as its users have it: the real binary, started as a process, on the embedded store and on Azurite,
+//! with jobs from the official SDKs for Python and Node.js.
+//!
+//! Each test has a [`site`](site::Site) of its own: a folder with a configuration, and a store that nobody else uses.
+//! It asserts on what users see: rows, queues, dead letters, exit codes and texts. What should be derived is computed
+//! anew by [`oracle`], which shares no code with the program.
+//!
+//! Waiting is for a state that others bring about (a backlog that shrinks, a process that ends), never for a time.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot set its stage has failed")]
+
+
+mod authority;
+mod oracle;
+mod retention;
+pub(crate) mod sdk;
+mod signatures;
+mod signing_in;
+pub(crate) mod site;
+pub(crate) mod worker;
+
+mod accounts;
+mod archiving;
+mod bad_input;
+mod batches;
+mod certifying;
+mod crashes;
+mod demonstration;
+mod doctor;
+mod draining;
+mod elsewhere;
+mod encryption;
+mod erasing;
+mod events;
+mod everything;
+mod exposure;
+mod forms;
+mod guide;
+mod indexing;
+mod joining;
+mod key_lists;
+mod outage;
+mod racing;
+mod rotating;
+mod samples;
+mod spreading;
+mod staging;
+mod stressing;
+mod submitting;
+mod sweeps;
+mod throttling;
+mod waiting;
+mod webhooks;
