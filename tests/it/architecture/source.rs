@@ -45,7 +45,7 @@ impl Source {
         self.lines_without_tests
     }
 
-    /// The top-level modules of this crate that are named here, by `crate::architecture::`, `evenkeel::`, or `super::` from
+    /// The top-level modules of this crate that are named here, by `crate::`, `evenkeel::`, or `super::` from
     /// the module `here`.
     pub(crate) fn rooms_named(&self, here: &[String]) -> Vec<(usize, String)> {
         let mut named = Vec::new();
@@ -254,7 +254,7 @@ fn raw_string(rest: &[char], prefix: usize) -> usize {
 #[test]
 fn paths_are_found_however_they_are_written() {
     let source = Source::read(
-        "use crate::architecture::model::{Key, worker};\nuse crate::architecture::{ports, catalog::{View, cli}, self as this};\nfn f() -> crate::architecture::settings::Settings { super::super::reconcile::run(); super::near() }",
+        "use crate::model::{Key, worker};\nuse crate::{ports, catalog::{View, cli}, self as this};\nfn f() -> crate::settings::Settings { super::super::reconcile::run(); super::near() }",
     );
     let named: Vec<(usize, String)> = source.rooms_named(&["worker".to_owned(), "lease".to_owned()]);
     let named: Vec<(usize, &str)> = named.iter().map(|(line, name)| (*line, name.as_str())).collect();
@@ -264,7 +264,7 @@ fn paths_are_found_however_they_are_written() {
 #[test]
 fn comments_strings_and_tests_do_not_count() {
     let source = Source::read(
-        "//! [`crate::architecture::a`]\n/* crate::architecture::b /* crate::architecture::c */ crate::architecture::d */\nconst S: &str = \"crate::architecture::e \\\" crate::architecture::f\";\nconst R: &str = r#\"crate::architecture::g \" crate::architecture::h\"#;\nfn f<'a>(x: &'a str) -> char { '\"' }\n#[cfg(test)]\n#[expect(unused, reason = \"}\")]\nmod tests {\n    use crate::architecture::i;\n}\n#[cfg(test)]\nmod more;\nuse crate::architecture::j;\n",
+        "//! [`crate::a`]\n/* crate::b /* crate::c */ crate::d */\nconst S: &str = \"crate::e \\\" crate::f\";\nconst R: &str = r#\"crate::g \" crate::h\"#;\nfn f<'a>(x: &'a str) -> char { '\"' }\n#[cfg(test)]\n#[expect(unused, reason = \"}\")]\nmod tests {\n    use crate::i;\n}\n#[cfg(test)]\nmod more;\nuse crate::j;\n",
     );
     assert_eq!(source.rooms_named(&[]), [(13, "j".to_owned())]);
     assert_eq!(source.test_modules(), ["more"]);
@@ -274,7 +274,7 @@ fn comments_strings_and_tests_do_not_count() {
 #[test]
 fn libraries_are_known_by_the_beginning_of_a_path() {
     let source =
-        Source::read("use azure_core::Url;\nuse std::{fs, io};\nuse tokio;\nlet tokio = x.tokio; crate::architecture::azure_like::f(); my::tokio::f()\n");
+        Source::read("use azure_core::Url;\nuse std::{fs, io};\nuse tokio;\nlet tokio = x.tokio; crate::azure_like::f(); my::tokio::f()\n");
     let found = source.paths_beginning_with(&["azure_", "std::fs", "std::env", "tokio"]);
     assert_eq!(found, [(1, "azure_".to_owned()), (2, "std::fs".to_owned()), (3, "tokio".to_owned())]);
 }

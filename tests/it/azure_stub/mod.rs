@@ -15,6 +15,8 @@ mod secrets;
 use std::error::Error as _;
 use std::time::Duration;
 
+use crate::support::azurite::{self, Ports};
+use crate::support::stub::{Reply, Request, Stub};
 use bytes::Bytes;
 use evenkeel::adapters::azure::{self, AzureAccount, EndpointOverrides, Timeouts};
 use evenkeel::model::{AccountName, BlobName, ContainerName, ETag, Entity, EntityKey, Key, QueueName, TableName};
@@ -23,8 +25,6 @@ use evenkeel::ports::{
     TableOperation, Ttl,
 };
 use secrecy::SecretString;
-use crate::support::azurite::{self, Ports};
-use crate::support::stub::{Reply, Request, Stub};
 
 const TRANSIENT: ErrorClass = ErrorClass::Transient { retry_after: None };
 const MINUTE: Duration = Duration::from_mins(1);

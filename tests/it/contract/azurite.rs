@@ -1,8 +1,7 @@
 //! The contract of the storage ports on Azurite, through the Azure adapter.
 
-
-use evenkeel_conformance::World;
 use crate::support::azurite;
+use evenkeel_conformance::World;
 
 /// A connection of its own to the shared emulator, whose clock is this machine's: its time passes by waiting.
 fn world() -> World {

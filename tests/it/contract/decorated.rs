@@ -17,10 +17,9 @@ use evenkeel::settings::{Backoff, RetryPolicy};
 use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 
-
-use evenkeel_conformance::World;
 use crate::support::azurite;
 use crate::support::gusty::Gusty;
+use evenkeel_conformance::World;
 
 /// A clock that a test moves.
 #[derive(Default)]

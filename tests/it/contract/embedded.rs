@@ -12,7 +12,6 @@ use jiff::Timestamp;
 
 use evenkeel_conformance::World;
 
-
 /// A clock that a test moves. It does not move by itself, which a store must cope with.
 struct StillClock {
     micros: AtomicU64,
@@ -62,9 +61,15 @@ fn short_options() -> Options {
 }
 
 mod plain {
-    evenkeel_conformance::contract_suite!(crate::contract::embedded::world(&crate::contract::embedded::Options::default()), crate::support::capabilities::OWN);
+    evenkeel_conformance::contract_suite!(
+        crate::contract::embedded::world(&crate::contract::embedded::Options::default()),
+        crate::support::capabilities::OWN
+    );
 }
 
 mod short_pages {
-    evenkeel_conformance::contract_suite!(crate::contract::embedded::world(&crate::contract::embedded::short_options()), crate::support::capabilities::OWN);
+    evenkeel_conformance::contract_suite!(
+        crate::contract::embedded::world(&crate::contract::embedded::short_options()),
+        crate::support::capabilities::OWN
+    );
 }

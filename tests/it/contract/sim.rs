@@ -12,7 +12,6 @@ use evenkeel::ports::Clock;
 use evenkeel_conformance::World;
 use jiff::Timestamp;
 
-
 /// A clock that only moves when told to.
 #[derive(Default)]
 struct Hands(AtomicI64);

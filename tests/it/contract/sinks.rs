@@ -20,11 +20,10 @@ use futures::future::{Either, join_all, select};
 use secrecy::SecretString;
 use serde_json::json;
 
-
-use evenkeel_conformance::sinks::{FIELDS, Shelf};
 use crate::support::gusty::Gusty;
 use crate::support::postgres::Postgres;
 use crate::support::search::{SearchStub, Trouble};
+use evenkeel_conformance::sinks::{FIELDS, Shelf};
 
 fn name() -> AccountName {
     AccountName::new("catalog").unwrap()
@@ -418,12 +417,12 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     admin("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = current_database()");
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
 
-    admin("ALTER DATABASE answers SET default_transaction_read_only = on");
+    admin(&format!("ALTER DATABASE {database} SET default_transaction_read_only = on"));
     let transient = ErrorClass::Transient { retry_after: None };
     let standby = sql::open(&name(), settings.clone());
     assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await.unwrap_err().0, transient, "a standby");
     // Not by a session that is read-only itself.
-    server.ask("postgres", "ALTER DATABASE answers RESET default_transaction_read_only");
+    server.ask("postgres", &format!("ALTER DATABASE {database} RESET default_transaction_read_only"));
     assert_eq!(ends(standby.as_ref(), write("a", "Ada")).await, Ok(()), "by another connection");
     for lost in ["DROP TABLE evenkeel_tombstones", "ALTER TABLE people RENAME COLUMN ek_version TO theirs", "DROP TABLE people"] {
         admin(lost);
@@ -519,7 +518,8 @@ async fn rows_in_another_s_transaction_fail_alone_and_cost_no_connection() {
     sink.define(&people(), &columns()).await.unwrap();
     let batch = |version: i64| ["a", "b", "c", "d", "e", "f"].map(|key| DocumentWrite { version, ..write(key, &version.to_string()) });
     assert!(sink.write(&people(), &batch(1)).await.unwrap().iter().all(Result::is_ok));
-    let sessions = || server.ask(&database, "SELECT pid FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = current_database()");
+    let sessions =
+        || server.ask(&database, "SELECT pid FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = current_database()");
     let before = sessions();
     let held = server.hold(&database, "UPDATE people SET name = 'theirs' WHERE ek_key < 'f'");
     let ended = sink.write(&people(), &batch(2)).await.unwrap().into_iter();

@@ -182,7 +182,7 @@ fn the_page_of_the_guide_is_generated_from_its_table() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "docs/guide.md: EVENKEEL_WRITE=1 cargo test --test documentation");
+    assert!(written == page, "docs/guide.md: EVENKEEL_WRITE=1 cargo test --test it documentation");
 }
 
 const INTRODUCTION: &str = "# Azure's table design guide, item by item
@@ -200,7 +200,7 @@ evenkeel demo --guide employees-by-email       # runs one on an embedded store i
 
 /// The page.
 fn page(guide: &Guide) -> String {
-    let mut page = String::from("<!-- Generated from guide.toml by `EVENKEEL_WRITE=1 cargo test --test documentation`. -->\n\n");
+    let mut page = String::from("<!-- Generated from guide.toml by `EVENKEEL_WRITE=1 cargo test --test it documentation`. -->\n\n");
     page.push_str(INTRODUCTION);
     for (number, Document { name, url, .. }) in (1..).zip(&guide.document) {
         writeln!(page, "{number}. [{name}]({url})").unwrap();

@@ -5,7 +5,6 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an unexpected error has failed")]
 
-
 mod client;
 mod costs;
 mod dated;

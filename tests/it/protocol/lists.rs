@@ -555,7 +555,9 @@ select = []
         full_row(&lab).await;
         lab.account.tables.create_table(&table("ListCopies")).await.unwrap();
         let lab = lab.under(declared(&copied));
-        lab.work(&crate::protocol::world::job(&serde_json::json!({"op": "sync", "table": "Lists", "pk": "list", "rk": "King"}))).await.unwrap();
+        lab.work(&crate::protocol::world::job(&serde_json::json!({"op": "sync", "table": "Lists", "pk": "list", "rk": "King"})))
+            .await
+            .unwrap();
         lab.write(person("900", "King", "")).await;
         lab
     };

@@ -9,8 +9,8 @@ use evenkeel::model::EdmValue;
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::{Site, Summary};
-use crate::support::postgres::{Postgres, USER};
 use crate::end_to_end::worker::wait_until;
+use crate::support::postgres::{Postgres, USER};
 
 const DATABASE: &str = "reporting";
 

@@ -8,8 +8,8 @@ use evenkeel::model::EdmValue;
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;
-use crate::support::stub::{Reply, Request, Stub};
 use crate::end_to_end::worker::wait_until;
+use crate::support::stub::{Reply, Request, Stub};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const PRIMARIES: usize = 60;

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a program that does not answer as it should is a failed test")]
 #![expect(clippy::disallowed_methods, reason = "the program runs in real time, and so does what waits for it")]
 
-
 mod api;
 mod audit;
 mod backfill;

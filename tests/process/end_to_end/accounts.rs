@@ -9,8 +9,8 @@ use evenkeel::ports::{Account, Query, all_blobs, all_rows};
 use serde_json::{Value, json};
 
 use crate::end_to_end::site::{Place, QUEUE, Site};
-use crate::support::azurite::Azurite;
 use crate::end_to_end::worker::wait_until;
+use crate::support::azurite::Azurite;
 
 const CATALOG: &str = r#"
 [views.by_email]

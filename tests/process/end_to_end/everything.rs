@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::end_to_end::authority::Authority;
 use crate::end_to_end::elsewhere::{ENOUGH_READINGS, Elsewhere, article, reading};
 use crate::end_to_end::site::{Further, Place, QUEUE, Site};
-use crate::support::azurite::Azurite;
 use crate::end_to_end::worker::wait_until;
+use crate::support::azurite::Azurite;
 
 const CATALOG: &str = r#"
 [views.by_email]

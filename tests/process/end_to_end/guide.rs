@@ -16,8 +16,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::end_to_end::site::{Place, QUEUE, Site};
-use crate::support::azurite::Azurite;
 use crate::end_to_end::worker::{Worker, wait_until};
+use crate::support::azurite::Azurite;
 
 /// Examples that run side by side.
 const AT_ONCE: usize = 3;

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::end_to_end::oracle::assert_index_complete;
 use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
-use crate::support::azurite::Azurite;
 use crate::end_to_end::worker::wait_until;
+use crate::support::azurite::Azurite;
 
 const JOBS: u64 = 300;
 

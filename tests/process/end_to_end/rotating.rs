@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::end_to_end::authority::Authority;
 use crate::end_to_end::oracle::assert_index_complete;
 use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
-use crate::support::azurite::Azurite;
 use crate::end_to_end::worker::wait_until;
+use crate::support::azurite::Azurite;
 
 /// Keys of the account beside the emulator's own, with which the tests themselves look.
 const KEYS: [&str; 4] = [

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::azurite::{Azurite, Ports};
 use crate::end_to_end::worker::Worker;
+use crate::support::azurite::{Azurite, Ports};
 
 /// The queue of every site.
 pub(crate) const QUEUE: &str = "evenkeel-jobs";

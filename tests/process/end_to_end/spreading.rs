@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::end_to_end::site::{Place, QUEUE, Site};
-use crate::support::azurite::{Azurite, Ports};
 use crate::end_to_end::worker::wait_until;
+use crate::support::azurite::{Azurite, Ports};
 
 const NAMES: [&str; 5] = ["Kwok", "Cao", "Hall", "Jones", "Kim"];
 const FURTHER: [&str; 3] = ["east", "north", "south"];

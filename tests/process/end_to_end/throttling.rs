@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::end_to_end::oracle::assert_index_complete;
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
+use crate::end_to_end::worker::wait_until;
 use crate::support::azurite::Ports;
 use crate::support::stub::{Reply, Request, Stub};
-use crate::end_to_end::worker::wait_until;
 
 mod virtual_time;
 

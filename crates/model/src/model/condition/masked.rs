@@ -37,9 +37,9 @@ fn masked(condition: &str) -> String {
             _ => false,
         };
         if is_shown {
-            shown.push_str(piece)
+            shown.push_str(piece);
         } else {
-            shown.extend(std::iter::repeat_n(MASK, length))
+            shown.extend(std::iter::repeat_n(MASK, length));
         }
         rest = behind;
     }
