@@ -90,7 +90,7 @@ to = { kind = "blob", container = "former-employees" }
 
 [archives.log]
 source = "Events"
-to = { kind = "append_blob", container = "events", path = "log" }
+to = { kind = "append_blob", container = "events", path = "logs/%Y/%m/%d/%H00" }
 
 [tables.Wide]
 wide = true

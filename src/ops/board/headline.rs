@@ -202,11 +202,8 @@ fn silent(situation: &HeadlineInputs) -> Vec<Note> {
 
 /// The first few in words, and how many more there are.
 fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) -> String {
-    let mut text = workers.iter().take(NAMED).map(|worker| words(worker)).collect::<Vec<_>>().join("; ");
-    if workers.len() > NAMED {
-        text.push_str(&format!("; and {} more", workers.len() - NAMED));
-    }
-    text
+    let more = workers.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!("and {more} more"));
+    workers.iter().take(NAMED).map(|worker| words(worker)).chain(more).collect::<Vec<_>>().join("; ")
 }
 
 fn mood(reason: &NotReady) -> Mood {

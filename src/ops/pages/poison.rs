@@ -163,7 +163,7 @@ pub(super) async fn ask(State(api): State<Api>, RawQuery(query): RawQuery, Exten
 /// All messages that a filter leaves, in words.
 fn every(api: &Api, meant: &Meant) -> String {
     let of = if meant.queue.is_empty() { "of every queue".to_owned() } else { format!("of the queue {}", meant.queue) };
-    let why: String = meant.criteria.pairs().map(|(name, value)| format!(", {name} “{value}”")).collect();
+    let why = meant.criteria.pairs().map(|(name, value)| format!(", {name} “{value}”")).collect::<Vec<_>>().concat();
     let queues = api.board.configured().iter().filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
     // No number before each of them was counted.
     let count: Option<u64> = queues.map(|queue| api.board.poisoned_of(&queue.name)).sum();
