@@ -87,7 +87,8 @@ async function read() {
     by_name: (await rows("Employees", "RowKey ge 'name_' and RowKey lt 'name`'")).map((copy) => copy.rowKey).sort(),
     list: JSON.parse((await row("Lists", "last_name", "King")).Employees),
     list_near: JSON.parse((await row("Employees", "Sales", "list_King")).Employees),
-    list_blob: lines(await blob("employee-lists", "by_name/King.jsonl")),
+    // A line about the list, then each member with its token.
+    list_blob: lines(await blob("employee-lists", "by_name/King.jsonl")).slice(1).map(([member]) => member),
     manager: (await row("Departments", "Sales", "department")).ManagerName,
     department_names: Object.fromEntries(desks.map((desk) => [desk.rowKey, desk.DepartmentName])),
     headcount: { Headcount: Number(group.Headcount), Payroll: String(group.Payroll) },
