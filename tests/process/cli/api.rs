@@ -172,10 +172,10 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
         ("[]", "no job"),
         ("[{]", "line 1"),
         (r#"[{"op":"explode"}]"#, "job 1: "),
-        (r#"[{"op":"sync","table":"Employees","pk":"a","rk":"b"},7]"#, "7"),
+        (r#"[{"op":"sync","table":"Employees","pk":"a","rk":"b"},7]"#, "neither a JSON object"),
     ] {
         let refused = api.ask("POST", "/api/v1/submit", TOKEN, body);
-        assert_eq!(refused.status == 202, words == "7", "{}", refused.body);
+        assert_eq!(refused.status == 202, words == "neither a JSON object", "{}", refused.body);
         says(&refused.body, &[words]);
     }
     assert_eq!(api.ask("POST", "/api/v1/submit?pack=0", TOKEN, "[{}]").status, 400);

@@ -144,7 +144,7 @@ fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_other
     // The file has what failed and what was not read, and is emptied by the command that it was given to.
     let unsent = std::fs::read_to_string(rest).unwrap();
     assert_eq!(unsent.lines().count(), LINES - sent.len());
-    assert_eq!(unsent.lines().next(), Some(jobs[failed as usize - 1].as_str()));
+    assert_eq!(unsent.lines().next(), Some(jobs[usize::try_from(failed).unwrap() - 1].as_str()));
     let ended = site.command_with(&["submit", "--unsent", rest, "-"], &unsent);
     assert_eq!((ended.code, std::fs::read_to_string(rest).unwrap().as_str()), (0, ""), "{}", ended.err);
     assert_eq!(site.count(QUEUE), LINES as u64);
