@@ -171,17 +171,17 @@ fn count(
             }
             summary.add(done);
         }
-        Err(failure) if failure.class == FailureClass::Permanent && foreign_keys(&failure).is_some() => {
-            // A job of its own would say of each what is said of all in one.
-            let taken = foreign_keys(&failure).into_iter().flat_map(KeysTaken::each);
-            taken.for_each(|(view, what)| cursor.met_taken(view, &what));
+        Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
+        Err(failure) => {
+            if let Some(taken) = foreign_keys(&failure) {
+                // A job of its own would say of each what is said of all in one.
+                taken.each().for_each(|(view, what)| cursor.met_taken(view, &what));
+            } else {
+                cursor.failed += 1;
+                tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
+                failed.insert(primary);
+            }
         }
-        Err(failure) if failure.class == FailureClass::Permanent => {
-            cursor.failed += 1;
-            tracing::warn!(%primary, error = failure.chain(), "a primary could not be brought in step: its sync job is queued");
-            failed.insert(primary);
-        }
-        Err(failure) => return Err(failure),
     }
     Ok(())
 }
