@@ -7,7 +7,6 @@ mod support;
 
 mod architecture;
 mod azure_stub;
-mod compatibility;
 mod contract;
 mod corpora;
 mod documentation;
