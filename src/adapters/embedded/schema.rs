@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// The version of the layout below, in `PRAGMA user_version`.
-const VERSION: i64 = 5;
+const VERSION: i64 = 1;
 /// "evkl" in `PRAGMA application_id`: tells our files from other programs' SQLite files.
 const APPLICATION: i64 = 0x6576_6b6c;
 
@@ -20,12 +20,16 @@ const LOCK_TRIES: i32 = 15_000;
 /// - Large properties lie apart (`properties` is null then): SQLite reads a whole record to compare its key.
 /// - A message's row number is the stamp of its put, so that equal visibility sorts by insertion.
 /// - `queues.messages` counts, so that the approximate count costs the same at any length.
+/// - The blocks of a blob that is made of some lie apart, each under a stamp of its own, so that the next version has those that stay
+///   without writing them again: `blocks` has the name, 16 bytes, and the length of each; `parts` the stamp and the length.
+/// - `last_clock` is the clock of the last write, in microseconds since 1970.
 /// - `dropped` names the deleted tables, queues and containers with contents still to be reclaimed.
 const LAYOUT: &str = "
 CREATE TABLE store (
-    id INTEGER PRIMARY KEY CHECK (id = 1), identity INTEGER NOT NULL, last_stamp INTEGER NOT NULL
+    id INTEGER PRIMARY KEY CHECK (id = 1), identity INTEGER NOT NULL, last_stamp INTEGER NOT NULL,
+    last_clock INTEGER NOT NULL
 ) STRICT;
-INSERT INTO store VALUES (1, random(), 0);
+INSERT INTO store VALUES (1, random(), 0, 0);
 
 CREATE TABLE tables (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, canonical TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE entities (
@@ -44,34 +48,22 @@ CREATE INDEX messages_by_visibility ON messages (queue_id, visible);
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE blobs (
     container_id INTEGER NOT NULL, name TEXT NOT NULL, stamp INTEGER NOT NULL, length INTEGER NOT NULL,
-    PRIMARY KEY (container_id, name)
+    append INTEGER NOT NULL, PRIMARY KEY (container_id, name)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE blob_headers (stamp INTEGER PRIMARY KEY, content_type TEXT NOT NULL, cache_control TEXT, metadata TEXT NOT NULL) STRICT;
+CREATE TABLE blob_headers (
+    stamp INTEGER PRIMARY KEY, content_type TEXT NOT NULL, cache_control TEXT, metadata TEXT NOT NULL, blocks BLOB, parts BLOB
+) STRICT;
 CREATE TABLE blob_blocks (
     id INTEGER PRIMARY KEY, stamp INTEGER NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL, UNIQUE (stamp, number)
 ) STRICT;
 
-CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
-";
-
-/// Version 2 adds append blobs.
-const SECOND: &str = "ALTER TABLE blobs ADD COLUMN append INTEGER NOT NULL DEFAULT 0;";
-
-/// Version 3 adds blobs made of blocks (the name, 16 bytes, and the length of each), and blocks that wait.
-const THIRD: &str = "
-ALTER TABLE blob_headers ADD COLUMN blocks BLOB;
 CREATE TABLE waiting_blocks (
     stamp INTEGER PRIMARY KEY, container_id INTEGER NOT NULL, name TEXT NOT NULL, block BLOB NOT NULL, content BLOB NOT NULL,
     UNIQUE (container_id, name, block)
 ) STRICT;
+
+CREATE TABLE dropped (kind TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
 ";
-
-/// Version 4: the blocks of a blob lie apart, each under a stamp of its own (the stamp and the length of each), so that the next
-/// version has those that stay without writing them again.
-const FOURTH: &str = "ALTER TABLE blob_headers ADD COLUMN parts BLOB;";
-
-/// Version 5 keeps the clock of the last write, in microseconds since 1970.
-const FIFTH: &str = "ALTER TABLE store ADD COLUMN last_clock INTEGER NOT NULL DEFAULT 0;";
 
 /// Why a file cannot be opened as an embedded store.
 #[derive(Debug, thiserror::Error)]
@@ -108,15 +100,13 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// A newer version of this program wrote it.
-    #[error("the embedded store {} has layout version {found}; this program knows up to {known}: use a newer one", .path.display())]
-    Newer {
+    /// Another version of this program wrote it.
+    #[error("the embedded store {} has layout version {found}; this program reads version {VERSION}", .path.display())]
+    Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The newest version this program knows.
-        known: i64,
     },
     /// The file system does not support the write-ahead log (network file systems do not).
     #[error("the file system of {} does not support SQLite's write-ahead log (journal mode {mode:?})", .path.display())]
@@ -221,22 +211,11 @@ fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenEr
     // Two processes may open a new file at once: the second one finds the layout made.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sqlite)?;
     let found = version(path, &transaction)?;
-    if found == 0 {
-        transaction.execute_batch(LAYOUT).map_err(sqlite)?;
-        transaction.pragma_update(None, "application_id", APPLICATION).map_err(sqlite)?;
+    if found == VERSION {
+        return Ok(());
     }
-    if found < 2 {
-        transaction.execute_batch(SECOND).map_err(sqlite)?;
-    }
-    if found < 3 {
-        transaction.execute_batch(THIRD).map_err(sqlite)?;
-    }
-    if found < 4 {
-        transaction.execute_batch(FOURTH).map_err(sqlite)?;
-    }
-    if found < 5 {
-        transaction.execute_batch(FIFTH).map_err(sqlite)?;
-    }
+    transaction.execute_batch(LAYOUT).map_err(sqlite)?;
+    transaction.pragma_update(None, "application_id", APPLICATION).map_err(sqlite)?;
     transaction.pragma_update(None, "user_version", VERSION).map_err(sqlite)?;
     transaction.commit().map_err(sqlite)
 }
@@ -253,10 +232,7 @@ fn version(path: &Path, connection: &Connection) -> Result<i64, OpenError> {
     if application != APPLICATION || found < 1 {
         return Err(OpenError::Foreign { path: path.to_owned() });
     }
-    if found > VERSION {
-        return Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION });
-    }
-    Ok(found)
+    if found == VERSION { Ok(found) } else { Err(OpenError::Version { path: path.to_owned(), found }) }
 }
 
 /// Turns the write-ahead log on. Two processes that do so at once can meet in a way that SQLite's busy handler
