@@ -64,7 +64,7 @@ async fn sync(account: &Account, key: &EntityKey) -> u64 {
     let copy = Entity::new(EntityKey::new(format!("email_{}", key.pk), email.to_lowercase()).unwrap())
         .with("FirstName", row.entity.text("FirstName").unwrap())
         .with("Email", email.clone());
-    let items = format!("[[\"by_email\",1,\"main\",\"EmployeesByEmail\",\"email_{}\",\"{email}\",null,1]]", key.pk);
+    let items = format!("[[\"by_email\",1,\"main\",[\"row\",\"EmployeesByEmail\",\"email_{}\",\"{email}\"],null,null,1]]", key.pk);
     let announced = Entity::new(footprint).with("Version", 1).with("Items", items);
     let etag: ETag = account.tables.apply(&footprints, &TableOperation::Insert(announced.clone())).await.unwrap().unwrap();
     account.tables.apply(&table("EmployeesByEmail"), &TableOperation::Insert(copy)).await.unwrap();

@@ -39,7 +39,7 @@ use crate::catalog::{Form, RowForm, TableRef, View};
 use crate::model::audit::{Audit, AuditCursor, AuditPart};
 use crate::model::cursor::JobCursor as _;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
-use crate::model::job::{AUDITS_FORM, Looks, Primary};
+use crate::model::job::{Looks, Primary};
 use crate::model::{AccountName, Comparison, EntityKey, Filter, ItemAddress, Site, ViewName};
 
 /// Result of one part of an audit.
@@ -157,8 +157,7 @@ impl Engine {
 
     /// The cursor of an audit under way; a new one where its views are others than those compared so far.
     fn resumed(&self, audit: &Audit, source: &TableRef) -> AuditCursor {
-        // Older workers beside this one would poison a cursor with a field that they do not know.
-        let views = (self.catalog.generations.forms >= AUDITS_FORM).then(|| self.catalog.audit_fingerprint(source));
+        let views = Some(self.catalog.audit_fingerprint(source));
         if audit.cursor.views == views {
             return audit.cursor.clone();
         }
@@ -476,7 +475,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let left = own_items(catalog, &seen.footprint)
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
-    let half_way = left || seen.footprint.is_changing() || seen.footprint.ownerless;
+    let half_way = left || seen.footprint.is_changing();
     let of = |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
     let behind = seen.behind.iter().filter_map(of).collect();
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));

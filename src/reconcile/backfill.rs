@@ -12,8 +12,7 @@
 //! not write, nothing is queued: these are counted, and told at the end with one example of each view. A thousand messages would say no more.
 //! A key that another primary has is told by the job's poison message: whoever is without a key has one that says so.
 //!
-//! Not found: items of deleted primaries with a hash for a key in the footprint and, written by an earlier version, no owner; rows listed
-//! by no footprint, which only a manual write can have created.
+//! Not found: rows listed by no footprint, which only a manual write can have created.
 
 use std::collections::BTreeSet;
 

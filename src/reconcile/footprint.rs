@@ -6,11 +6,13 @@
 //! of their own, which is dropped with it.
 //!
 //! Whole rows and blobs may have any key, so an entry of another primary's would pass for the primary's own. The list that has some is
-//! sealed under the workers' secret. An unsealed list is believed as far as looks confirm it: older versions write no seals.
+//! sealed under the workers' secret. An unsealed list is believed as far as looks confirm it: a worker that cannot read the secret writes no
+//! seals.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
 
 use super::carries::{self, Carries};
@@ -20,18 +22,15 @@ use crate::catalog;
 use crate::model::job::Primary;
 pub use crate::model::settled::{Settled, footprint_key as key, footprints as table};
 use crate::model::{
-    BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key, Part, Site,
-    TableName, limits,
+    AccountName, BlobName, CollectionName, ContainerName, DocumentKey, ETag, EdmDateTime, EdmValue, Entity, EntityKey, ItemAddress, Key,
+    Part, Site, TableName, ViewName, limits,
 };
 use crate::planted::{Bug, planted};
 
 /// The table of footprints, in each account that has sources of views; prefix of the names of those of tables by date.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
-/// The version of the format that lists whole rows only. A footprint that fits it is written in it, so that a worker that knows no
-/// other kind of item reads it.
-const ROWS: i32 = 1;
-/// The version of the format that lists items of any kind.
-const ANY: i32 = 2;
+/// The version of the format.
+const VERSION: i32 = 1;
 /// The property that has the version of documents, where there are any.
 const WRITTEN: &str = "DocumentVersion";
 /// Milliseconds that versions may be ahead of a clock: a day.
@@ -74,8 +73,6 @@ pub struct Footprint {
     pub version: i64,
     /// It was read without a right seal, and has rows or blobs that were not looked at since. It is written without one.
     pub unproven: bool,
-    /// It was read without its owner, which its key leaves open. It is written with one.
-    pub ownerless: bool,
 }
 
 /// The version of the next writes of documents: by the clock, and above the last one whatever the clock says. So it goes on where a
@@ -100,7 +97,7 @@ pub struct Entry {
 /// A footprint that cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FootprintError {
-    /// Written by a later version, or by hand.
+    /// Written in another version of the format, or by hand.
     #[error(
         "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}; if it was edited by hand, delete it and sync the primary again"
     )]
@@ -124,12 +121,28 @@ pub enum FootprintError {
     },
 }
 
-/// One item in the format [`ROWS`]: view, generation, account, table, pk, rk, ETag, changing.
-type WireRow = (String, u32, String, String, String, String, Option<String>, u8);
-/// One item in the format [`ANY`]: view, generation, account, site, part, ETag or token, changing. A site is `["row", table,
-/// pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`, the last one with its sink in
-/// the place of the account.
-type WireItem = (String, u32, String, Vec<String>, Option<Part>, Option<String>, u8);
+/// An item as the list has it: a JSON array of these fields in their order, since names would take a fifth of the entity.
+#[derive(Deserialize)]
+struct WireItem {
+    view: ViewName,
+    generation: u32,
+    /// The account of the site; of a document its sink.
+    account: AccountName,
+    /// `["row", table, pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`.
+    site: Vec<String>,
+    part: Option<Part>,
+    /// The ETag or token.
+    etag: Option<ETag>,
+    /// 1 where it is announced, else 0.
+    changing: u8,
+}
+
+impl Serialize for WireItem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { view, generation, account, site, part, etag, changing } = self;
+        (view, generation, account, site, part, etag, changing).serialize(serializer)
+    }
+}
 
 /// Of the entity that records a footprint, the contenders alone; `None` where it has none, or has no room for them.
 pub(super) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
@@ -173,7 +186,7 @@ impl Footprint {
         if self.items.len() <= FEW_ITEMS {
             return true;
         }
-        let (_, list) = self.list();
+        let list = self.list();
         let bare = self.items.iter().filter(|(_, entry)| entry.etag.is_none());
         let to_come: usize = bare.map(|(address, _)| if address.part.is_some() { TOKEN_UNITS } else { ETAG_UNITS }).sum();
         let units = list.chars().map(char::len_utf16).sum::<usize>();
@@ -185,7 +198,7 @@ impl Footprint {
 
     /// The error that says that it does not fit.
     pub(super) fn too_large(&self, primary: &Primary) -> FootprintError {
-        FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes: self.list().1.len() }
+        FootprintError::TooLarge { primary: primary.clone(), count: self.items.len(), bytes: self.list().len() }
     }
 
     /// Unlisted keys with a takeover under way, each with its former holder.
@@ -200,8 +213,8 @@ impl Footprint {
 
     /// The entity that records this footprint, sealed where there is a secret.
     pub fn encode(&self, primary: &Primary, secret: Option<&Secret>) -> Result<Entity, FootprintError> {
-        let (version, list) = self.list();
-        let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", version), !self.carries.is_empty());
+        let list = self.list();
+        let mut entity = self.settled.write(Entity::new(key(primary)).with("Version", VERSION), !self.carries.is_empty());
         if !self.carries.is_empty() {
             entity = entity.with(CARRIES, self.carries.text());
         }
@@ -217,7 +230,7 @@ impl Footprint {
             entity = entity.with(WRITTEN, self.version);
         }
         if let Some(secret) = secret.filter(|_| !self.unproven && self.sealed_items().next().is_some()) {
-            entity.properties.insert(SEAL.to_owned(), EdmValue::Binary(seal(secret, primary, version, &list).to_vec()));
+            entity.properties.insert(SEAL.to_owned(), EdmValue::Binary(seal(secret, primary, &list).to_vec()));
         }
         if self.items.len() > limits::ITEMS_ANNOUNCED {
             return Err(self.too_large(primary));
@@ -235,24 +248,20 @@ impl Footprint {
         Ok(if contended.check().is_ok() { contended } else { entity })
     }
 
-    /// The version of the format, and the list of items in it.
-    fn list(&self) -> (i32, String) {
-        let rows: Option<Vec<WireRow>> = self.items.iter().map(|(address, entry)| wire_row(address, entry)).collect();
-        // Strings and numbers always serialise.
-        if let Some(rows) = rows {
-            return (ROWS, serde_json::to_string(&rows).unwrap_or_default());
-        }
+    /// The list of items as text.
+    fn list(&self) -> String {
         let items: Vec<WireItem> = self.items.iter().map(|(address, entry)| wire_item(address, entry)).collect();
-        (ANY, serde_json::to_string(&items).unwrap_or_default())
+        // Strings and numbers always serialise.
+        serde_json::to_string(&items).unwrap_or_default()
     }
 
     /// Reads the entity that records a footprint; without a secret, no seal is right.
     pub fn decode(primary: &Primary, entity: &Entity, secret: Option<&Secret>) -> Result<Self, FootprintError> {
         let wrong = |problem: String| FootprintError::Format { primary: primary.clone(), problem };
-        let format = match entity.get("Version") {
-            Some(EdmValue::Int32(format @ (ROWS | ANY))) => *format,
-            other => return Err(wrong(format!("Version is {other:?}, and this version of evenkeel reads {ROWS} and {ANY}"))),
-        };
+        match entity.get("Version") {
+            Some(EdmValue::Int32(VERSION)) => {}
+            other => return Err(wrong(format!("Version is {other:?}, and this program reads version {VERSION}"))),
+        }
         let (settled, _) = Settled::read(entity).map_err(|text| wrong(format!("Settled is {text:?}")))?;
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
@@ -271,22 +280,14 @@ impl Footprint {
                 None => break,
             }
         }
-        let unreadable = |error: serde_json::Error| wrong(format!("Items: {error}"));
-        let items = if format == ROWS {
-            let wire: Vec<WireRow> = serde_json::from_str(&list).map_err(unreadable)?;
-            wire.into_iter().map(row_of).collect::<Result<_, _>>()
-        } else {
-            let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(unreadable)?;
-            wire.into_iter().map(item_of).collect::<Result<_, _>>()
-        };
-        let items: BTreeMap<ItemAddress, Entry> = items.map_err(|problem| wrong(format!("Items: {problem}")))?;
+        let wire: Vec<WireItem> = serde_json::from_str(&list).map_err(|error| wrong(format!("Items: {error}")))?;
+        let items = wire.into_iter().map(item_of).collect::<Result<_, _>>().map_err(|problem| wrong(format!("Items: {problem}")))?;
         let contenders = entity.text(CONTENDERS).map(Contenders::read).unwrap_or_default();
         let carries = entity.text(CARRIES).map(Carries::read).transpose().map_err(|problem| wrong(format!("{CARRIES}: {problem}")))?;
         let carries = carries.unwrap_or_default();
-        let ownerless = hides_owner(primary, &entity.key) && owner(&primary.table, entity).is_none();
-        let mut read = Self { settled, items, tainted_until, contenders, carries, version, unproven: false, ownerless };
+        let mut read = Self { settled, items, tainted_until, contenders, carries, version, unproven: false };
         let right = || match (secret, entity.get(SEAL)) {
-            (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, format, &list)).into(),
+            (Some(secret), Some(EdmValue::Binary(said))) => said.ct_eq(&seal(secret, primary, &list)).into(),
             _ => planted(Bug::SealNotChecked),
         };
         read.unproven = read.sealed_items().next().is_some() && !right();
@@ -294,27 +295,10 @@ impl Footprint {
     }
 }
 
-/// The seal of a list in a format. No cursor's seal is one: the text of a cursor begins with a bracket.
-fn seal(secret: &Secret, primary: &Primary, format: i32, list: &str) -> [u8; 32] {
-    let of = serde_json::json!([primary.table, primary.key.pk, primary.key.rk, format]).to_string();
+/// The seal of a list. No cursor's seal is one: the text of a cursor begins with a bracket.
+fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
+    let of = serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
     secret.mac(&["footprint", &of, list])
-}
-
-/// A whole row as the first format lists it; nothing for any other kind of item.
-fn wire_row(address: &ItemAddress, entry: &Entry) -> Option<WireRow> {
-    let (table, key) = address.site.row()?;
-    address.part.is_none().then(|| {
-        (
-            address.view.to_string(),
-            entry.generation,
-            address.account.to_string(),
-            table.to_string(),
-            key.pk.to_string(),
-            key.rk.to_string(),
-            entry.etag.as_ref().map(ToString::to_string),
-            u8::from(entry.changing),
-        )
-    })
 }
 
 fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
@@ -324,25 +308,22 @@ fn wire_item(address: &ItemAddress, entry: &Entry) -> WireItem {
         Site::File { dir, name } => vec!["file".to_owned(), dir.clone(), name.to_string()],
         Site::Document { collection, key } => vec!["document".to_owned(), collection.to_string(), key.to_string()],
     };
-    (
-        address.view.to_string(),
-        entry.generation,
-        address.account.to_string(),
+    WireItem {
+        view: address.view.clone(),
+        generation: entry.generation,
+        account: address.account.clone(),
         site,
-        address.part.clone(),
-        entry.etag.as_ref().map(ToString::to_string),
-        u8::from(entry.changing),
-    )
+        part: address.part.clone(),
+        etag: entry.etag.clone(),
+        changing: u8::from(entry.changing),
+    }
 }
 
-fn row_of((view, generation, account, table, pk, rk, etag, changing): WireRow) -> Result<(ItemAddress, Entry), String> {
-    item_of((view, generation, account, vec!["row".to_owned(), table, pk, rk], None, etag, changing))
-}
-
-fn item_of((view, generation, account, site, part, etag, changing): WireItem) -> Result<(ItemAddress, Entry), String> {
+fn item_of(item: WireItem) -> Result<(ItemAddress, Entry), String> {
     fn text(error: impl std::fmt::Display) -> String {
         error.to_string()
     }
+    let WireItem { view, generation, account, site, part, etag, changing } = item;
     let site = match site.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["row", table, pk, rk] => Site::Row { table: TableName::new(*table).map_err(text)?, key: EntityKey::new(*pk, *rk).map_err(text)? },
         ["blob", container, name] => {
@@ -352,10 +333,9 @@ fn item_of((view, generation, account, site, part, etag, changing): WireItem) ->
         ["document", collection, key] => {
             Site::Document { collection: CollectionName::new(*collection).map_err(text)?, key: DocumentKey::new(*key).map_err(text)? }
         }
-        other => return Err(format!("{other:?} is no site that this version of evenkeel knows")),
+        other => return Err(format!("{other:?} is no site")),
     };
-    let address = ItemAddress { view: view.try_into().map_err(text)?, account: account.try_into().map_err(text)?, site, part };
-    Ok((address, Entry { generation, etag: etag.map(ETag::new).transpose().map_err(text)?, changing: changing != 0 }))
+    Ok((ItemAddress { view, account, site, part }, Entry { generation, etag, changing: changing != 0 }))
 }
 
 /// Cuts a text into pieces of at most 32,000 UTF-16 units, never inside a character.
@@ -379,8 +359,8 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Member;
     use crate::model::claim::Reach;
-    use crate::model::{AccountName, Member, ViewName};
     use proptest::prelude::*;
 
     const SECRET: Option<&Secret> = Some(&Secret::ZEROS);
@@ -419,13 +399,7 @@ mod tests {
             assert_eq!(Footprint::decode(&primary(pk), &of(pk), SECRET), Ok(Footprint::default()), "{pk}");
         }
         assert_eq!(of("Sales").get(OWNER), None);
-        // Earlier versions did not write it.
-        for (pk, ownerless) in [("Sales", false), (&*sha256, true)] {
-            let mut footprint = of(pk);
-            footprint.properties.remove(OWNER);
-            assert_eq!(Footprint::decode(&primary(pk), &footprint, SECRET).unwrap().ownerless, ownerless, "{pk}");
-        }
-        // Written by a worker that did not say it, or by somebody else.
+        // Written by somebody else.
         assert_eq!(of_table("Employees", &Entity::new(key(&primary(&sha256)))), None);
         assert_eq!(of_table("Employees", &of(&sha256).with(OWNER, "Sales")), None);
     }
@@ -474,24 +448,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_by_hand_is_refused_and_not_guessed() {
+    fn what_was_edited_by_hand_or_has_another_version_is_refused_and_not_guessed() {
         let entity = Footprint::default().encode(&primary("Sales"), SECRET).unwrap();
-        for broken in [entity.clone().with("Version", 3), entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
+        let other = Footprint::decode(&primary("Sales"), &entity.clone().with("Version", 2), SECRET).unwrap_err().to_string();
+        assert!(other.contains("Version is Some(Int32(2)), and this program reads version 1"), "{other}");
+        for broken in [entity.clone().with("Items", "[1]"), entity.with("Settled", "maybe")] {
             assert!(matches!(Footprint::decode(&primary("Sales"), &broken, SECRET), Err(FootprintError::Format { .. })));
         }
     }
 
     #[test]
-    fn a_footprint_of_rows_alone_is_written_as_it_was_before_there_were_other_items() {
+    fn an_item_is_listed_as_an_array() {
         let mut footprint = Footprint::default();
         footprint.items.insert(address("r"), Entry { generation: 1, etag: None, changing: true });
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
-        assert_eq!(entity.get("Version"), Some(&1.into()));
-        assert_eq!(entity.text("Items"), Some(r#"[["by_email",1,"main","ByEmail","p","r",null,1]]"#));
-        footprint.items.insert(member("7"), Entry { generation: 2, etag: Some(ETag::token(5)), changing: false });
-        let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
-        assert_eq!(entity.get("Version"), Some(&2.into()));
-        assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint));
+        assert_eq!(entity.get("Version"), Some(&VERSION.into()));
+        assert_eq!(entity.text("Items"), Some(r#"[["by_email",1,"main",["row","ByEmail","p","r"],null,null,1]]"#));
     }
 
     #[test]
@@ -570,7 +542,6 @@ mod tests {
                 carries,
                 version,
                 unproven: false,
-                ownerless: false,
             };
             let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
             prop_assert_eq!(Footprint::decode(&primary("Sales"), &entity, SECRET), Ok(footprint));

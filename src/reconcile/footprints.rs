@@ -42,7 +42,7 @@ pub(super) async fn close(
     (seen, plan): (&Observation, &Plan),
     over: Option<&ETag>,
 ) -> Result<bool, Failure> {
-    let same = plan.announce.is_none() && *footprint == seen.footprint && !footprint.ownerless && !doubt.rechecks_the_settled();
+    let same = plan.announce.is_none() && *footprint == seen.footprint && !doubt.rechecks_the_settled();
     let waits_on = same && matches!(footprint.settled, Settled::Waiting { .. });
     Ok(waits_on || write(scope, doubt, footprint, over, "closing").await?.is_some())
 }

@@ -100,8 +100,6 @@ pub(super) async fn observe(
         }
         if let Some((footprint, row)) = scope.read_footprint().await? {
             seen.footprint = footprint;
-            // Each costs a write: a thorough pass makes up for it.
-            seen.footprint.ownerless &= looks == Looks::Everything;
             seen.etag = Some(row.etag);
             seen.written = row.timestamp;
         }

@@ -50,7 +50,7 @@ fn plan(situation: &Situation<'_>) -> Result<Plan, OutdatedCatalog> {
     let never_was = planted(Bug::NoTombstone) && situation.state == Presence::Absent && known.own.is_empty() && !known.differed;
     if in_step || never_was {
         plan.in_step = true;
-        plan.settled = !situation.footprint.ownerless && !has_forgettable(situation.footprint, situation.looks, situation.now);
+        plan.settled = !has_forgettable(situation.footprint, situation.looks, situation.now);
         return Ok(plan);
     }
     write_wanted(&known, &mut plan, same_state);

@@ -31,9 +31,7 @@ pub enum ItemPlace {
 /// An item: its place, and which part of what lies there it is, as JSON; empty where it is all of it.
 pub(super) type Item = (ItemPlace, String);
 
-/// A whole row as a footprint spells it: view, generation, account, table, pk, rk, ETag, changing.
-type ListedRow = (String, u32, String, String, String, String, Option<String>, u8);
-/// Any item: view, generation, account, site, part, ETag or token, changing.
+/// An item as a footprint lists it: view, generation, account, site, part, ETag or token, changing.
 type ListedItem = (String, u32, String, Vec<String>, Option<serde_json::Value>, Option<String>, u8);
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
@@ -73,15 +71,7 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
     for piece in (1..).map_while(|number| footprint.text(&format!("Items_{number}"))) {
         text.push_str(piece);
     }
-    let items: Vec<ListedItem> = if footprint.get("Version") == Some(&EdmValue::Int32(1)) {
-        let rows: Vec<ListedRow> = serde_json::from_str(&text).map_err(|_| unreadable())?;
-        let item = |(view, generation, account, table, pk, rk, etag, changing): ListedRow| {
-            (view, generation, account, vec!["row".to_owned(), table, pk, rk], None, etag, changing)
-        };
-        rows.into_iter().map(item).collect()
-    } else {
-        serde_json::from_str(&text).map_err(|_| unreadable())?
-    };
+    let items: Vec<ListedItem> = serde_json::from_str(&text).map_err(|_| unreadable())?;
     let mut listed = BTreeMap::new();
     for (_, _, account, site, part, _, changing) in items {
         let account = AccountName::new(account).map_err(|_| unreadable())?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::client::{EMPLOYEES, SimulatedClient};
 use super::company::table;
 use super::fault::FaultKind;
-use evenkeel::model::{EdmValue, EntityKey, Row};
+use evenkeel::model::{EntityKey, Row};
 use evenkeel::ports::{IfMatch, Query, StoreError, TableOperation};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
@@ -39,11 +39,7 @@ impl SimulatedClient {
         let Some(mut items) = items.filter(|_| self.stage.strike(FaultKind::Forged)) else { return Ok(()) };
         let (pk, rk, version) = (&other.pk, &other.rk, victim.etag.as_str());
         let generation = items.first().map_or_else(|| json!(1), |item| item[1].clone());
-        items.push(if entity.get("Version") == Some(&EdmValue::Int32(1)) {
-            json!([VIEW, generation, "main", EMPLOYEES, pk, rk, version, 0])
-        } else {
-            json!([VIEW, generation, "main", ["row", EMPLOYEES, pk, rk], null, version, 0])
-        });
+        items.push(json!([VIEW, generation, "main", ["row", EMPLOYEES, pk, rk], null, version, 0]));
         entity = entity.with("Items", Value::from(items).to_string());
         self.stage.meddled_with(list);
         self.stage.tell(|| format!("FAULT {}: that of {EMPLOYEES}{list} lists {EMPLOYEES}{other}", FaultKind::Forged));

@@ -173,17 +173,17 @@ async fn a_recheck_that_names_a_row_or_a_blob_of_another_drops_neither() {
 }
 
 #[tokio::test]
-async fn a_footprint_of_an_older_version_converges_and_is_sealed_by_its_next_write() {
+async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_write() {
     for seal in [None, Some(EdmValue::Binary(vec![7; 32])), Some("text".into())] {
         let stage = Stage::new().await;
         let before = stage.picture();
-        let as_older_versions_write = async || {
+        let unsealed = async || {
             let mut own = stage.footprint_of(&staff("7")).await.unwrap().entity;
             assert!(matches!(own.properties.remove("Seal"), Some(EdmValue::Binary(seal)) if seal.len() == 32));
             own.properties.extend(seal.clone().map(|seal| ("Seal".to_owned(), seal)));
             stage.row(footprint::FOOTPRINTS, own).await;
         };
-        as_older_versions_write().await;
+        unsealed().await;
         let sync = json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7"});
         stage.done(&sync).await;
         let log = Log::default();
@@ -192,10 +192,10 @@ async fn a_footprint_of_an_older_version_converges_and_is_sealed_by_its_next_wri
         stage.done(&json!({"op": "put", "table": "Staff", "entity": ann})).await;
         assert!(stage.read("ByEmail", "email_Sales", "ann@contoso.com").await.is_none());
         assert!(stage.read("ByEmail", "email_Sales", "a@contoso.com").await.is_some());
-        as_older_versions_write().await;
+        unsealed().await;
         stage.done(&json!({"op": "delete", "table": "Staff", "pk": "Sales", "rk": "7"})).await;
         drop(here);
-        assert_eq!(log.take(), "", "an older version is no forger");
+        assert_eq!(log.take(), "", "whoever could not read the secret is no forger");
         let left = |name: &str| {
             stage
                 .sim

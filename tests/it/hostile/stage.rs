@@ -429,7 +429,7 @@ impl Stage {
     }
 
     /// Overwrites the footprint of a primary with a list of items, whose keys all others are said to want, and syncs the primary. An item
-    /// is as the second format lists it; in the place of an ETag, [`TRUE`] is that of the row or blob as it is now.
+    /// is as footprints list it; in the place of an ETag, [`TRUE`] is that of the row or blob as it is now.
     pub(crate) async fn forge_footprint(&self, primary: &Primary, items: &Value) -> Result<Outcome, Failure> {
         self.forge(primary, items).await;
         let ended = self.attempt(&json!({"op": "sync", "table": primary.table, "pk": primary.key.pk, "rk": primary.key.rk})).await;
@@ -451,7 +451,7 @@ impl Stage {
         for item in items.as_array_mut().into_iter().flatten().filter(|item| item[5] == TRUE) {
             item[5] = json!(self.version_at(&item[3]).await);
         }
-        entity = entity.with("Version", 2).with("Items", items.to_string()).with("Contenders", json!(contenders).to_string());
+        entity = entity.with("Version", 1).with("Items", items.to_string()).with("Contenders", json!(contenders).to_string());
         self.account.tables.apply(&footprint::table(), &TableOperation::InsertOrReplace(entity)).await.unwrap();
     }
 

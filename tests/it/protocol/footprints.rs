@@ -138,30 +138,6 @@ async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition
     }
 }
 
-/// Earlier versions wrote no owner. What they left is settled, and a sync of it counts as a duplicate.
-#[tokio::test]
-async fn a_footprint_without_its_owner_gets_one_from_a_thorough_pass() {
-    let pk = "0f".repeat(32);
-    let backfill = json!({"op": "backfill", "table": "Surveys"});
-    let audit = json!({"op": "audit", "table": "Surveys", "repair": true});
-    let sync = json!({"op": "sync", "table": "Surveys", "pk": pk, "rk": "1", "thorough": true});
-    for thorough in [&backfill, &audit, &sync] {
-        let lab = lab(&views(2)).await;
-        lab.work(&put(&Entity::new(EntityKey::new(pk.as_str(), "1").unwrap()).with("Name", "A"))).await.unwrap();
-        let mut footprint = lab.rows(FOOTPRINTS).await.remove(0).entity;
-        assert!(matches!(Settled::read(&footprint), Ok((Settled::At { .. }, false))), "{footprint:?}");
-        assert!(footprint.properties.remove("Owner").is_some());
-        lab.account.tables.apply(&table(FOOTPRINTS), &TableOperation::InsertOrReplace(footprint)).await.unwrap();
-        lab.work(&job(thorough)).await.unwrap();
-        let written = lab.faults.writes_to(FOOTPRINTS);
-        lab.work(&job(thorough)).await.unwrap();
-        assert_eq!(lab.faults.writes_to(FOOTPRINTS), written, "once is enough: {thorough}");
-        lab.delete_row("Surveys", &pk, "1").await;
-        lab.work(&job(&backfill)).await.unwrap();
-        assert_eq!(lab.rows("ByName").await, [], "{thorough}");
-    }
-}
-
 /// A client deletes the entity before the message comes again: no page of the table has it any more.
 #[tokio::test]
 async fn what_a_stopped_sweep_has_left_is_found_by_its_footprint_whatever_its_partition_key() {
