@@ -196,21 +196,9 @@ impl<'e> Scope<'e> {
         Ok(Some((self.disowned(footprint), row)))
     }
 
-    /// Addresses that were noted under another spelling of their folder, each with the catalog's own.
-    fn respelled<'a>(&self, noted: impl Iterator<Item = &'a ItemAddress>) -> Vec<(ItemAddress, ItemAddress)> {
-        let Some(filing) = self.engine.catalog.filing(self.source) else { return Vec::new() };
-        noted.filter_map(|noted| filing.shelf.respelled(noted).map(|address| (noted.clone(), address))).collect()
-    }
-
-    /// A footprint in the catalog's own spelling, without the items that cannot be this primary's: another program has written them, or an
-    /// archive that is no longer declared. They are neither looked at nor dropped.
+    /// A footprint without the items that cannot be this primary's: another program has written them, or an archive that is no longer
+    /// declared. They are neither looked at nor dropped.
     pub(super) fn disowned(&self, mut footprint: Footprint) -> Footprint {
-        for (noted, address) in self.respelled(footprint.items.keys()) {
-            let Some(mut entry) = footprint.items.remove(&noted) else { continue };
-            // Listed under both, its mark is open.
-            entry.changing |= footprint.items.contains_key(&address);
-            footprint.items.insert(address, entry);
-        }
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
             // Items of a newer catalog are that catalog's to judge.
@@ -224,12 +212,8 @@ impl<'e> Scope<'e> {
         footprint
     }
 
-    /// Leaves out keys that cannot be this primary's, and spells the others as the catalog does.
+    /// Leaves out keys that cannot be this primary's.
     pub(super) fn disown(&self, touched: &mut BTreeSet<ItemAddress>) {
-        for (noted, address) in self.respelled(touched.iter()) {
-            touched.remove(&noted);
-            touched.insert(address);
-        }
         let foreign: Vec<ItemAddress> = touched.iter().filter(|address| self.claims(address) == Claimed::Foreign).cloned().collect();
         touched.retain(|address| !foreign.contains(address));
         self.warn_of(&foreign, "recheck", "they cannot be this primary's");

@@ -1,7 +1,7 @@
 //! `[archives.NAME]`: where entities go when they leave their table.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::section::Section;
 use super::views::{account, refuse_accounts};
@@ -128,7 +128,8 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
 /// Expected value of a folder for documents.
 pub(super) const SHARED_FOLDER: &str = "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
-/// A folder that is the same one for every worker, as it is spelled: footprints have it so.
+/// A folder that is the same one for every worker, in one spelling, in which footprints list its files: without repeated slashes, `.` and a
+/// slash at the end.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
@@ -137,7 +138,7 @@ pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     if path.components().any(|component| component == Component::ParentDir) {
         return Err(format!("expected a path without \"..\", found {text:?}"));
     }
-    Ok(text.to_owned())
+    Ok(path.components().collect::<PathBuf>().to_string_lossy().into_owned())
 }
 
 fn file(to: &Section<'_>) -> Option<FileTarget> {

@@ -6,7 +6,6 @@ use super::section::Section;
 use super::views::{Named, TableDraft, ViewDraft, ViewTables};
 use evenkeel_model::catalog::{Catalog, Documents, FILING_PREFIX, FOOTPRINTS, Figure, FileTarget, Form, Members, RowForm};
 use evenkeel_model::model::claim::CLAIMS;
-use evenkeel_model::model::folder;
 use evenkeel_model::model::names::MIGRATIONS;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::{Apart, Crowding, Template, TemplatePart, keys_tell};
@@ -384,7 +383,7 @@ fn large_values(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
             TargetDraft::Log(_) => archive.to.error(
                 "kind",
                 format!(
-                    "{source} has large values in blobs (view {view}), which this version of evenkeel takes along into tables, containers and folders only"
+                    "{source} has large values in blobs (view {view}), which are taken along into tables, containers and folders only"
                 ),
             ),
         }
@@ -467,9 +466,9 @@ fn shared_archives(views: &[ViewDraft<'_>], archives: &[ArchiveDraft<'_>]) {
     }
 }
 
-/// Where the documents of a folder lie, however that is spelled.
+/// Where the documents of a folder lie.
 fn documents(target: &FileTarget) -> String {
-    format!("{}/{}", folder::spelled(&target.dir), target.path.as_str())
+    format!("{}/{}", target.dir, target.path.as_str())
 }
 
 /// Archives that lead back to where they began: an entity that the last one archives is again a primary of the first. The way back is a

@@ -6,10 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel::model::job::{Primary, PutMode};
 use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ItemAddress, Job, Site, ViewName, odata};
-use evenkeel::ports::{BlobUpload, FilePlace, IfMatch, TableOperation};
-use evenkeel::reconcile::footprint::{self, FOOTPRINTS};
-use evenkeel::reconcile::{Erasure, Execute as _, FailureClass, Outcome, Recheck, Work};
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
+use evenkeel::ports::{BlobUpload, FilePlace};
+use evenkeel::reconcile::{Erasure, FailureClass, Outcome};
 use futures::future::BoxFuture;
 use serde_json::json;
 
@@ -662,65 +661,6 @@ async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
     let dangling = lab.work(&put(&person("Ada").with("Photo", own.as_str()), "replace")).await.unwrap_err();
     assert!(dangling.class == FailureClass::Permanent && dangling.chain().contains("does not exist"), "{}", dangling.chain());
     assert_eq!(lab.read("Staff", "p", "1").await.unwrap().entity.get("Photo"), None);
-}
-
-/// The entity in the drawer, as a primary, and where its only value lies.
-fn in_drawer(lab: &Lab) -> (Primary, ItemAddress) {
-    let filing = lab.engine.catalog().filing_of(&ViewName::new("drawer").unwrap()).unwrap();
-    let primary = Primary { table: filing.table.table.clone(), key: person("").key };
-    let place = lab.sim.places().into_iter().find(|place| place.name.as_str().contains("%values/")).unwrap();
-    let site = Site::File { dir: place.dir, name: place.name };
-    (primary, ItemAddress::whole(filing.view.clone(), filing.shelf.account().clone(), site))
-}
-
-/// An entity in the drawer, whose footprint spells that as the catalog did before.
-async fn spelled_anew() -> Lab {
-    let lab = lab().await;
-    for job in [put(&person("Ada").with("Photo", FIRST), "replace"), on("shut away")] {
-        lab.work(&job).await.unwrap();
-    }
-    let key = footprint::key(&in_drawer(&lab).0);
-    let footprint = lab.read(FOOTPRINTS, key.pk.as_str(), key.rk.as_str()).await.unwrap().entity;
-    let listed = footprint.text("Items").unwrap();
-    let (now, before) = (format!("\"{DRAWER}\""), format!("\"{DRAWER}/\""));
-    let spelled = listed.replace(&now, &before);
-    assert_ne!(spelled, listed);
-    let merge = TableOperation::Merge(Entity::new(key).with("Items", spelled), IfMatch::Any);
-    lab.account.tables.apply(&table(FOOTPRINTS), &merge).await.unwrap();
-    lab
-}
-
-#[tokio::test]
-async fn a_folder_that_is_spelled_anew_keeps_its_values_and_gives_them_up_with_their_entity() {
-    for op in ["erase", "take out", "sync"] {
-        let lab = spelled_anew().await;
-        let (primary, _) = in_drawer(&lab);
-        let plan = lab.engine.plan(&primary).await.unwrap();
-        assert!(plan.in_step && plan.waiting.is_empty(), "{op}: {plan}");
-        let Primary { table, key } = &primary;
-        let sync = json!({"op": "sync", "table": table, "pk": key.pk, "rk": key.rk, "thorough": true});
-        lab.work(&if op == "sync" { job(&sync) } else { on(op) }).await.unwrap();
-        lab.finish().await;
-        assert_eq!(lab.sim.places().len(), if op == "sync" { 2 } else { 0 }, "{op}: the document and its value");
-        assert_eq!(names(&lab, "large").await.len(), usize::from(op == "take out"), "{op}");
-    }
-}
-
-#[tokio::test]
-async fn a_recheck_finds_a_file_under_another_spelling_of_its_folder() {
-    let lab = spelled_anew().await;
-    let (primary, value) = in_drawer(&lab);
-    // Neither the document nor the footprint tells of it any more.
-    let document = lab.sim.places().into_iter().find(|place| !place.name.as_str().contains("%values/")).unwrap();
-    let etag = lab.sim.files().read(&document).await.unwrap().unwrap().etag;
-    assert!(lab.sim.files().delete(&document, &etag).await.unwrap());
-    let key = footprint::key(&primary);
-    lab.delete_row(FOOTPRINTS, key.pk.as_str(), key.rk.as_str()).await;
-    let Site::File { name, .. } = value.site else { panic!("it is no file") };
-    let value = ItemAddress { site: Site::File { dir: format!("{DRAWER}/"), name }, ..value };
-    let recheck = Recheck { primary, items: vec![value], chained: 0 };
-    lab.engine.execute(&Work::Recheck(recheck), &lab.delivery()).await.unwrap();
-    assert!(lab.sim.places().is_empty(), "{:?}", lab.sim.places());
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Archive, ArchiveTarget, TableRef, View};
 use crate::model::large::{Pointer, ValueFolder};
 use crate::model::names::NameError;
-use crate::model::{AccountName, ContainerName, ItemAddress, Site, TableName, ViewName, folder};
+use crate::model::{AccountName, ContainerName, Site, TableName, ViewName};
 
 /// The start of the names of such tables. (No table of theirs exists: footprints lie under these names, and values say by them
 /// whose they are.)
@@ -72,13 +72,6 @@ impl Shelf {
             (Self::Files { dir, .. }, None) => Some(Site::File { dir: dir.clone(), name }),
             (Self::Blobs { .. }, None) | (Self::Files { .. }, Some(_)) => None,
         }
-    }
-
-    /// The address of a file in this folder, noted under another spelling of it, as the catalog spells it now; nothing for any other address.
-    pub fn respelled(&self, noted: &ItemAddress) -> Option<ItemAddress> {
-        let (Self::Files { dir: own, .. }, Site::File { dir, name }) = (self, &noted.site) else { return None };
-        let site = || Site::File { dir: own.clone(), name: name.clone() };
-        (dir != own && folder::is_same(dir, own)).then(|| ItemAddress { site: site(), ..noted.clone() })
     }
 }
 

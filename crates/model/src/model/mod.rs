@@ -24,7 +24,6 @@ pub mod entity;
 pub mod etag;
 pub mod event;
 pub mod filter;
-pub mod folder;
 pub mod item;
 pub mod job;
 pub mod key;
