@@ -64,7 +64,6 @@ struct ArchiveClaim {
     /// When it was last at it, by the worker's clock.
     at: Timestamp,
     /// It is done.
-    #[serde(default)]
     ended: bool,
     /// The own folder of the job that compares the table with the folder of another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

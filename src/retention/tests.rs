@@ -194,7 +194,7 @@ async fn a_rule_of_one_application_is_none_of_the_others() {
         assert_eq!(account.queues.approximate_count(&queue).await.unwrap(), 2 * day, "one of each every day");
         hands.put_on(SignedDuration::from_hours(24));
     }
-    assert_eq!(row_keys(&account, "rule").await, ["old", "payroll~old"]);
+    assert_eq!(row_keys(&account, "rule").await, ["default~old", "payroll~old"]);
 }
 
 /// The keys of the rows that say when jobs of this kind were sent.
@@ -293,10 +293,10 @@ async fn the_drop_of_a_table_that_stays_is_queued_by_one_worker_ever_more_seldom
 async fn a_table_that_was_dropped_and_created_anew_is_dropped_at_once() {
     let world = Hourly::with(&["Logins20200101", "Logins20200102"]).await;
     assert_eq!(world.pass(5, TurnTime::Due).await, [2, 4, 4, 6, 6]);
-    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200101", "Logins20200102"]);
+    assert_eq!(row_keys(&world.account, "drop").await, ["default~Logins20200101", "default~Logins20200102"]);
     world.delete("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [6]);
-    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200102"], "nothing is left of one that is gone");
+    assert_eq!(row_keys(&world.account, "drop").await, ["default~Logins20200102"], "nothing is left of one that is gone");
     world.create("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [8]);
 }
@@ -310,9 +310,9 @@ async fn the_rows_of_another_applications_drops_are_left_alone() {
     assert_eq!(world.queued().await, 4, "one of each for either");
     world.delete("Logins20200101").await;
     world.look(payroll, TurnTime::Due).await.unwrap();
-    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200101", "Logins20200102", "payroll~Logins20200102"]);
+    assert_eq!(row_keys(&world.account, "drop").await, ["default~Logins20200101", "default~Logins20200102", "payroll~Logins20200102"]);
     assert_eq!(world.pass(1, TurnTime::Due).await, [5]);
-    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200102", "payroll~Logins20200102"]);
+    assert_eq!(row_keys(&world.account, "drop").await, ["default~Logins20200102", "payroll~Logins20200102"]);
 }
 
 #[tokio::test]
@@ -336,5 +336,5 @@ async fn a_drop_that_cannot_be_queued_holds_up_no_other_and_no_row_of_a_table_th
     assert_eq!(world.queued().await, 2);
     world.delete("Logins20200103").await;
     world.look(CatalogOwner::default(), TurnTime::Due).await.unwrap_err();
-    assert_eq!(row_keys(&world.account, "drop").await, ["Logins20200104"]);
+    assert_eq!(row_keys(&world.account, "drop").await, ["default~Logins20200104"]);
 }

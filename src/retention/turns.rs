@@ -193,18 +193,14 @@ impl<'c> Timetable<'c> {
         Ok(self.stores.account(&AccountName::main())?.tables.as_ref())
     }
 
-    /// The key of a job's row. The default owner's have the name alone, as all had before there were owners.
+    /// The key of a job's row.
     #[expect(clippy::expect_used, reason = "names are keys")]
     fn key(&self, job: &TimedJob<'_>) -> EntityKey {
-        let name = if self.owner == CatalogOwner::default() { job.name.to_owned() } else { format!("{}{OWNED}{}", self.owner, job.name) };
-        EntityKey::new(job.kind, name).expect("a key")
+        EntityKey::new(job.kind, format!("{}{OWNED}{}", self.owner, job.name)).expect("a key")
     }
 
     /// The name in a row key, where it is this owner's.
     fn name_in<'k>(&self, rk: &'k str) -> Option<&'k str> {
-        if self.owner == CatalogOwner::default() {
-            return Some(rk).filter(|rk| !rk.contains(OWNED));
-        }
         rk.strip_prefix(self.owner.as_str())?.strip_prefix(OWNED)
     }
 }
@@ -238,7 +234,7 @@ impl JobTurn {
     }
 }
 
-/// How many jobs a row counts. One that an earlier version wrote counts none.
+/// How many jobs a row counts; none where it was edited by hand.
 fn count(found: Option<&Row>) -> u32 {
     match found.and_then(|row| row.entity.get(COUNT)) {
         Some(EdmValue::Int64(count)) => u32::try_from(*count).unwrap_or_default(),
@@ -390,12 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_has_rows_of_its_own_and_the_default_one_those_without_an_owner() {
+    fn an_owner_has_rows_of_its_own() {
         let timetable = |owner| Timetable::new(Stores::default(), Arc::new(SystemClock::new()), &[], owner);
         let (default, payroll) = (timetable(CatalogOwner::default()), timetable(CatalogOwner::new("payroll").unwrap()));
         let job = job(WaitPolicy::doubling(HOUR, HOUR));
-        assert_eq!([default.key(&job).rk.as_str(), payroll.key(&job).rk.as_str()], ["old", "payroll~old"]);
-        assert_eq!((default.name_in("old"), default.name_in("payroll~old")), (Some("old"), None));
+        assert_eq!([default.key(&job).rk.as_str(), payroll.key(&job).rk.as_str()], ["default~old", "payroll~old"]);
+        assert_eq!((default.name_in("default~old"), default.name_in("payroll~old")), (Some("old"), None));
         assert_eq!((payroll.name_in("old"), payroll.name_in("payroll~old"), payroll.name_in("payrolls~old")), (None, Some("old"), None));
     }
 }

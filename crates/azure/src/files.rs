@@ -409,13 +409,12 @@ fn temporary_name(number: u8) -> io::Result<String> {
     Ok(format!("{number:02}-{}.tmp", hex::encode(unique)))
 }
 
-/// Removes the temporary files of a lock's former holders. Earlier versions, which may run beside this one, have one name: `NN.tmp`.
+/// Removes the temporary files of a lock's former holders.
 fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
-    let number = format!("{number:02}");
+    let number = format!("{number:02}-");
     for entry in fs::read_dir(own)? {
         let name = entry?.file_name();
-        let unique = name.to_str().and_then(|name| name.strip_prefix(number.as_str())?.strip_suffix(".tmp"));
-        if unique.is_some_and(|unique| unique.is_empty() || unique.starts_with('-')) {
+        if name.to_str().is_some_and(|name| name.starts_with(&number) && name.ends_with(".tmp")) {
             // One that cannot be removed is in nobody's way.
             drop(fs::remove_file(own.join(&name)));
         }
@@ -597,15 +596,12 @@ mod tests {
         let own = folder.path().join(OWN);
         fs::create_dir(&own).unwrap();
         for number in 0..LOCKS {
-            // By an earlier version, and by this one.
-            for name in [format!("{number:02}.tmp"), temporary_name(number).unwrap()] {
-                fs::write(own.join(name), "half a document and much more").unwrap();
-            }
+            fs::write(own.join(temporary_name(number).unwrap()), "half a document and much more").unwrap();
         }
         SharedFiles.write(&place, Bytes::from_static(b"{}"), &BlobCondition::Absent).await.unwrap();
         assert_eq!(SharedFiles.read(&place).await.unwrap().unwrap().content, "{}");
         let left = fs::read_dir(&own).unwrap().count();
-        assert_eq!(left, usize::from(2 * (LOCKS - 1) + 1), "those of 63 locks, and the lock");
+        assert_eq!(left, usize::from(LOCKS), "those of 63 locks, and the lock");
     }
 
     /// A client gives up while its share is away, as a soft mount does, and the share executes what it was asked for.

@@ -91,7 +91,6 @@ pub struct PoisonMessage {
     /// The step that failed.
     pub step: String,
     /// The operation, where one could be read.
-    #[serde(default)]
     pub op: Option<String>,
     /// How often the message had been got.
     pub dequeue_count: u32,
@@ -152,7 +151,11 @@ impl PoisonMessage {
             return Err(PoisonError("it is compressed, which poison messages never are".to_owned()));
         }
         let message: Self = serde_json::from_str(&body.text).map_err(|error| PoisonError(cause::chain(&error)))?;
-        if message.v == VERSION { Ok(message) } else { Err(PoisonError(format!("\"v\" is {}; this version reads 1", message.v))) }
+        if message.v == VERSION {
+            Ok(message)
+        } else {
+            Err(PoisonError(format!("\"v\" is {}; this program reads version {VERSION}", message.v)))
+        }
     }
 
     /// The body as it is kept, from a message's text: readable where it can be, and never expanded.
@@ -189,8 +192,7 @@ impl PoisonMessage {
         if self.body.is_some() {
             return Some("it has a body, and names a blob for another".to_owned());
         }
-        // Before the body's digest was a part of it, the name ended with the id.
-        let digest = |rest: &str| rest.is_empty() || rest.strip_prefix('-').is_some_and(|hex| hex.len() == 64);
+        let digest = |rest: &str| rest.strip_prefix('-').is_some_and(|hex| hex.len() == 64);
         let own = self.blob_prefix().is_some_and(|prefix| blob.name.as_str().strip_prefix(prefix.as_str()).is_some_and(digest));
         (blob.container.as_str() != BODY_CONTAINER || !own)
             .then(|| format!("it names the blob {}/{}, which is not where its body would lie", blob.container, blob.name))
@@ -239,6 +241,8 @@ pub(crate) mod tests {
         assert_eq!(PoisonMessage::decode(&message.encode()), Ok(message));
         assert!(PoisonMessage::decode("hello").is_err());
         assert!(PoisonMessage::decode(r#"{"v":1}"#).is_err());
+        let other = serde_json::json!(PoisonMessage { v: 2, ..poisoned("m1", "") }).to_string();
+        assert_eq!(PoisonMessage::decode(&other).unwrap_err().to_string(), "\"v\" is 2; this program reads version 1");
     }
 
     #[test]

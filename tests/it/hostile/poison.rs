@@ -96,10 +96,10 @@ async fn a_message_of_a_shard_and_one_with_its_own_blob_are_followed() {
     let stage = Stage::new().await;
     stage.account.queues.create_queue(&queue("jobs-07")).await.unwrap();
     stage.account.blobs.create_container(&container(BODY_CONTAINER)).await.unwrap();
-    let own = BlobName::new("jobs-07/m1").unwrap();
+    let own = BlobName::new(format!("jobs-07/m1-{}", "0".repeat(64))).unwrap();
     let content = Bytes::from_static(b"{\"op\":\"sync\",\"table\":\"Staff\",\"pk\":\"Sales\",\"rk\":\"7\"}");
     stage.account.blobs.put(&container(BODY_CONTAINER), &own, content, &BlobUpload::default()).await.unwrap();
-    put(&stage, &message("m1", &json!({"queue": "jobs-07", "body_blob": {"container": BODY_CONTAINER, "name": "jobs-07/m1"}}))).await;
+    put(&stage, &message("m1", &json!({"queue": "jobs-07", "body_blob": {"container": BODY_CONTAINER, "name": own}}))).await;
     let poison = PoisonQueue::new(&stage.account, &settings(16, None)).unwrap();
     let handled = poison.requeue(&PoisonFilter::default()).await.unwrap();
     assert_eq!((handled.done.len(), handled.failed.len()), (1, 0));
@@ -123,10 +123,10 @@ async fn what_its_queue_does_not_allow_is_not_requeued() {
 async fn a_blob_that_is_larger_than_any_message_is_not_read() {
     let stage = Stage::new().await;
     stage.account.blobs.create_container(&container(BODY_CONTAINER)).await.unwrap();
-    let name = BlobName::new("jobs/m1").unwrap();
+    let name = BlobName::new(format!("jobs/m1-{}", "0".repeat(64))).unwrap();
     let content = Bytes::from(vec![b'x'; 4 * 1024 * 1024]);
     stage.account.blobs.put(&container(BODY_CONTAINER), &name, content, &BlobUpload::default()).await.unwrap();
-    put(&stage, &message("m1", &json!({"body_blob": {"container": BODY_CONTAINER, "name": "jobs/m1"}}))).await;
+    put(&stage, &message("m1", &json!({"body_blob": {"container": BODY_CONTAINER, "name": name}}))).await;
     let poison = PoisonQueue::new(&stage.account, &settings(1, None)).unwrap();
     let listed = poison.list(&PoisonFilter::default()).await.unwrap().entries;
     assert!(poison.body(&listed[0].message).await.is_err());

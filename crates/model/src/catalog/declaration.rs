@@ -1,6 +1,4 @@
 //! Where archives lie, and when tables by date and entities go, as texts that records compare: the basis of an erasure and of a retention.
-//!
-//! A record of an earlier version is compared with these texts: a part that is added to one later is left out where it has its default.
 
 use std::collections::BTreeMap;
 

@@ -14,9 +14,8 @@ use super::Entity;
 ///   6f9f3b0e-5f6b-4c39-9e4f-6d8a6f6d1f52 2026-11-20T09:00:00Z[_of=0123456789abcdef]
 /// ```
 ///
-/// The parts in brackets are suffixes of the time (RFC 9557), which versions that do not know them read over (of two, they read none). `_job` is of
-/// a job that has an `id`. `_of` is a digest of the content that the job left: a client that writes some properties by itself leaves the
-/// stamp as it is, and the digest does not fit any more.
+/// The parts in brackets are suffixes of the time (RFC 9557). `_job` is of a job that has an `id`. `_of` is a digest of the content that
+/// the job left: a client that writes some properties by itself leaves the stamp as it is, and the digest does not fit any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     /// The message's id on the queue.
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_survives_on_an_entity_and_is_read_by_versions_that_know_no_digest() {
+    fn a_stamp_survives_on_an_entity() {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap());
         let known = stamp("m", digest(&json!({"op": "sync", "id": "x"})));
         for stamp in [stamp("m", None), known.clone()] {
