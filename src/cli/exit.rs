@@ -68,8 +68,7 @@ impl Exit {
                     | MigrationError::Losses(_)
                     | MigrationError::Outdated { .. }
                     | MigrationError::Unrecorded
-                    | MigrationError::OtherDeclarations(_)
-                    | MigrationError::NewerMessages { .. },
+                    | MigrationError::OtherDeclarations(_),
                 ) => return Self::Outdated,
                 Some(_) | None => {}
             }

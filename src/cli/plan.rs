@@ -11,7 +11,7 @@ use crate::catalog::View;
 use crate::migrations::Migrator;
 use crate::model::job::Primary;
 use crate::model::{EntityKey, Key};
-use crate::patterns::sample::{Former, Sampled, ViewSample};
+use crate::patterns::sample::{Sampled, ViewSample};
 use crate::reconcile::{Engine, PlanReport};
 
 /// Arguments of `plan`.
@@ -70,7 +70,7 @@ async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<St
     };
     let row = [row.entity];
     let lacks = |view: &Arc<View>| {
-        let alone = Sampled { former: Former::Nothing, view: Some(view), primaries: &row };
+        let alone = Sampled { former: None, view: Some(view), primaries: &row };
         ViewSample::of(&view.name, String::new(), false, &[alone]).is_suspect()
     };
     if !views.iter().any(lacks) {

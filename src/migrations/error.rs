@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{DeclarationChange, ViewChange};
 use crate::catalog::Source;
 use crate::model::ViewName;
-use crate::model::job::FORMS;
 use crate::patterns::sample::ViewSample;
 use crate::ports::stores::{UnknownAccount, UnknownSink};
 use crate::ports::{ErrorClass, StoreError};
@@ -38,7 +37,9 @@ pub enum MigrationError {
         problem: String,
     },
     /// A row of EvenkeelMigrations in a form that this program does not write.
-    #[error("the row {row} of EvenkeelMigrations in account {account} cannot be read: {problem}; was it written by a newer evenkeel?")]
+    #[error(
+        "the row {row} of EvenkeelMigrations in account {account} cannot be read: {problem}; was it written by another version of evenkeel?"
+    )]
     Record {
         /// The account.
         account: String,
@@ -96,15 +97,6 @@ pub enum MigrationError {
         listed(.0)
     )]
     OtherDeclarations(Vec<DeclarationChange>),
-    /// Messages may be sent that this program does not read.
-    #[error(
-        "messages of form {recorded} may be sent by now, and this program reads forms up to {FORMS}: upgrade it, or run `evenkeel migrate up --retire` \
-         to go back to it, which poisons messages of newer forms"
-    )]
-    NewerMessages {
-        /// The form that is recorded.
-        recorded: u32,
-    },
     /// Other processes kept changing the record.
     #[error("other processes changed the record of migrations {0} times while this one was at it: try again when they are done")]
     Contended(u32),
@@ -170,7 +162,6 @@ impl MigrationError {
             | Self::Outdated { .. }
             | Self::Unrecorded
             | Self::OtherDeclarations(_)
-            | Self::NewerMessages { .. }
             | Self::SourceRespelled(_) => None,
         }
     }
@@ -194,7 +185,6 @@ impl MigrationError {
             | Self::Outdated { .. }
             | Self::Unrecorded
             | Self::OtherDeclarations(_)
-            | Self::NewerMessages { .. }
             | Self::NeedsConsent(_)
             | Self::Losses(_)
             | Self::LeftBehind(_) => false,

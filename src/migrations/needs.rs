@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{Accounts, Migration};
-use super::plan;
-use crate::catalog::{ArchiveTarget, Catalog, Documents, Form, TableArchive};
+use crate::catalog::{ArchiveTarget, Catalog, Definition, Documents, Form, TableArchive};
 use crate::model::claim;
 use crate::model::large::STAGING;
 use crate::model::names::NameError;
@@ -34,8 +33,8 @@ pub struct Needs {
 pub struct CollectionNeed {
     /// The view that writes it.
     pub view: ViewName,
-    /// The hash of its definition.
-    pub definition: String,
+    /// Its definition.
+    pub definition: Definition,
     /// The columns.
     pub fields: BTreeMap<String, ColumnType>,
 }
@@ -103,8 +102,7 @@ impl Needs {
                 // So do claims on a range.
                 Form::Claims(range) => needs.contain(range.target.accounts.iter(), spilled.as_ref()),
                 Form::Documents(Documents { sink, collection, types, .. }) if !types.is_empty() => {
-                    let definition = plan::hash(&view.definition());
-                    let need = CollectionNeed { view: view.name.clone(), definition, fields: types.clone() };
+                    let need = CollectionNeed { view: view.name.clone(), definition: view.definition(), fields: types.clone() };
                     // Where deletes leave their versions.
                     let fields = BTreeMap::from([("version".to_owned(), ColumnType::Integer)]);
                     let place = CollectionName::new(TOMBSTONES).ok().map(|table| (sink.clone(), table));

@@ -7,10 +7,7 @@ use super::MigrationError;
 use crate::model::TableName;
 
 /// File names and contents, in order.
-const FILES: [(&str, &str); 2] = [
-    ("0001_control_tables.toml", include_str!("../../migrations/0001_control_tables.toml")),
-    ("0002_audits.toml", include_str!("../../migrations/0002_audits.toml")),
-];
+const FILES: [(&str, &str); 1] = [("0001_control_tables.toml", include_str!("../../migrations/0001_control_tables.toml"))];
 
 /// One numbered migration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use super::error::{SourceChanged, SourceRespelled};
 use super::planned::{Planned, ViewAction, ViewChange};
 use super::{CatalogRecord, DeclarationAction, Migration, MigrationError, Needs, RecordedView, State, declarations};
 use crate::catalog::{AccountSet, Catalog, DatedRef, Definition, Source, TableRef, View};
-use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, TableName, ViewName};
 
 /// Everything that is left to do, in the order in which to do it.
@@ -83,10 +82,6 @@ pub(super) fn plan(
     if is_said && !declared.is_empty() {
         changes.push(Planned::RecordDeclarations { changes: declared });
     }
-    let recorded = state.record.forms;
-    if state.record.etag.is_some() && recorded != FORMS {
-        changes.push(Planned::RecordForms { forms: FORMS, recorded });
-    }
     Ok(changes)
 }
 
@@ -116,8 +111,7 @@ struct Declared {
     source: Source,
     follower: Option<DatedRef>,
     accounts: BTreeSet<AccountName>,
-    definition: String,
-    keys: Definition,
+    definition: Definition,
 }
 
 /// Changes of views missing in the record of the catalog.
@@ -125,7 +119,7 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
     respelled(record, catalog)?;
     let met = |view: &ViewName| record.met.get(view).copied().unwrap_or(0);
     let mut changes = Vec::new();
-    for (name, Declared { source, follower, accounts, definition, keys: declared }) in declared(catalog) {
+    for (name, Declared { source, follower, accounts, definition: declared }) in declared(catalog) {
         let recorded = record.views.get(name);
         let (generation, action) = match recorded {
             None => (0, ViewAction::New),
@@ -137,7 +131,7 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
             }
             Some(recorded) if recorded.retired => (recorded.generation, ViewAction::Restored),
             Some(recorded) if recorded.owner != *owner => (recorded.generation, ViewAction::Claimed),
-            Some(recorded) if recorded.definition_hash != hash(&definition) => (recorded.generation, ViewAction::Changed),
+            Some(recorded) if recorded.definition != declared => (recorded.generation, ViewAction::Changed),
             Some(recorded) if recorded.generation < met(name) => (recorded.generation, ViewAction::Overtaken),
             Some(_) => continue,
         };
@@ -146,18 +140,18 @@ pub(super) fn view_changes(record: &CatalogRecord, catalog: &Catalog, owner: &Ca
         let followers = recorded.into_iter().flat_map(|recorded| recorded.followers.iter().cloned()).chain(follower).collect();
         let former = recorded.map(|recorded| recorded.accounts.clone()).unwrap_or_default();
         let left = if former.is_empty() { former } else { leaving(&former, catalog.views.get(name)) };
-        let former = recorded.and_then(|recorded| recorded.definition.clone());
+        let former = recorded.map(|recorded| recorded.definition.clone());
         let keys = former.as_ref().map(|former| former.changes(&declared)).unwrap_or_default();
-        let (view, definition, owner) = (name.clone(), Some((hash(&definition), declared)), owner.clone());
+        let (view, definition, owner) = (name.clone(), Some(declared), owner.clone());
         changes.push(ViewChange { view, generation, action, source, followers, accounts, left, keys, former, definition, owner });
     }
     for (name, recorded) in &record.views {
         if !recorded.retired && recorded.owner == *owner && !catalog.declares(name) {
-            let RecordedView { generation, source, followers, accounts, owner, definition: former, .. } = recorded.clone();
+            let RecordedView { generation, source, followers, accounts, owner, definition, .. } = recorded.clone();
             // Items of a later generation go with it.
             let (view, generation, action) = (name.clone(), generation.max(met(name)), ViewAction::Retired);
             let left = accounts.clone();
-            let (keys, definition) = (Vec::new(), None);
+            let (keys, former, definition) = (Vec::new(), Some(definition), None);
             changes.push(ViewChange { view, generation, action, source, followers, accounts, left, keys, former, definition, owner });
         }
     }
@@ -174,30 +168,12 @@ fn leaving(former: &BTreeSet<AccountName>, view: Option<&Arc<View>>) -> BTreeSet
 fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, Declared> {
     let one = catalog.views.values().map(|view| {
         let accounts = view.form().spread().into_iter().flat_map(AccountSet::iter).cloned().collect();
-        (
-            &view.name,
-            Declared {
-                source: Source::Table(view.source.clone()),
-                follower: None,
-                accounts,
-                definition: view.definition(),
-                keys: view.recorded_keys(),
-            },
-        )
+        (&view.name, Declared { source: Source::Table(view.source.clone()), follower: None, accounts, definition: view.definition() })
     });
     let dated = catalog.dated_views.values().map(|view| {
         let follower = view.rows().map(|rows| rows.target.clone()).filter(|target| *target != view.source);
         let accounts = BTreeSet::new();
-        (
-            &view.name,
-            Declared {
-                source: Source::Dated(view.source.clone()),
-                follower,
-                accounts,
-                definition: view.definition(),
-                keys: view.recorded_keys(),
-            },
-        )
+        (&view.name, Declared { source: Source::Dated(view.source.clone()), follower, accounts, definition: view.definition() })
     });
     one.chain(dated).collect()
 }
@@ -231,7 +207,7 @@ fn respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationE
     Ok(())
 }
 
-/// The form of a definition in the record: a definition may be longer than a property.
+/// The form of a declaration in the record.
 pub(super) fn hash(definition: &str) -> String {
     hex::encode(Sha256::digest(definition))
 }
@@ -267,15 +243,13 @@ mod tests {
 
     fn recorded(catalog: &Catalog) -> CatalogRecord {
         let views = catalog.views.iter().map(|(name, view)| {
-            let hash = hash(&view.definition());
             let source = Source::Table(view.source.clone());
             let owner = CatalogOwner::default();
             (
                 name.clone(),
                 RecordedView {
                     generation: 3,
-                    definition_hash: hash,
-                    definition: Some(view.recorded_keys()),
+                    definition: view.definition(),
                     source,
                     followers: BTreeSet::new(),
                     accounts: BTreeSet::new(),
@@ -284,7 +258,7 @@ mod tests {
                 },
             )
         });
-        CatalogRecord { generation: 5, forms: FORMS, views: views.collect(), ..CatalogRecord::default() }
+        CatalogRecord { generation: 5, views: views.collect(), ..CatalogRecord::default() }
     }
 
     fn changes(record: &CatalogRecord, catalog: &Catalog) -> Result<Vec<ViewChange>, MigrationError> {

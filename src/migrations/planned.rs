@@ -73,13 +73,6 @@ pub enum Planned {
         /// What is new, or changed since it was recorded.
         changes: Vec<DeclarationChange>,
     },
-    /// Record which forms of messages may be sent: workers that do not read them receive nothing more.
-    RecordForms {
-        /// The forms.
-        forms: u32,
-        /// The recorded ones.
-        recorded: u32,
-    },
 }
 
 /// A change of the catalog's record.
@@ -106,12 +99,12 @@ pub struct ViewChange {
     /// The keys of its section with other values than the recorded ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyChange>,
-    /// Its recorded definition; nothing where there is none that can be read.
+    /// Its recorded definition; nothing where it is new.
     #[serde(skip)]
     pub former: Option<Definition>,
-    /// The hash of its definition, and its keys; nothing for a view that is gone.
+    /// Its definition from now on; nothing for a view that is gone.
     #[serde(skip)]
-    pub definition: Option<(String, Definition)>,
+    pub definition: Option<Definition>,
     /// Its owner from now on.
     #[serde(skip)]
     pub owner: CatalogOwner,
@@ -176,8 +169,6 @@ impl Planned {
             | Self::RecordNames { .. } => Consent::Additions,
             Self::RecordView(change) => change.action.needs(),
             Self::RecordDeclarations { .. } => Consent::Recovery,
-            Self::RecordForms { forms, recorded } if *forms > *recorded => Consent::Recovery,
-            Self::RecordForms { .. } => Consent::Replacement,
         }
     }
 }
@@ -206,12 +197,6 @@ impl fmt::Display for Planned {
                 let changes: Vec<String> =
                     changes.iter().map(|change| format!("{}{}", change.declaration, change.action.recorded())).collect();
                 write!(f, "record {}", changes.join(", "))
-            }
-            Self::RecordForms { forms, recorded } if forms > recorded => {
-                write!(f, "record that messages of form {forms} may be sent, {recorded} so far: older workers receive nothing more")
-            }
-            Self::RecordForms { forms, recorded } => {
-                write!(f, "record that messages of form {forms} may be sent, {recorded} so far: this program poisons newer ones")
             }
         }
     }

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::{Declarations, MigrationError, ViewAction, ViewChange, plan};
 use crate::catalog::{Catalog, DatedRef, Definition, Generations, Source};
-use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, ETag, ViewName};
 
 /// The catalog as the last migration recorded it, in the account `main`.
@@ -18,8 +17,6 @@ pub struct CatalogRecord {
     pub etag: Option<ETag>,
     /// Whether nothing of ours was in the account before: no worker can have had another catalog.
     pub first: bool,
-    /// The forms of messages that may be sent ([`FORMS`]); 0 where nothing was recorded yet.
-    pub forms: u32,
     /// Every view that was ever recorded.
     pub views: BTreeMap<ViewName, RecordedView>,
     /// Generations of items that workers met and that are later than the recorded ones: the record was lost, or restored from a copy.
@@ -35,11 +32,8 @@ pub struct CatalogRecord {
 pub struct RecordedView {
     /// 1, then one more whenever the definition changed or the view came back.
     pub generation: u32,
-    /// SHA-256 of the definition, in hex.
-    pub definition_hash: String,
-    /// The keys of its section; nothing where another version wrote what this one cannot read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub definition: Option<Definition>,
+    /// The keys of its section.
+    pub definition: Definition,
     /// The source it has or had.
     #[serde(serialize_with = "display")]
     pub source: Source,
@@ -64,28 +58,27 @@ fn texts<S: serde::Serializer>(followers: &BTreeSet<DatedRef>, serializer: S) ->
 }
 
 impl CatalogRecord {
-    /// Whether this is the record of a catalog: every view of the owner as the catalog declares it, and no other; and no message may be sent
-    /// of a form that this program does not read.
+    /// Whether this is the record of a catalog: every view of the owner as the catalog declares it, and no other.
     pub fn fits(&self, catalog: &Catalog, owner: &CatalogOwner) -> Result<bool, MigrationError> {
-        Ok(self.forms <= FORMS && plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
+        Ok(plan::view_changes(self, catalog, owner)?.iter().all(|change| change.action == ViewAction::Overtaken))
     }
 
-    /// Whether a view is recorded under this hash of its definition.
-    pub(super) fn has(&self, view: &ViewName, definition: &str) -> bool {
-        self.views.get(view).is_some_and(|view| !view.retired && view.definition_hash == definition)
+    /// Whether a view is recorded with this definition.
+    pub(super) fn has(&self, view: &ViewName, definition: &Definition) -> bool {
+        self.views.get(view).is_some_and(|view| !view.retired && view.definition == *definition)
     }
 
     /// Whether a change of a view is recorded.
     pub(super) fn has_change(&self, change: &ViewChange) -> bool {
         let is_gone = change.action == ViewAction::Retired;
-        let is_same = |view: &RecordedView| change.definition.as_ref().is_none_or(|(hash, _)| *hash == view.definition_hash);
+        let is_same = |view: &RecordedView| change.definition.as_ref().is_none_or(|definition| *definition == view.definition);
         let recorded = self.views.get(&change.view);
         recorded.is_some_and(|view| (view.generation, view.retired) == (change.generation, is_gone) && is_same(view))
     }
 
-    /// The part of the record that a catalog needs: the generations of its own views, which are gone, which messages may be sent, and names.
+    /// The part of the record that a catalog needs: the generations of its own views, which are gone, and names.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
-        let mut generations = Generations { forms: self.forms, names: self.names.clone(), ..Generations::default() };
+        let mut generations = Generations { names: self.names.clone(), ..Generations::default() };
         for (name, view) in &self.views {
             if let Source::Dated(source) = &view.source
                 && !view.followers.is_empty()

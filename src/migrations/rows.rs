@@ -3,26 +3,25 @@
 //! | PartitionKey | RowKey | holds |
 //! | --- | --- | --- |
 //! | `migration` | `0001` | a numbered migration that was applied: Name, Checksum, AppliedAt |
-//! | `catalog` | `generation` | the number of the whole catalog: Generation, First, Forms, RecordedAt (account `main`) |
-//! | `catalog` | `view~NAME` | a view: Generation, Hash, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
+//! | `catalog` | `generation` | the number of the whole catalog: Version, Generation, First, RecordedAt (account `main`) |
+//! | `catalog` | `view~NAME` | a view: Generation, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view of which workers met items, where the record had not come so far |
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Declared0, Declared1 …, RecordedAt |
-//! | `rule` | a rule, or `OWNER~NAME` | when its job was sent last: SentAt, Job, Count; ClaimedAt while it is being sent ([`crate::retention`]) |
-//! | `drop` | a table by date, or `OWNER~NAME` | the same of its `drop_table` job, until the table is gone, and for good where its retention is taken out |
+//! | `rule` | `OWNER~NAME` of a rule | when its job was sent last: SentAt, Job, Count; ClaimedAt while it is being sent ([`crate::retention`]) |
+//! | `drop` | `OWNER~NAME` of a table by date | the same of its `drop_table` job, until the table is gone, and for good where its retention is taken out |
 //! | `worker` | a worker's name | nothing but which version it is: its Timestamp says when the worker was last there |
 //! | `time` | `now` | nothing: its Timestamp is the service's time |
 //!
 //! Of a view of tables by date SourceTable is their pattern, and Followers a JSON array of the account and the pattern of each that its
 //! items lie in, or once lay in. Accounts is a JSON array of the accounts among which the items of a view are spread. Definition0 and those after it
-//! are the keys of a view's section as a JSON object, behind which the end of a longer one may be left; Hash is that of its canonical encoding. Declared0 and those after it
+//! are the keys of a view's section as a JSON object, behind which the end of a longer one may be left. Declared0 and those after it
 //! are a JSON object, cut where a property ends: hashes of definitions by kind and name, empty for a definition that is gone.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::plan;
 use super::planned::{ViewAction, ViewChange};
 use super::{AppliedMigration, Declarations, Migration, MigrationError, RecordedView};
 use crate::catalog::{DatedRef, Definition, Source, TableRef, View};
@@ -30,6 +29,8 @@ use crate::model::dated::DatedTables;
 use crate::model::names::MIGRATIONS;
 use crate::model::{AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits};
 
+/// The version of the format of the catalog's record.
+const VERSION: i32 = 1;
 /// The partition of applied migrations.
 pub(super) const MIGRATION: &str = "migration";
 /// The partition of the catalog's record: one, so that it changes in one transaction.
@@ -82,11 +83,11 @@ pub(super) fn applied(migration: &Migration, now: Timestamp) -> Result<Entity, M
 }
 
 /// The row of the catalog's number.
-pub(super) fn generation(value: u32, first: bool, forms: u32, now: Timestamp) -> Result<Entity, MigrationError> {
+pub(super) fn generation(value: u32, first: bool, now: Timestamp) -> Result<Entity, MigrationError> {
     Ok(Entity::new(generation_key()?)
+        .with("Version", VERSION)
         .with("Generation", number(value))
         .with("First", first)
-        .with("Forms", number(forms))
         .with("RecordedAt", EdmValue::moment(now))
         .with("Evenkeel", env!("CARGO_PKG_VERSION")))
 }
@@ -128,16 +129,16 @@ fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e
     (0..).map_while(move |part| entity.text(&format!("{name}{part}")))
 }
 
-/// The keys of a view's section, where they are those of the definition with this hash.
-fn definition(entity: &Entity, name: &ViewName, source: &Source, hash: &str) -> Option<Definition> {
+/// The keys of a view's section; nothing where it is no definition of a view.
+fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Definition> {
     let text: String = parts(entity, "Definition").collect();
     // Behind it may lie the end of a longer one that was there before.
     let definition = serde_json::Deserializer::from_str(&text).into_iter::<Definition>().next()?.ok()?;
-    let again = match source {
-        Source::Table(table) => View::recorded(name, table, &definition)?.definition(),
-        Source::Dated(dated) => View::recorded(name, dated, &definition)?.definition(),
+    let is_read = match source {
+        Source::Table(table) => View::recorded(name, table, &definition).is_some(),
+        Source::Dated(dated) => View::recorded(name, dated, &definition).is_some(),
     };
-    (plan::hash(&again) == hash).then_some(definition)
+    is_read.then_some(definition)
 }
 
 /// The properties merged into a view's row.
@@ -158,8 +159,8 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
     if !change.accounts.is_empty() || !change.left.is_empty() {
         entity = entity.with("Accounts", serde_json::json!(change.accounts).to_string());
     }
-    if let Some((hash, keys)) = &change.definition {
-        entity = in_parts(entity.with("Hash", hash.as_str()), "Definition", &keys.to_string());
+    if let Some(definition) = &change.definition {
+        entity = in_parts(entity, "Definition", &definition.to_string());
     }
     Ok(entity)
 }
@@ -168,8 +169,8 @@ pub(super) fn view(change: &ViewChange, now: Timestamp) -> Result<Entity, Migrat
 pub(super) enum Recorded {
     /// A migration that was applied.
     Applied(AppliedMigration),
-    /// The catalog's number, whether it is the first of the account, and the forms of messages that may be sent.
-    Generation(u32, bool, u32),
+    /// The catalog's number, and whether it is the first of the account.
+    Generation(u32, bool),
     View(ViewName, RecordedView),
     /// A generation of a view of which items were met.
     Met(ViewName, u32),
@@ -177,7 +178,7 @@ pub(super) enum Recorded {
     Name(String),
     /// An owner's archives, retentions and rules.
     Declarations(CatalogOwner, Declarations),
-    /// Something that a newer version keeps there.
+    /// Something else.
     Other,
 }
 
@@ -228,11 +229,10 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
         })),
         (CATALOG, GENERATION) => {
             let first = matches!(entity.get("First"), Some(EdmValue::Bool(true)));
-            let forms = match entity.get("Forms") {
-                Some(EdmValue::Int64(forms)) => u32::try_from(*forms).map_err(|error| wrong(format!("Forms is {forms}: {error}")))?,
-                _ => 1,
-            };
-            Ok(Recorded::Generation(count()?, first, forms))
+            match entity.get("Version") {
+                Some(EdmValue::Int32(VERSION)) => Ok(Recorded::Generation(count()?, first)),
+                other => Err(wrong(format!("Version is {other:?}, and this program reads version {VERSION}"))),
+            }
         }
         (CATALOG, rk) => {
             let named = |name: &str| ViewName::new(name).map_err(|error| wrong(error.to_string()));
@@ -254,10 +254,7 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
             }
             let Some(name) = rk.strip_prefix(VIEW) else { return Ok(Recorded::Other) };
             let name = named(name)?;
-            let owner = match entity.text("Owner") {
-                None => CatalogOwner::default(),
-                Some(owner) => CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?,
-            };
+            let owner = CatalogOwner::new(text("Owner")?).map_err(|error| wrong(error.to_string()))?;
             let source = source(&text("SourceAccount")?, &text("SourceTable")?).map_err(wrong)?;
             let followers = match entity.text("Followers") {
                 None => BTreeSet::new(),
@@ -268,9 +265,10 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<Recorded, Migrati
                 Some(text) => accounts(text).map_err(|problem| wrong(format!("Accounts: {problem}")))?,
             };
             let retired = matches!(entity.get("Retired"), Some(EdmValue::Bool(true)));
-            let (generation, definition_hash) = (count()?, text("Hash")?);
-            let definition = definition(entity, &name, &source, &definition_hash);
-            let view = RecordedView { generation, definition_hash, definition, source, followers, accounts, retired, owner };
+            let generation = count()?;
+            let definition =
+                definition(entity, &name, &source).ok_or_else(|| wrong("Definition0 is no definition of a view".to_owned()))?;
+            let view = RecordedView { generation, definition, source, followers, accounts, retired, owner };
             Ok(Recorded::View(name, view))
         }
         _ => Ok(Recorded::Other),

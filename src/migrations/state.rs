@@ -130,8 +130,8 @@ async fn container_exists(name: &AccountName, account: &Account, container: &Con
 pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
     let account = AccountName::main();
     let mut record = CatalogRecord::default();
-    let Some(RecordedNumber { generation, first, forms, etag }) = recorded_number(main).await? else { return Ok(record) };
-    (record.generation, record.first, record.forms, record.etag) = (generation, first, forms, Some(etag));
+    let Some(RecordedNumber { generation, first, etag }) = recorded_number(main).await? else { return Ok(record) };
+    (record.generation, record.first, record.etag) = (generation, first, Some(etag));
     let partition = Query { filter: Some(Filter::partition(&rows::catalog_partition()?)), ..Query::default() };
     for found in read_record(&account, main, partition).await? {
         match found {
@@ -149,7 +149,6 @@ pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecor
 pub(super) struct RecordedNumber {
     generation: u32,
     pub(super) first: bool,
-    forms: u32,
     pub(super) etag: ETag,
 }
 
@@ -162,8 +161,8 @@ pub(super) async fn recorded_number(main: &dyn TableStore) -> Result<Option<Reco
         Err(error) => return Err(MigrationError::store("reading the recorded catalog's number")(error)),
     };
     let Some(row) = row else { return Ok(None) };
-    let Recorded::Generation(generation, first, forms) = rows::read(&account, &row)? else { return Ok(None) };
-    Ok(Some(RecordedNumber { generation, first, forms, etag: row.etag }))
+    let Recorded::Generation(generation, first) = rows::read(&account, &row)? else { return Ok(None) };
+    Ok(Some(RecordedNumber { generation, first, etag: row.etag }))
 }
 
 async fn read_record(account: &AccountName, tables: &dyn TableStore, query: Query) -> Result<Vec<Recorded>, MigrationError> {

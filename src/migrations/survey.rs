@@ -14,7 +14,7 @@ use crate::catalog::{Definition, Form, Source, TableRef, View};
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::{Entity, ItemAddress, Site, TableName, ViewName};
 use crate::patterns;
-use crate::patterns::sample::{Former, Sampled, ViewSample, only};
+use crate::patterns::sample::{Sampled, ViewSample, only};
 use crate::ports::{ErrorClass, Missing, Query, TableStore};
 
 /// Keys of items that are looked at for rows of others.
@@ -78,13 +78,8 @@ impl ViewSurvey {
 struct Subject {
     view: ViewName,
     source: Source,
-    former: Recorded,
-}
-
-/// The recorded definition, as far as items go with it.
-enum Recorded {
-    Same,
-    Other(Option<Definition>),
+    /// The recorded definition, where items go with it.
+    former: Option<Definition>,
 }
 
 impl Migrator {
@@ -103,7 +98,7 @@ impl Migrator {
             Planned::RecordView(change) if change.action != ViewAction::Retired => Some(subject(change)),
             _ => None,
         });
-        let subjects: Vec<Subject> = subjects.filter(|subject| matches!(subject.former, Recorded::Other(_))).collect();
+        let subjects: Vec<Subject> = subjects.filter(|subject| subject.former.is_some()).collect();
         let samples = self.samples(&subjects).await?;
         let compared = subjects.iter().filter_map(|subject| Some(self.compared(subject, samples.get(&subject.source)?)));
         Ok(compared.filter(|sample| sample.loss).collect())
@@ -123,7 +118,7 @@ impl Migrator {
             })
         };
         let declared = self.catalog.declared().into_iter().filter(|(_, (_, source))| of(source));
-        let as_is = |view: &ViewName, source| Subject { view: view.clone(), source, former: Recorded::Same };
+        let as_is = |view: &ViewName, source| Subject { view: view.clone(), source, former: None };
         let subjects = declared.map(|(view, (_, source))| change(view).unwrap_or_else(|| as_is(view, source)));
         self.surveyed(subjects.collect()).await
     }
@@ -154,25 +149,12 @@ impl Migrator {
             .tables
             .iter()
             .map(|(table, primaries)| {
-                let former = match &subject.former {
-                    Recorded::Same => None,
-                    Recorded::Other(definition) => Some(definition.as_ref().and_then(|definition| former(subject, definition, table))),
-                };
+                let former = subject.former.as_ref().and_then(|definition| former(subject, definition, table));
                 (former, self.view_of(&subject.view, table), primaries)
             })
             .collect();
-        let sampled: Vec<Sampled<'_>> = tables
-            .iter()
-            .map(|(former, view, primaries)| Sampled {
-                former: match former {
-                    None => Former::Nothing,
-                    Some(None) => Former::Unreadable,
-                    Some(Some(former)) => Former::View(former),
-                },
-                view: view.as_deref(),
-                primaries,
-            })
-            .collect();
+        let sampled: Vec<Sampled<'_>> =
+            tables.iter().map(|(former, view, primaries)| Sampled { former: former.as_ref(), view: view.as_deref(), primaries }).collect();
         ViewSample::of(&subject.view, subject.source.spelled(), sample.whole, &sampled)
     }
 
@@ -233,9 +215,9 @@ impl Migrator {
 
 fn subject(change: &ViewChange) -> Subject {
     // Items of a view that was retired go in any case.
-    let former = match change.action {
-        ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired => Recorded::Other(change.former.clone()),
-        ViewAction::New | ViewAction::Restored | ViewAction::Overtaken => Recorded::Same,
+    let former = match (change.action, &change.former) {
+        (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => Some(former.clone()),
+        _ => None,
     };
     Subject { view: change.view.clone(), source: change.source.clone(), former }
 }

@@ -13,7 +13,6 @@ use super::{
     ViewSurvey, declarations, rows, state,
 };
 use crate::catalog::Catalog;
-use crate::model::job::FORMS;
 use crate::model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
 use crate::ports::{Account, Clock, IfMatch, Stores, TableOperation};
 use crate::settings::Settings;
@@ -171,22 +170,21 @@ impl Migrator {
             if pending.is_empty() {
                 return Ok(());
             }
-            let (mut views, mut names, mut declared, mut forms) = (Vec::new(), None, None, None);
+            let (mut views, mut names, mut declared) = (Vec::new(), None, None);
             for change in pending {
                 match change {
                     Planned::RecordView(view) => views.push(view),
                     Planned::RecordNames { .. } => names = Some(change),
                     Planned::RecordDeclarations { .. } => declared = Some(change),
-                    Planned::RecordForms { .. } => forms = Some(change),
                     change => {
                         self.carry_out(&change).await?;
                         done(&change);
                     }
                 }
             }
-            if self.record(&state, &views, forms.is_some(), consent).await? {
+            if self.record(&state, &views, consent).await? {
                 let views = views.into_iter().map(Planned::RecordView);
-                names.into_iter().chain(views).chain(declared).chain(forms).for_each(|change| done(&change));
+                names.into_iter().chain(views).chain(declared).for_each(|change| done(&change));
                 return Ok(());
             }
             unheard = views;
@@ -303,19 +301,17 @@ impl Migrator {
                 let Some(need) = need else { return Ok(()) };
                 self.stores.sink(sink)?.define(table, &need.fields).await.map_err(doing)?;
             }
-            Planned::RecordView(_) | Planned::RecordNames { .. } | Planned::RecordDeclarations { .. } | Planned::RecordForms { .. } => {}
+            Planned::RecordView(_) | Planned::RecordNames { .. } | Planned::RecordDeclarations { .. } => {}
         }
         Ok(())
     }
 
     /// Records views, names and declarations: each transaction raises the catalog's number at the ETag that was read, or inserts it.
     /// `false` where another process was faster, or the answer was lost: the record shows it.
-    async fn record(&self, state: &State, views: &[ViewChange], forms_change: bool, consent: Consent) -> Result<bool, MigrationError> {
+    async fn record(&self, state: &State, views: &[ViewChange], consent: Consent) -> Result<bool, MigrationError> {
         let tables = &self.account(&AccountName::main())?.tables;
         let (mut generation, mut etag) = (state.record.generation, state.record.etag.clone());
         let first = state.is_fresh() && generation == 0;
-        // Where nothing is recorded yet no older worker is there.
-        let forms = if forms_change || etag.is_none() { FORMS } else { state.record.forms };
         let (names, now) = (&self.catalog.names() - &state.record.names, self.clock.now());
         let names = names.iter().map(|name| rows::name(name, now));
         let rows = views.iter().map(|change| rows::view(change, now)).chain(names);
@@ -328,11 +324,9 @@ impl Migrator {
         if let Some(declared) = declared.filter(is_due) {
             rows.push(TableOperation::InsertOrReplace(rows::declarations(&self.owner, &declared, now)?));
         }
-        let chunks = rows.chunks(limits::TRANSACTION_OPERATIONS - 1);
-        let none: Option<&[TableOperation]> = (forms_change && rows.is_empty()).then_some(&[]);
-        for chunk in chunks.chain(none) {
+        for chunk in rows.chunks(limits::TRANSACTION_OPERATIONS - 1) {
             generation += 1;
-            let row = rows::generation(generation, first, forms, now)?;
+            let row = rows::generation(generation, first, now)?;
             let number = match etag {
                 Some(etag) => TableOperation::Replace(row, IfMatch::Matches(etag)),
                 None => TableOperation::Insert(row),
@@ -362,13 +356,6 @@ fn consented(mut pending: Vec<Planned>, consent: Consent) -> Result<Vec<Planned>
     let replaced: Vec<ViewChange> = pending.iter().filter_map(replaces).collect();
     if consent < Consent::Replacement && !replaced.is_empty() {
         return Err(MigrationError::NeedsConsent(replaced));
-    }
-    let newer = pending.iter().find_map(|change| match change {
-        Planned::RecordForms { forms, recorded } if recorded > forms => Some(*recorded),
-        _ => None,
-    });
-    if let Some(recorded) = newer.filter(|_| consent < Consent::Replacement) {
-        return Err(MigrationError::NewerMessages { recorded });
     }
     pending.retain(|change| change.needs() <= consent);
     Ok(pending)

@@ -13,7 +13,7 @@ use super::recheck::Recheck;
 use super::recheck_queue::{RECHECK_ITEMS_BYTES, RecheckQueue};
 use super::scope::Scope;
 use super::sent_at::SentAt;
-use crate::model::job::{BATCH_KEYS, LISTS_FORM, Looks, Packer, Primary, RECHECKS_FORM};
+use crate::model::job::{BATCH_KEYS, Looks, Packer, Primary};
 use crate::model::{ItemAddress, QueueName, body, limits};
 use crate::planted::{Bug, planted};
 use crate::ports::{QueueStore, Ttl};
@@ -112,8 +112,8 @@ impl Engine {
     /// ends in the poison queue by itself and says why, and holds up no other.
     pub(super) async fn queue_syncs(&self, primaries: &BTreeSet<Primary>, looks: Looks, delivery: &Delivery) -> Result<(), Failure> {
         // Recheck queues carry messages about one primary alone.
-        let packs = self.catalog.generations.forms >= LISTS_FORM && delivery.sync_queue != delivery.recheck_queue;
-        for (first, message) in sync_messages(primaries, looks, if packs { BATCH_KEYS } else { 1 }) {
+        let most = if delivery.sync_queue == delivery.recheck_queue { 1 } else { BATCH_KEYS };
+        for (first, message) in sync_messages(primaries, looks, most) {
             self.queue(&delivery.sync_queue, &message, delivery, || format!("queueing a sync of {first}")).await?;
         }
         Ok(())
@@ -150,10 +150,9 @@ pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> R
     let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { delay_of(engine.recheck_after, chained) };
     let queue = RecheckQueue { queues: recheck_queues(scope, delivery)?, name: &delivery.recheck_queue, delay };
     let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone(), chained);
-    let packs = engine.catalog.generations.forms >= RECHECKS_FORM;
     for items in messages(items) {
         let recheck = Recheck { primary: scope.primary.clone(), items, chained };
-        let put = if packs { engine.rechecks.put(&place, &recheck, &queue).await } else { queue.put(&[&recheck]).await };
+        let put = engine.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
     }
     Ok(())

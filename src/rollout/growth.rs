@@ -70,8 +70,8 @@ fn growth(old: &Catalog, new: &Catalog) -> Result<Vec<String>, Vec<String>> {
     let names = |catalog: &Catalog| -> BTreeMap<String, String> {
         let wide = |table| if catalog.wide.contains(table) { ", wide" } else { "" };
         let tables = catalog.tables.iter().map(|(name, table)| (format!("the table {name}"), format!("{table:?}{}", wide(table))));
-        let views = catalog.views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
-        let dated = catalog.dated_views.iter().map(|(name, view)| (format!("the view {name}"), view.definition()));
+        let views = catalog.views.iter().map(|(name, view)| (format!("the view {name}"), view.definition().to_string()));
+        let dated = catalog.dated_views.iter().map(|(name, view)| (format!("the view {name}"), view.definition().to_string()));
         let retentions = catalog.retentions.iter().map(|(name, retention)| (format!("the retention {name}"), format!("{retention:?}")));
         let archives = catalog.archives.iter().map(|(name, archive)| (format!("the archive {name}"), format!("{archive:?}")));
         let rules = catalog.rules.iter().map(|(name, rule)| (format!("the rule {name}"), format!("{rule:?}")));

@@ -96,7 +96,6 @@ fn may_pass(error: &MigrationError) -> bool {
         | MigrationError::Outdated { .. }
         | MigrationError::Unrecorded
         | MigrationError::OtherDeclarations(_)
-        | MigrationError::NewerMessages { .. }
         | MigrationError::SourceRespelled(_) => false,
     }
 }

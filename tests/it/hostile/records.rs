@@ -10,18 +10,21 @@ use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, container, key, table};
 
 /// A row of the recorded catalog: a view of these tables that is gone, with the tables by date that followed them.
 pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
+    let target = if source.contains('%') { "main/Gone%Y%m%d" } else { "main/Gone" };
+    let definition = json!({"kind": "secondary_index", "table": target, "partition_key": "p", "row_key": "{RowKey}"});
     Entity::new(key("catalog", &format!("view~{name}")))
         .with("Generation", 1_i64)
         .with("SourceAccount", "main")
         .with("SourceTable", source)
         .with("Retired", true)
-        .with("Hash", "0")
+        .with("Owner", "default")
+        .with("Definition0", definition.to_string())
         .with("Followers", followers.to_string())
 }
 
 /// The number of the recorded catalog.
 pub(crate) fn number(generation: i64) -> Entity {
-    Entity::new(key("catalog", "generation")).with("Generation", generation)
+    Entity::new(key("catalog", "generation")).with("Version", 1).with("Generation", generation)
 }
 
 /// The record of an event's line in the log, as somebody else says it is.

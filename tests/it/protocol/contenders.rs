@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use evenkeel::model::item::Owner;
-use evenkeel::model::job::{LISTS_FORM, Primary};
+use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job, QueueName};
 use evenkeel::ports::{IfMatch, MessageText, TableOperation};
 use evenkeel::reconcile::FailureClass;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel_simulation::company::{Shape, catalog};
+use evenkeel_simulation::company::Shape;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -409,11 +409,9 @@ fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     (messages.len(), jobs.map(|job| job.key().unwrap().rk.to_string()).collect())
 }
 
-/// Four employees who want one address, where messages of this form may be sent. The first has it.
-async fn four_who_want_it(forms: u32) -> Lab {
-    let mut catalog = catalog(SMALL);
-    catalog.generations.forms = forms;
-    let lab = Lab::with(SMALL, catalog);
+/// Four employees who want one address. The first has it.
+async fn four_who_want_it() -> Lab {
+    let lab = Lab::of(SMALL);
     for rk in ["1", "2", "3", "4"] {
         comes(&lab, rk).await;
     }
@@ -421,37 +419,33 @@ async fn four_who_want_it(forms: u32) -> Lab {
 }
 
 #[tokio::test]
-async fn all_who_wait_for_a_key_are_told_in_one_message_where_workers_read_lists() {
-    for (forms, messages) in [(LISTS_FORM, 1), (LISTS_FORM - 1, 3)] {
-        let lab = four_who_want_it(forms).await;
-        lab.write(employee("1", "other@contoso.com", "King")).await;
-        lab.work(&sync("Sales", "1")).await.unwrap();
-        assert_eq!(waiting(&lab), (messages, ["2", "3", "4"].map(str::to_owned).to_vec()), "form {forms}");
-        do_queued(&lab).await;
-        assert_eq!(holder(&lab).await.as_deref(), Some("2"), "form {forms}");
-    }
+async fn all_who_wait_for_a_key_are_told_in_one_message() {
+    let lab = four_who_want_it().await;
+    lab.write(employee("1", "other@contoso.com", "King")).await;
+    lab.work(&sync("Sales", "1")).await.unwrap();
+    assert_eq!(waiting(&lab), (1, ["2", "3", "4"].map(str::to_owned).to_vec()));
+    do_queued(&lab).await;
+    assert_eq!(holder(&lab).await.as_deref(), Some("2"));
 }
 
 #[tokio::test]
 async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
-    for (forms, messages) in [(LISTS_FORM, 1), (LISTS_FORM - 1, 3)] {
-        let lab = four_who_want_it(forms).await;
-        for rk in ["2", "3", "4"] {
-            // No key is so long.
-            lab.write(employee(rk, &rk.repeat(1100), "King")).await;
-        }
-        lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
-        assert_eq!(waiting(&lab), (messages, ["2", "3", "4"].map(str::to_owned).to_vec()), "form {forms}");
+    let lab = four_who_want_it().await;
+    for rk in ["2", "3", "4"] {
+        // No key is so long.
+        lab.write(employee(rk, &rk.repeat(1100), "King")).await;
     }
+    lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
+    assert_eq!(waiting(&lab), (1, ["2", "3", "4"].map(str::to_owned).to_vec()));
 }
 
 #[tokio::test]
 async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_repair_and_told_when_it_is_free() {
-    let lab = four_who_want_it(LISTS_FORM).await;
+    let lab = four_who_want_it().await;
     lab.work(&job(&json!({"op": "backfill", "table": "Employees"}))).await.unwrap();
     assert_eq!(waiting(&lab), (1, ["2", "3", "4"].map(str::to_owned).to_vec()), "each is to have a poison message");
 
-    let lab = four_who_want_it(LISTS_FORM).await;
+    let lab = four_who_want_it().await;
     lab.work(&job(&json!({"op": "audit", "table": "Employees", "repair": true}))).await.unwrap();
     assert_eq!(waiting(&lab), (0, Vec::new()), "the audit has listed them");
     lab.write(employee("1", "other@contoso.com", "King")).await;

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use evenkeel::model::job::FORMS;
 use evenkeel::model::{Entity, EntityKey, QueueName, Row, TableName};
 use evenkeel::ports::{Query, TableOperation, all_rows};
 
@@ -160,29 +159,6 @@ fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no
     place.run(&["retention"]).success();
     place.run(&ERASE).success();
     assert_eq!(rows(&place, &TABLES), []);
-}
-
-#[test]
-fn a_worker_that_does_not_read_what_may_be_sent_by_now_drains_and_ends_with_a_code_of_its_own() {
-    let place = deployed();
-    let mut daemon = Daemon::start(&place, &[FREE_PORT, "--profile=new", "run"]);
-    let address = daemon.address();
-    let get = |path: &str| ask_at("1.1", &address, "GET", path, "", "");
-    until("ready", || get("/readyz").status == 200);
-    // As a newer version records it.
-    place.by_hand(async |store| {
-        let row = Entity::new(EntityKey::new("catalog", "generation").unwrap()).with("Generation", 2_i64).with("Forms", 99_i64);
-        store.tables.apply(&TableName::new("EvenkeelMigrations").unwrap(), &TableOperation::InsertOrMerge(row)).await.unwrap();
-    });
-    daemon.await_line("another one is recorded than this worker's");
-    until("unready", || get("/readyz").status == 503);
-    let refused = stderr(&place.run(&["--profile=new", "run", "--until-idle=0.1", "--no-http"]).code(5));
-    says(&refused, &["messages of form 99", "upgrade it", "evenkeel migrate up --retire"]);
-    says(
-        &stdout(&place.run(&["--profile=new", "migrate", "up", "--retire"]).success()),
-        &[&format!("messages of form {FORMS}"), "99 so far"],
-    );
-    until("ready", || get("/readyz").status == 200);
 }
 
 #[test]

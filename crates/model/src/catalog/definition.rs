@@ -1,8 +1,8 @@
 //! The definition of a view as migrations record it: the keys of its section with their values.
 //!
 //! Defaults are left out, tables are named with their accounts, and names that mean the same however they are spelled are spelled in one way. It
-//! tells people which keys changed, and the view is read from it again ([`View::recorded`]), by the same readers that read its section.
-//! Whether a view changed is told by the hash of its canonical encoding.
+//! tells whether a view changed, and which of its keys, and the view is read from it again ([`View::recorded`]), by the same readers that read
+//! its section. Fingerprints of footprints and audits hash it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -165,7 +165,7 @@ fn accounts_of(text: &str) -> Option<AccountSet> {
 }
 
 impl<P: RecordedSource + Clone> View<P> {
-    /// The view that a definition was made of; nothing where this program cannot read it, as one of another version's may be.
+    /// The view that a definition was made of; nothing where it is no definition, as after an edit by hand.
     pub fn recorded(name: &ViewName, source: &P, definition: &Definition) -> Option<Self> {
         let section = RecordedSection { name, source, definition };
         let kinds = declared_kinds::<RecordedSection<'_, P>>();

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::canonical::quoted;
 use super::definition::Definition;
 use super::figure::{self, Figure};
 use super::kinds::{BlobLists, DenormalizeRange, LargeEntity};
@@ -176,19 +175,6 @@ impl<'v> Form<'v> {
 }
 
 impl<P: Place> Form<'_, P> {
-    /// The place, in the canonical encoding.
-    pub(super) fn canonical(&self) -> String {
-        match self {
-            Self::Copies { rows, .. } | Self::Lists { rows, .. } | Self::Properties { rows, .. } => {
-                format!("{} {} {}", rows.target.canonical(), quoted(rows.partition_key), quoted(rows.row_key))
-            }
-            Self::BlobLists(lists) => format!("blob {}/{} {}", lists.accounts, lists.container, quoted(lists.name.as_str())),
-            Self::Claims(range) => format!("range {} {} {}", range.target.canonical(), quoted(&range.partition_key), range.rows),
-            Self::Values(large) => format!("blob {}/{}", large.account, large.container),
-            Self::Documents(documents) => format!("index {}/{}", documents.sink, documents.collection),
-        }
-    }
-
     /// Adds the place and the keys to a definition.
     pub(super) fn define(&self, keys: Definition) -> Definition {
         match self {

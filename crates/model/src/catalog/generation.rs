@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DatedRef, Source, TableRef};
 use crate::model::dated::DatedTables;
-use crate::model::job::FORMS;
 use crate::model::{TableName, ViewName};
 
 /// The recorded generations of views.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Generations {
     /// The generation of each view of this catalog; 1 where none is recorded.
     pub current: BTreeMap<ViewName, u32>,
@@ -20,16 +19,8 @@ pub struct Generations {
     pub retired: BTreeMap<ViewName, (u32, Source)>,
     /// Which tables by date follow those of a source, or once did, by what was recorded of its views.
     pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
-    /// The forms of messages that workers may send: those that every worker reads by what is recorded, all where nothing is.
-    pub forms: u32,
     /// The names of all recorded catalogs ([`Catalog::names`](super::Catalog::names)).
     pub names: BTreeSet<String>,
-}
-
-impl Default for Generations {
-    fn default() -> Self {
-        Self { current: BTreeMap::new(), retired: BTreeMap::new(), followed: Vec::new(), forms: FORMS, names: BTreeSet::new() }
-    }
 }
 
 /// What a worker may do with an item that a footprint lists.

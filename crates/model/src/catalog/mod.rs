@@ -4,7 +4,6 @@
 //! `reconcile` keeps them.
 
 mod archive;
-mod canonical;
 mod declaration;
 mod definition;
 mod figure;
@@ -335,14 +334,14 @@ impl Catalog {
 
     /// What a footprint's "settled" is tied to: changes whenever a view of this table does.
     pub fn fingerprint(&self, source: &TableRef) -> String {
-        digest(self.views_of(source).map(|view| view.definition()))
+        digest(self.views_of(source).map(|view| format!("{} {}", view.name, view.definition())))
     }
 
     /// The fingerprint of an audit of this table: changes whenever a view of it does, or one that keeps properties on a range of it, and with
     /// each new generation of one.
     pub fn audit_fingerprint(&self, source: &TableRef) -> String {
         let views = self.views_of(source).chain(self.ranges_over(source));
-        digest(views.map(|view| format!("{} {}", self.generations.of(&view.name), view.definition())))
+        digest(views.map(|view| format!("{} {} {}", self.generations.of(&view.name), view.name, view.definition())))
     }
 }
 

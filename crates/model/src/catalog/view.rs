@@ -37,26 +37,9 @@ pub enum OnConflict {
     LastWriter,
 }
 
-impl OnConflict {
-    /// The text in the canonical encoding.
-    pub(super) const fn canonical(self) -> &'static str {
-        match self {
-            Self::Reject => "Reject",
-            Self::LastWriter => "LastWriter",
-        }
-    }
-}
-
 impl<P: SourcePlace> View<P> {
-    /// The canonical encoding: a text that changes exactly when the view's definition does.
-    pub fn definition(&self) -> String {
-        let when = self.when.as_ref().map(ToString::to_string).unwrap_or_default();
-        let (place, own) = (self.form().canonical(), self.kind.kind().canonical(self.on_conflict));
-        format!("{} {} {} when {when} to {place} {own}", self.name, self.kind_name(), self.source.canonical())
-    }
-
-    /// The keys of its section with their values, as migrations record them beside a hash of the canonical encoding.
-    pub fn recorded_keys(&self) -> Definition {
+    /// The keys of its section with their values, as migrations record them and fingerprints hash them.
+    pub fn definition(&self) -> Definition {
         let keys = Definition::default().with("kind", self.kind_name()).with("source", self.source.canonical());
         let keys = self.form().define(keys.with_some("when", self.when.as_ref()));
         self.kind.kind().define(keys, self.on_conflict)
@@ -148,104 +131,6 @@ mod tests {
         Template::parse(text).unwrap()
     }
 
-    fn definition(kind: ViewKind) -> String {
-        let when = Some(Condition::parse("exists(Email)").unwrap());
-        View { name: ViewName::new("v").unwrap(), source: table("Employees"), when, kind, on_conflict: OnConflict::Reject }.definition()
-    }
-
-    /// Migrations record a hash of it: another text for an old definition would be taken for a changed view.
-    #[test]
-    fn the_text_of_a_definition_stays_as_it_was_recorded() {
-        let (target, partition_key, row_key) = (TargetRef::from(table("Target")), template("p_{PartitionKey}"), template("{Email|lower}"));
-        let index = SecondaryIndex {
-            target: target.clone(),
-            partition_key: partition_key.clone(),
-            row_key: row_key.clone(),
-            select: Some(vec!["Email".to_owned()]),
-        };
-        assert_eq!(
-            definition(ViewKind::SecondaryIndex(index)),
-            r#"v secondary_index main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" select Some(["Email"]) Reject"#
-        );
-        let index = IndexEntity {
-            target: target.clone(),
-            partition_key: partition_key.clone(),
-            row_key: row_key.clone(),
-            member: vec![template("{PartitionKey}"), template("{RowKey}")],
-            property: "Employees".to_owned(),
-        };
-        assert_eq!(
-            definition(ViewKind::IndexEntity(index)),
-            r#"v index_entity main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" member ["{PartitionKey}", "{RowKey}"] in Employees"#
-        );
-        let lists = BlobLists {
-            accounts: AccountName::main().into(),
-            container: ContainerName::new("lists").unwrap(),
-            name: BlobPath::parse("by/{Email|lower}.jsonl").unwrap(),
-            member: vec![template("{PartitionKey}"), template("{RowKey}")],
-        };
-        assert_eq!(
-            definition(ViewKind::BlobLists(lists)),
-            r#"v index_entity main/employees when exists(Email) to blob main/lists "by/{Email|lower}.jsonl" member ["{PartitionKey}", "{RowKey}"]"#
-        );
-        let set = BTreeMap::from([("Name".to_owned(), template("{LastName}"))]);
-        let (target, partition_key, row_key) = (target.clone(), partition_key, row_key);
-        let denormalize = Denormalize { target: target.clone(), partition_key: partition_key.clone(), row_key: row_key.clone(), set };
-        assert_eq!(
-            definition(ViewKind::Denormalize(denormalize)),
-            r#"v denormalize main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" set {"Name": "{LastName}"} Reject"#
-        );
-        let set = BTreeMap::from([("Name".to_owned(), template("{LastName}"))]);
-        let rows = RangeRows::Between { from: Some(template("{RowKey}")), before: None };
-        let range = DenormalizeRange { target: target.clone(), partition_key: partition_key.clone(), rows, set };
-        assert_eq!(
-            definition(ViewKind::DenormalizeRange(range)),
-            r#"v denormalize main/employees when exists(Email) to range main/target "p_{PartitionKey}" from "{RowKey}" before open set {"Name": "{LastName}"}"#
-        );
-        let mut documents = Documents {
-            sink: AccountName::new("catalog").unwrap(),
-            collection: CollectionName::new("people").unwrap(),
-            fields: BTreeMap::from([("name".to_owned(), template("{LastName}"))]),
-            types: BTreeMap::new(),
-        };
-        assert_eq!(
-            definition(ViewKind::SearchIndex(SearchIndex(documents.clone()))),
-            r#"v search_index main/employees when exists(Email) to index catalog/people fields {"name": "{LastName}"}"#
-        );
-        documents.types.insert("name".to_owned(), ColumnType::Text(Some(80)));
-        assert_eq!(
-            definition(ViewKind::SqlTable(SqlTable(documents))),
-            r#"v sql_table main/employees when exists(Email) to index catalog/people columns {"name": "{LastName}"} types {"name": "text(80)"}"#
-        );
-        let spread = |names: &[&str]| AccountSet::of(names.iter().map(|name| AccountName::new(*name).unwrap())).unwrap();
-        let accounts = spread(&["south", "main", "north"]);
-        let lists = BlobLists {
-            accounts: accounts.clone(),
-            container: ContainerName::new("lists").unwrap(),
-            name: BlobPath::parse("{Email}").unwrap(),
-            member: vec![],
-        };
-        assert_eq!(
-            definition(ViewKind::BlobLists(lists)),
-            r#"v index_entity main/employees when exists(Email) to blob main+north+south/lists "{Email}" member []"#
-        );
-        let index = SecondaryIndex {
-            target: TargetRef { accounts, ..target.clone() },
-            partition_key: partition_key.clone(),
-            row_key: row_key.clone(),
-            select: None,
-        };
-        assert_eq!(
-            definition(ViewKind::SecondaryIndex(index)),
-            r#"v secondary_index main/employees when exists(Email) to main+north+south/target "p_{PartitionKey}" "{Email|lower}" select None Reject"#
-        );
-        let set = BTreeMap::from([("Headcount".to_owned(), Figure::Count)]);
-        assert_eq!(
-            definition(ViewKind::Aggregate(Aggregate { target, partition_key, row_key, set })),
-            r#"v aggregate main/employees when exists(Email) to main/target "p_{PartitionKey}" "{Email|lower}" set {"Headcount": "count()"} Reject"#
-        );
-    }
-
     fn view(kind: ViewKind) -> View {
         let when = Some(Condition::parse("exists(Email)").unwrap());
         View { name: ViewName::new("v").unwrap(), source: table("Employees"), when, kind, on_conflict: OnConflict::Reject }
@@ -327,13 +212,10 @@ mod tests {
         for kind in kinds() {
             for on_conflict in [OnConflict::Reject, OnConflict::LastWriter] {
                 let view = View { on_conflict, ..view(kind.clone()) };
-                let definition = view.recorded_keys();
+                let definition = view.definition();
                 let text: Definition = serde_json::from_str(&definition.to_string()).unwrap();
                 let again = View::recorded(&view.name, &view.source, &text).unwrap_or_else(|| panic!("{definition}"));
-                assert_eq!(
-                    (again.recorded_keys(), again.definition()),
-                    (definition.clone(), View { on_conflict: again.on_conflict, ..view.clone() }.definition())
-                );
+                assert_eq!(again.definition(), definition);
                 assert_eq!((again.properties(), again.kind_name()), (view.properties(), view.kind_name()));
                 // An answer to conflicts is told where there can be any.
                 let told = definition.to_string().contains("last_writer");
@@ -349,14 +231,14 @@ mod tests {
         let kind = SecondaryIndex { target: dated("Copies%Y%m"), partition_key, row_key, select: None };
         let (name, kind) = (ViewName::new("v").unwrap(), ViewKind::SecondaryIndex(kind));
         let view = View { name, source: dated("Orders%Y%m"), when: None, kind, on_conflict: OnConflict::Reject };
-        let again = View::recorded(&view.name, &view.source, &view.recorded_keys()).unwrap();
+        let again = View::recorded(&view.name, &view.source, &view.definition()).unwrap();
         assert_eq!(again.definition(), view.definition());
     }
 
     #[test]
     fn a_definition_is_the_keys_of_the_section_and_tells_which_of_them_changed() {
         let kinds = kinds();
-        let (index, set) = (view(kinds[1].clone()).recorded_keys(), view(kinds[5].clone()).recorded_keys());
+        let (index, set) = (view(kinds[1].clone()).definition(), view(kinds[5].clone()).definition());
         assert_eq!(
             index.to_string(),
             r#"{"kind":"secondary_index","partition_key":"p_{PartitionKey}","row_key":"{Email|lower}","select":["Email"],"source":"main/employees","table":"main/target","when":"exists(Email)"}"#

@@ -31,15 +31,6 @@ use object::{FlatReader, Unambiguous, unrounded};
 
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
-/// The forms of messages of that version that this program reads: 1 about one primary; 2 with lists of primaries; 3 with lists in blobs;
-/// 4 with conditions; 5 with lists of rechecks; 6 with audits that know the views which they have compared.
-pub const FORMS: u32 = 6;
-/// The form of messages with lists of primaries.
-pub const LISTS_FORM: u32 = 2;
-/// The form of messages with lists of rechecks.
-pub const RECHECKS_FORM: u32 = 5;
-/// The form of messages of audits that know their views.
-pub const AUDITS_FORM: u32 = 6;
 
 /// Most bytes of a problem in an error: a value of a message cut short, and what was expected.
 const PROBLEM_BYTES: usize = 800;
@@ -167,7 +158,7 @@ pub enum JobError {
     )]
     Long(usize),
     /// A version this program does not read.
-    #[error("\"v\" is {0}; this version of evenkeel reads version 1")]
+    #[error("\"v\" is {0}; this program reads version 1")]
     Version(String),
     /// No operation, but a field that is spelled like its own.
     #[error("unknown field {}; did you mean \"op\"?", Quoted(.0))]

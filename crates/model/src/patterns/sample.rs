@@ -16,22 +16,11 @@ use crate::model::large::SPILLED;
 use crate::model::nearest::nearest;
 use crate::model::{Entity, ItemAddress, ViewName};
 
-/// What a view was before.
-#[derive(Debug, Clone, Copy)]
-pub enum Former<'v> {
-    /// It has no items yet, or is as it was: nothing can be lost.
-    Nothing,
-    /// It had this definition.
-    View(&'v View),
-    /// It had another definition, which cannot be read.
-    Unreadable,
-}
-
 /// Primaries of one table, with the view as it was and as it is for that table.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampled<'v> {
-    /// As it was.
-    pub former: Former<'v>,
+    /// As it was; nothing where it has no items yet, or is as it was, so that nothing can be lost.
+    pub former: Option<&'v View>,
     /// As it is from now on; nothing where it is retired.
     pub view: Option<&'v View>,
     /// The primaries.
@@ -84,21 +73,17 @@ impl ViewSample {
     pub fn of(name: &ViewName, source: String, whole: bool, tables: &[Sampled<'_>]) -> Self {
         let (mut now, mut before) = (Derived::default(), Derived::default());
         let (mut names, mut newly, mut primaries) = (BTreeSet::new(), BTreeSet::new(), 0);
-        let (mut is_compared, mut is_unreadable) = (false, false);
+        let mut is_compared = false;
         for table in tables {
             primaries += table.primaries.len() as u64;
             if let Some(view) = table.view {
                 now.add(view, table.primaries);
                 names.extend(view.properties());
             }
-            match table.former {
-                Former::Nothing => {}
-                Former::View(former) => {
-                    is_compared = true;
-                    before.add(former, table.primaries);
-                    newly.extend(table.view.into_iter().flat_map(View::properties).filter(|name| !former.properties().contains(name)));
-                }
-                Former::Unreadable => is_unreadable = true,
+            if let Some(former) = table.former {
+                is_compared = true;
+                before.add(former, table.primaries);
+                newly.extend(table.view.into_iter().flat_map(View::properties).filter(|name| !former.properties().contains(name)));
             }
         }
         let lacking = lacking(names, tables);
@@ -111,7 +96,7 @@ impl ViewSample {
             source,
             primaries,
             whole,
-            loss: !is_retired && (fell || is_unreadable && !lacking.is_empty()),
+            loss: !is_retired && fell,
             lacking,
             items_before: is_compared.then_some(items_before),
             items,
@@ -199,7 +184,7 @@ fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProp
 /// What keeps a condition from being met by some primaries of a table: properties that none of them has, and values of a type that compares
 /// with nothing that the condition names. Such a test is false, and its `not` is true, without a word.
 pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<String> {
-    let sampled = Sampled { former: Former::Nothing, view: None, primaries };
+    let sampled = Sampled { former: None, view: None, primaries };
     let sample = format!("{} {table}", grouped(primaries.len() as u64));
     let mut words: Vec<String> = lacking(condition.properties(), &[sampled])
         .into_iter()
@@ -265,7 +250,7 @@ mod tests {
         (0..count).map(|n| order(n).with("Status", if n % 3 == 0 { "open" } else { "done" })).collect()
     }
 
-    fn sample(former: Former<'_>, view: Option<&View>, primaries: &[Entity]) -> ViewSample {
+    fn sample(former: Option<&View>, view: Option<&View>, primaries: &[Entity]) -> ViewSample {
         let name = ViewName::new("by_status").unwrap();
         ViewSample::of(&name, "Orders".to_owned(), false, &[Sampled { former, view, primaries }])
     }
@@ -281,13 +266,11 @@ mod tests {
             (view(set), "none of 1,000 Orders has `Totla`; did you mean `Total`?"),
         ];
         for (wrong, said) in cases {
-            let changed = sample(Former::View(&good), Some(&wrong), &primaries);
+            let changed = sample(Some(&good), Some(&wrong), &primaries);
             assert!(changed.loss && changed.to_string().contains(said), "{changed}");
-            let added = sample(Former::Nothing, Some(&wrong), &primaries);
+            let added = sample(None, Some(&wrong), &primaries);
             assert!(!added.loss && added.is_suspect() && added.to_string().contains(said), "{added}");
-            assert!(sample(Former::Unreadable, Some(&wrong), &primaries).loss);
         }
-        assert!(!sample(Former::Unreadable, Some(&good), &primaries).is_suspect());
     }
 
     #[test]
@@ -315,32 +298,32 @@ mod tests {
         let (primaries, all) = (primaries(999), index("{Status}", ""));
         let open = index("{Status}", r#","when":"Status == \"open\"""#);
         let done = index("{Status}", r#","when":"Status == \"done\"""#);
-        let fell = sample(Former::View(&all), Some(&open), &primaries);
+        let fell = sample(Some(&all), Some(&open), &primaries);
         assert_eq!((fell.items_before, fell.items, fell.loss), (Some(999), 333, true));
         assert_eq!(fell.to_string(), "view by_status: items of 999 Orders: 999 -> 333");
-        assert!(!sample(Former::View(&all), Some(&done), &primaries).loss);
-        assert!(!sample(Former::View(&done), Some(&all), &primaries).loss);
+        assert!(!sample(Some(&all), Some(&done), &primaries).loss);
+        assert!(!sample(Some(&done), Some(&all), &primaries).loss);
         // All under one key: the last one keeps it.
         let one = view(r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#);
-        assert_eq!(sample(Former::View(&all), Some(&one), &primaries).items, 2);
-        assert!(sample(Former::View(&all), Some(&one), &primaries).loss);
+        assert_eq!(sample(Some(&all), Some(&one), &primaries).items, 2);
+        assert!(sample(Some(&all), Some(&one), &primaries).loss);
     }
 
     #[test]
     fn a_change_is_not_asked_for_what_was_so_before_or_for_what_nobody_has() {
         let (primaries, sparse) = (primaries(10), index("{Status}", r#","select":["Remark"]"#));
-        let changed = sample(Former::View(&sparse), Some(&index("{Status|upper}", r#","select":["Remark"]"#)), &primaries);
+        let changed = sample(Some(&sparse), Some(&index("{Status|upper}", r#","select":["Remark"]"#)), &primaries);
         assert!(!changed.loss && changed.is_suspect(), "it was as sparse before: {changed}");
         let empty = index("{Remark}", "");
-        assert!(!sample(Former::View(&empty), Some(&index("{Satus}", "")), &primaries).loss, "there are no items to lose");
-        assert!(!sample(Former::View(&sparse), Some(&index("{Satus}", "")), &[]).is_suspect(), "nor primaries");
+        assert!(!sample(Some(&empty), Some(&index("{Satus}", "")), &primaries).loss, "there are no items to lose");
+        assert!(!sample(Some(&sparse), Some(&index("{Satus}", "")), &[]).is_suspect(), "nor primaries");
         let spilled = [primaries[0].clone().with(SPILLED, "{}")];
-        assert!(!sample(Former::Nothing, Some(&index("{Satus}", "")), &spilled).is_suspect(), "it may lie in the blob");
+        assert!(!sample(None, Some(&index("{Satus}", "")), &spilled).is_suspect(), "it may lie in the blob");
     }
 
     #[test]
     fn a_retired_view_is_told_with_its_number() {
-        let retired = sample(Former::View(&index("{Status}", "")), None, &primaries(1200));
+        let retired = sample(Some(&index("{Status}", "")), None, &primaries(1200));
         assert_eq!((retired.loss, retired.numbers().unwrap()), (false, "items of 1,200 Orders: 1,200 -> 0".to_owned()));
     }
 }

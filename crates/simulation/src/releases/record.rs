@@ -29,7 +29,7 @@ impl Register {
                 if number(&row.entity) < number(&before) {
                     return Err(format!("the record of {name} went back from {before:?} to {:?}", row.entity));
                 }
-                let told = |entity: &Entity| ["Generation", "Hash", "Retired"].map(|name| entity.get(name).cloned());
+                let told = |entity: &Entity| ["Generation", "Definition0", "Retired"].map(|name| entity.get(name).cloned());
                 if execution.caller >= WORKERS && name.starts_with("view~") && told(&before) != told(&row.entity) {
                     return Err(format!("a worker has changed the record of {name} from {before:?} to {:?}", row.entity));
                 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::figure::Figure;
 use crate::catalog::form::{Form, Members, RowForm};
@@ -29,10 +28,6 @@ impl<P> Kind<P> for Aggregate<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Lists { rows, members: Members::Contributions(&self.set) }
-    }
-
-    fn canonical(&self, on_conflict: OnConflict) -> String {
-        format!("set {} {}", canonical::map(&self.set), on_conflict.canonical())
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

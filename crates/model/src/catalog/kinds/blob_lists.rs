@@ -2,7 +2,6 @@
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::AccountSet;
@@ -27,10 +26,6 @@ pub struct BlobLists {
 impl<P> Kind<P> for BlobLists {
     fn form(&self) -> Form<'_, P> {
         Form::BlobLists(self)
-    }
-
-    fn canonical(&self, _: OnConflict) -> String {
-        format!("member {}", canonical::list(&self.member))
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

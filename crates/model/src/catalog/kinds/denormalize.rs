@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
 use super::{Kind, denormalize_range};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
@@ -28,10 +27,6 @@ impl<P> Kind<P> for Denormalize<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::of_others(&self.target, &self.partition_key, &self.row_key);
         Form::Properties { rows, set: &self.set }
-    }
-
-    fn canonical(&self, on_conflict: OnConflict) -> String {
-        format!("set {} {}", canonical::map(&self.set), on_conflict.canonical())
     }
 
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {

@@ -1,11 +1,9 @@
 //! `kind = "denormalize"` with `targets = "range"`: properties of a primary, kept on all entities of a range.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::TargetRef;
@@ -53,24 +51,9 @@ impl RangeRows {
     }
 }
 
-impl fmt::Display for RangeRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |template: &Option<Template>| template.as_ref().map_or_else(|| "open".to_owned(), canonical::quoted);
-        match self {
-            Self::All => f.write_str("all"),
-            Self::Prefix(prefix) => write!(f, "prefix {}", canonical::quoted(prefix)),
-            Self::Between { from, before } => write!(f, "from {} before {}", text(from), text(before)),
-        }
-    }
-}
-
 impl<P> Kind<P> for DenormalizeRange<P> {
     fn form(&self) -> Form<'_, P> {
         Form::Claims(self)
-    }
-
-    fn canonical(&self, _: OnConflict) -> String {
-        format!("set {}", canonical::map(&self.set))
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

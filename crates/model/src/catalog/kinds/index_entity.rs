@@ -2,7 +2,6 @@
 
 use super::section::{DeclaredKind, KeyedRows, ViewSection, own_property};
 use super::{Kind, blob_lists};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, Members, RowForm};
 use crate::catalog::place::TargetRef;
@@ -29,10 +28,6 @@ impl<P> Kind<P> for IndexEntity<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Lists { rows, members: Members::Rendered { templates: &self.member, property: &self.property } }
-    }
-
-    fn canonical(&self, _: OnConflict) -> String {
-        format!("member {} in {}", canonical::list(&self.member), self.property)
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

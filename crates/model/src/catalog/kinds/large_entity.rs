@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::section::{DeclaredKind, Settle, ViewSection, own_property};
 use super::{Kind, ViewKind};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::Form;
 use crate::catalog::place::TableRef;
@@ -33,11 +32,6 @@ pub struct LargeEntity {
 impl<P> Kind<P> for LargeEntity {
     fn form(&self) -> Form<'_, P> {
         Form::Values(self)
-    }
-
-    fn canonical(&self, _: OnConflict) -> String {
-        let spilling = if self.spill { " spilling" } else { "" };
-        format!("properties {} above {}{spilling}", canonical::set(&self.properties), self.threshold)
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

@@ -1,7 +1,7 @@
 //! The kinds of views. One file per kind, and one line in the list of `kinds!`.
 //!
 //! A kind declares: its settings and how a section of the configuration gives them ([`ViewSection`]), the form of its items ([`Form`]), and its
-//! part of the canonical encoding and of the recorded definition. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
+//! part of the recorded definition. Everything else in the program asks for the form, which says where items are stored and how, and never for the kind.
 
 mod section;
 
@@ -19,9 +19,6 @@ use super::view::OnConflict;
 pub trait Kind<P> {
     /// Where the items are stored, and how.
     fn form(&self) -> Form<'_, P>;
-    /// The kind's own part of the canonical encoding. Hashed into migration records and footprints: the text of an existing definition
-    /// never changes.
-    fn canonical(&self, on_conflict: OnConflict) -> String;
     /// Adds the kind's own keys to a definition, such that its reader reads this very kind from them.
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition;
 }

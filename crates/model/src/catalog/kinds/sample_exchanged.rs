@@ -25,10 +25,6 @@ impl<P> Kind<P> for Exchanged<P> {
         Form::Copies { rows, select: None }
     }
 
-    fn canonical(&self, on_conflict: OnConflict) -> String {
-        on_conflict.canonical().to_owned()
-    }
-
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {
         keys.with_conflicts(on_conflict)
     }

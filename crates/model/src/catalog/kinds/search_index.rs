@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
@@ -20,10 +19,6 @@ pub struct SearchIndex(pub Documents);
 impl<P> Kind<P> for SearchIndex {
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
-    }
-
-    fn canonical(&self, _: OnConflict) -> String {
-        format!("fields {}", canonical::map(&self.0.fields))
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

@@ -2,7 +2,6 @@
 
 use super::Kind;
 use super::section::{DeclaredKind, KeyedRows, ViewSection};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Form, RowForm};
 use crate::catalog::place::TargetRef;
@@ -26,10 +25,6 @@ impl<P> Kind<P> for SecondaryIndex<P> {
     fn form(&self) -> Form<'_, P> {
         let rows = RowForm::new(&self.target, &self.partition_key, &self.row_key);
         Form::Copies { rows, select: self.select.as_deref() }
-    }
-
-    fn canonical(&self, on_conflict: OnConflict) -> String {
-        format!("select {} {}", canonical::option(self.select.as_deref().map(canonical::list)), on_conflict.canonical())
     }
 
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition {

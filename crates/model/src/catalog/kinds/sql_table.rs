@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
-use crate::catalog::canonical;
 use crate::catalog::definition::Definition;
 use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
@@ -19,10 +18,6 @@ pub struct SqlTable(pub Documents);
 impl<P> Kind<P> for SqlTable {
     fn form(&self) -> Form<'_, P> {
         Form::Documents(&self.0)
-    }
-
-    fn canonical(&self, _: OnConflict) -> String {
-        format!("columns {} types {}", canonical::map(&self.0.fields), canonical::map(&self.0.types))
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
