@@ -11,7 +11,7 @@ use evenkeel::config::{self, Folder};
 use evenkeel::model::cause::{self, CHAIN_BYTES};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::event::{EventMapping, EventMappings, ForeignEvent};
-use evenkeel::model::job::{self, Batch, JobRequest, ListCheck, Primary};
+use evenkeel::model::job::{self, Batch, JobRequest, Primary};
 use evenkeel::model::large::{self, Pointer};
 use evenkeel::model::template::Template;
 use evenkeel::model::{Entity, EntityKey, KeyBytes, QueueName, TableName, ViewName, body, document, odata};
@@ -141,19 +141,11 @@ pub fn request(data: &[u8]) {
     if let Some(Some(rechecks)) = told(Batch::of_rechecks(&mut object.clone())) {
         (0..rechecks.len()).for_each(|at| drop(told(Recheck::of_object(rechecks.single(at)))));
     }
-    match told(job::decode_request(object)) {
-        Some(JobRequest::Batch(batch)) => {
-            told(batch.sample()).expect("what all jobs share was read");
-            (0..batch.len()).for_each(|at| drop(told(batch.job(at))));
-            let bytes: usize = (0..batch.len()).map(|at| serde_json::Value::Object(batch.single(at)).to_string().len()).sum();
-            assert!(bytes <= batch.len() * 20_000 + body::decode(text).map_or(0, |body| 2 * body.text.len()), "their poison messages");
-        }
-        Some(JobRequest::Listed(list)) => {
-            told(list.sample()).expect("what all jobs share was read");
-            let mut lines = ListCheck::of(list);
-            drop(lines.line(data).map_err(|problem| assert!(problem.len() <= CHAIN_BYTES)));
-        }
-        Some(JobRequest::Job(_)) | None => {}
+    if let Some(JobRequest::Batch(batch)) = told(job::decode_request(object)) {
+        told(batch.sample()).expect("what all jobs share was read");
+        (0..batch.len()).for_each(|at| drop(told(batch.job(at))));
+        let bytes: usize = (0..batch.len()).map(|at| serde_json::Value::Object(batch.single(at)).to_string().len()).sum();
+        assert!(bytes <= batch.len() * 20_000 + body::decode(text).map_or(0, |body| 2 * body.text.len()), "their poison messages");
     }
 }
 

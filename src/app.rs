@@ -76,9 +76,10 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let code = u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code());
             // Where standard output or error is closed there is no reader.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
+            let _ = cli::gone::advised(error).print();
+            return ExitCode::from(code);
         }
     };
     let (mut out, only_shows) = (Output::standard(&cli.global), cli.command.only_shows());

@@ -26,6 +26,7 @@ pub mod events;
 pub mod exit;
 pub mod find;
 pub mod get;
+pub mod gone;
 mod help;
 pub mod keys;
 pub mod logs;

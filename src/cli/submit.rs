@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 use futures::stream::{self, FuturesOrdered, StreamExt as _};
 use serde::Serialize;
-use tokio::io::{AsyncBufRead, AsyncRead, BufReader};
+use tokio::io::{AsyncBufRead, BufReader};
 use tokio::time::sleep;
 
 use self::lines::{InputLine, InputLines};
@@ -20,8 +20,7 @@ use super::exit::store_error;
 use super::output::{counted, printable, printable_lines};
 use super::progress::Progress;
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage, SentList};
-use crate::model::large::STAGING;
+use crate::client::{Client, ClientError, IN_FLIGHT, Prepared, ReadyMessage};
 use crate::model::{QueueName, cause};
 use crate::ports::ErrorClass;
 
@@ -36,7 +35,6 @@ mod unsent;
     ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, on another queue; bad lines are named and left out"),
     ("evenkeel submit --unsent rest.jsonl - < jobs.jsonl", "what was not sent is in rest.jsonl then, to be sent by the same command from there"),
     ("evenkeel submit --pack 100 - < jobs.jsonl", "neighbours that ask for the same go in one message: a hundredth of the queue's price"),
-    (r#"evenkeel submit --list keys.jsonl '{"op":"sync","table":"Employees"}'"#, "one message for as many primaries as the list has lines: [\"Sales\", \"000223\"]"),
 ]))]
 pub struct SubmitArgs {
     /// The queue; where absent, the first one of the configuration that carries the operation
@@ -46,12 +44,8 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub pack: u16,
     /// Write the lines that were not sent to FILE at the end, also those that were not read; it is empty if all were sent
-    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    #[arg(long, value_name = "FILE")]
     pub unsent: Option<PathBuf>,
-    /// Stage FILE (- for standard input) as a list of primaries, and send one message about all of them: JSON lines, each a key, a RowKey
-    /// where the job has `pk`, or an entity where it is a `put`
-    #[arg(long, value_name = "FILE", conflicts_with = "pack")]
-    pub list: Option<PathBuf>,
     /// A job, or - for one per line on standard input
     #[arg(value_name = "JSON|-")]
     pub job: String,
@@ -60,9 +54,6 @@ pub struct SubmitArgs {
 /// Puts jobs on a queue.
 pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     context.check_queue(args.queue.as_ref())?;
-    if let Some(list) = &args.list {
-        return submit_list(args, list, context, out).await;
-    }
     let many = args.job == "-";
     if args.unsent.is_some() && !many {
         return Err(UsageError::new("--unsent takes the lines of many jobs: - in place of the job").into());
@@ -75,79 +66,6 @@ pub async fn submit(args: &SubmitArgs, context: &Context, out: &mut Output) -> a
         // An empty job is a line as well.
         submission.run(format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(), out).await
     }
-}
-
-/// A list that was sent, as `--json` tells it.
-#[derive(Serialize)]
-struct SentListLine<'a> {
-    queue: &'a QueueName,
-    message_id: &'a str,
-    op: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    /// How many lines the list has.
-    lines: u64,
-    /// Where it was staged.
-    blob: String,
-}
-
-/// Stages a list and sends the message about it.
-async fn submit_list(args: &SubmitArgs, list: &Path, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
-    if args.job == "-" {
-        return Err(UsageError::new("--list takes one job as its argument, and - stands for many").into());
-    }
-    let reading = || format!("reading the list {}", list.display());
-    let input: Box<dyn AsyncRead + Unpin> = if list == Path::new("-") {
-        Box::new(tokio::io::stdin())
-    } else {
-        Box::new(tokio::fs::File::open(list).await.with_context(reading)?)
-    };
-    let mut progress = Progress::begin("stage", "lines", None, out, &context.clock);
-    let (client, mut shown) = (context.client(), Ok(()));
-    let show = |lines| {
-        if shown.is_ok() {
-            shown = progress.set(lines, out);
-        }
-    };
-    let sent = tokio::select! {
-        biased;
-        () = context.stop.cancelled() => None,
-        sent = client.submit_list(args.queue.as_ref(), &args.job, input, show) => Some(sent),
-    };
-    progress.end();
-    shown?;
-    let sent = match sent {
-        None => {
-            out.complain("Interrupted: the list may be staged, and its message may have been sent: to send it again is safe for `sync`")?;
-            return Ok(Exit::Interrupted);
-        }
-        Some(Err(ClientError::Job(problem))) => {
-            let start = out.aside_tone(Tone::Bad, "not sent");
-            out.complain(format_args!("{start}: {}", printable_lines(&problem)))?;
-            return Ok(Exit::Failed);
-        }
-        Some(sent) => sent?,
-    };
-    bell::ring(&context.settings.http, &sent.sent.queue).await;
-    let blob = format!("{STAGING}/{}", sent.blob);
-    let SentList { sent, lines, .. } = sent;
-    match out.format() {
-        Format::Json => {
-            out.value(&SentListLine {
-                queue: &sent.queue,
-                message_id: &sent.message_id,
-                op: sent.op,
-                id: sent.id.as_deref(),
-                lines,
-                blob,
-            })?;
-        }
-        Format::Text => {
-            let primaries = counted(lines, "primary");
-            out.line(format_args!("sent {} of {primaries}, listed in {blob}, to {} as {}", sent.op, sent.queue, sent.message_id))?;
-        }
-    }
-    Ok(Exit::Done)
 }
 
 /// What `tail` from a line on sends once more.

@@ -302,7 +302,6 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     match job::decode_request(object.clone()).ok()? {
         JobRequest::Job(envelope) => Some(envelope.unknown_fields),
         JobRequest::Batch(batch) => batch.sample().ok().map(|sample| sample.unknown_fields),
-        JobRequest::Listed(list) => list.sample().ok().map(|sample| sample.unknown_fields),
     }
 }
 

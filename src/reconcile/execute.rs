@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-use super::{ListWindow, Recheck};
+use super::Recheck;
 use crate::model::allowed::AllowedTables;
-use crate::model::job::{ListedBatch, Stamp};
-use crate::model::{AccountName, ETag, Job, QueueName, ViewName, cause};
+use crate::model::job::Stamp;
+use crate::model::{AccountName, Job, QueueName, ViewName, cause};
 
 /// Executes work. The worker knows no more of the protocol than this.
 #[async_trait]
@@ -20,12 +20,6 @@ pub trait Execute: Send + Sync {
     /// Gives work up that did not come to an end: it goes to the poison queue, and may be sent again from there as a new message,
     /// which has no record of the requests that deliveries of this one have sent. Doing so twice is harmless.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
-
-    /// Reads the next jobs of a list of primaries in a blob; checks the list as a whole before the first of them.
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure>;
-
-    /// Deletes this version of a list that is done. Doing so twice is harmless.
-    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure>;
 
     /// A message's body with the encrypted properties of its entities sealed, for a queue that people read; `None` where it has none.
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;

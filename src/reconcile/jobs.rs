@@ -11,7 +11,6 @@ use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::{first_of, permanent};
 use super::items::ListRow;
-use super::key_list::ListWindow;
 use super::memory::MemoryShare;
 use super::nesting::{Nesting, SyncedOn};
 use super::queueing::look_again;
@@ -20,8 +19,8 @@ use super::report::{PlanReport, report};
 use super::scope::Scope;
 use super::second_look;
 use super::steps::Plan;
-use crate::model::job::{ListedBatch, Primary};
-use crate::model::{ETag, ItemAddress, Job};
+use crate::model::job::Primary;
+use crate::model::{ItemAddress, Job};
 use crate::planted::{Bug, planted};
 
 /// Memory that a job about a whole table takes for its page of rows, by estimate: a thousand of 4 KiB.
@@ -61,17 +60,6 @@ impl Execute for Engine {
             // One that never ends would be queued and given up again and again.
             Work::Recheck(_) => Ok(()),
         }
-    }
-
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
-        if let Ok(sample) = list.sample() {
-            self.permit_job(&sample.job, delivery)?;
-        }
-        self.list_window(list, delivery).await
-    }
-
-    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
-        self.forget_list(list, version).await
     }
 
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {

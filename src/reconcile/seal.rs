@@ -26,26 +26,19 @@ const STEP: &str = "reading the secret of seals";
 struct UnreadableSecret;
 
 /// A worker's means to seal the cursors of one message.
-#[derive(Clone)]
-pub struct CursorSeal {
+struct CursorSeal {
     secret: Secret,
     message_id: String,
     op: &'static str,
 }
 
 impl CursorSeal {
-    /// Of no secret.
-    #[cfg(test)]
-    pub(crate) const fn for_tests() -> Self {
-        Self { secret: Secret::ZEROS, message_id: String::new(), op: "sync" }
-    }
-
     fn of(&self, cursor: &Value) -> String {
         hex::encode(self.secret.mac(&[&serde_json::json!([self.message_id, self.op, cursor]).to_string()]))
     }
 
     /// Seals the cursor among the fields that a message is to carry from now on, where there is one.
-    pub fn seal(&self, fields: &mut Map<String, Value>) {
+    fn seal(&self, fields: &mut Map<String, Value>) {
         let Some(cursor) = fields.get_mut("cursor") else { return };
         let seal = self.of(cursor);
         if let Some(cursor) = cursor.as_object_mut() {
@@ -54,19 +47,13 @@ impl CursorSeal {
     }
 
     /// Starts a cursor anew that no worker wrote into this message.
-    pub(super) fn believe(&self, cursor: &mut dyn JobCursor) {
+    fn believe(&self, cursor: &mut dyn JobCursor) {
         let said = cursor.take_seal();
         if cursor.has_begun() && said.as_deref() != Some(self.of(&cursor.to_json()).as_str()) {
             let Self { op, message_id, .. } = self;
             tracing::warn!(op, message_id, "cursor: no worker wrote it into this message; the job begins anew");
             cursor.restart();
         }
-    }
-}
-
-impl std::fmt::Debug for CursorSeal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CursorSeal of {} {}", self.op, self.message_id)
     }
 }
 
@@ -92,7 +79,7 @@ impl Engine {
     }
 
     /// The seal of a message's cursors.
-    pub(super) async fn cursor_seal(&self, op: &'static str, delivery: &Delivery) -> Result<CursorSeal, Failure> {
+    async fn cursor_seal(&self, op: &'static str, delivery: &Delivery) -> Result<CursorSeal, Failure> {
         Ok(CursorSeal { secret: self.secret().await?, message_id: delivery.stamp.message_id.clone(), op })
     }
 

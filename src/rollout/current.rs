@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use super::lease::{CatalogLease, HeldCatalog, PATIENCE, RecordUnread, Standing};
 use super::prepare::OnRecord;
 use crate::catalog::Catalog;
-use crate::model::job::{Effect, JobSubject, ListedBatch, Primary};
+use crate::model::job::{Effect, JobSubject, Primary};
 use crate::model::{ETag, Job, ViewName};
 use crate::planted::{Bug, planted};
 use crate::ports::Clock;
-use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, ListWindow, Outcome, OutdatedCatalog, Work, aside, note_untold};
+use crate::reconcile::{Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, Work, aside, note_untold};
 
 /// An engine and the recorded generation of its catalog.
 #[derive(Clone)]
@@ -239,27 +239,6 @@ impl Execute for Current {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.engine().give_up(work, delivery).await
-    }
-
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
-        loop {
-            let read = self.in_force();
-            let ended = read.engine.window(list, delivery).await;
-            // A name that is unknown to an older catalog may be no mistake of the sender.
-            let Err(Failure { class: FailureClass::Permanent, .. }) = &ended else { return ended };
-            match self.standing(read.generation, true).await? {
-                Standing::Holds => {
-                    let Ok(sample) = list.sample() else { return ended };
-                    return ended.map_err(|failure| left_to_others(failure, read.engine.catalog(), sample.job.operation().subject()));
-                }
-                Standing::Outdated(recorded) => return Err(not_recorded(recorded)),
-                Standing::Exchanged => {}
-            }
-        }
-    }
-
-    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
-        self.engine().forget(list, version).await
     }
 
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {

@@ -284,7 +284,7 @@ pub(crate) fn decide(end: &End, situation: &Inputs, limits: &Limits) -> Settleme
 }
 
 /// A settlement of a message that no worker may see again by then: it goes to the poison queue in place of coming again.
-pub(crate) fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> Settlement {
+fn unless_it_expires(settlement: Settlement, end: &End, situation: &Inputs) -> Settlement {
     match settlement {
         Settlement::Release { delay, .. } | Settlement::Advance(JobProgress { delay, .. })
             if situation.expires_within(delay.saturating_add(UNSEEN)) =>

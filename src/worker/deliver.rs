@@ -30,7 +30,7 @@ use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::planted::{Bug, planted};
 use crate::ports::{Message, MessageText};
-use crate::reconcile::{FailureClass, MemoryShare, Outcome, WINDOW_MEMORY, Work};
+use crate::reconcile::{FailureClass, MemoryShare, Outcome, Work};
 use crate::telemetry::traces;
 use crate::telemetry::trail::{self, Keeping, Urgency};
 
@@ -58,16 +58,6 @@ pub(crate) async fn deliver(context: Arc<RunContext>, source: Arc<Intake>, messa
             Examined::rejected(&message, Reason::Undecodable, format!("decoding panicked: {}", cause::panic(&*payload)))
         });
     memory.shrink(weight::kept(&message, examined.work.as_ref().ok(), extent));
-    if let Ok(Assigned::Listed(_)) = examined.work {
-        // Given back first: a waiter holds nothing of the memory that it waits for.
-        drop(memory);
-        let window = weight::received(&message) + WINDOW_MEMORY;
-        let LeaseOutcome::Finished(granted) = lease.hold_past_expiry(context.memory.take(MemoryShare::Messages, window)).await else {
-            WorkerTally::add(&context.tally.lost);
-            return;
-        };
-        memory = granted;
-    }
     let span = tracing::info_span!(
         "job", queue = %source.queue, op = examined.op, message_id = message.id, id = examined.id, traceparent = examined.traceparent
     );
@@ -135,7 +125,6 @@ async fn work_on(context: &RunContext, source: &Arc<Intake>, received: &Incoming
     let most = context.limits().max_dequeue_count + u32::from(planted(Bug::PoisonedAfterRunning));
     let mut concluded = match &examined.work {
         Ok(Assigned::Many(batch)) => batch::work_on(context, source, received, examined, (batch, most), &mut lease).await,
-        Ok(Assigned::Listed(list)) => Box::pin(batch::work_on_list(context, source, received, examined, (list, most), &mut lease)).await,
         Ok(Assigned::One(work)) => {
             let end = if examined.deliveries.are_exhausted(most) {
                 End::Exhausted(examined.deliveries.attempts().saturating_sub(1))

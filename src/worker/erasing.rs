@@ -10,10 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::context::KeyOf;
 use super::poison::{Discarded, ErasedPrimary, ErasureReach, LeftMessages, PoisonQueue, Sought};
 use crate::model::event::EventMappings;
-use crate::model::job::ListedBatch;
-use crate::model::{AccountName, ETag, QueueName};
+use crate::model::{AccountName, QueueName};
 use crate::ports::{Chance, StoreError, Stores};
-use crate::reconcile::{Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Work, aside};
+use crate::reconcile::{Delivery, Execute, Failure, FailureClass, Outcome, Work, aside};
 use crate::settings::QueueSettings;
 
 /// How soon an erasure is tried again that has met messages held by another command.
@@ -189,14 +188,6 @@ impl Execute for Erasing {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.execute.give_up(work, delivery).await
-    }
-
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
-        self.execute.window(list, delivery).await
-    }
-
-    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
-        self.execute.forget(list, version).await
     }
 
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {

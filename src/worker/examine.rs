@@ -10,7 +10,7 @@ use crate::model::allowed::JobAllowance;
 use crate::model::body::RawBody;
 use crate::model::cause;
 use crate::model::event::{EventMappings, ForeignEvent};
-use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, ListedBatch, OPS, RECHECK};
+use crate::model::job::{self, Batch, JobDigest, JobEnvelope, JobError, JobRequest, OPS, RECHECK};
 use crate::ports::{Message, MessageText};
 use crate::reconcile::{Recheck, Work};
 
@@ -41,8 +41,6 @@ pub(crate) enum Assigned {
     One(Work),
     /// A job for each of many primaries.
     Many(Batch),
-    /// The same, of a list in a blob.
-    Listed(ListedBatch),
 }
 
 /// The operation where none could be read.
@@ -131,10 +129,6 @@ pub(crate) fn examine(
                     examined.unknown_fields = batch.unknown_fields();
                     Ok(Assigned::Many(batch))
                 }
-                Ok(JobRequest::Listed(list)) => {
-                    examined.unknown_fields = list.unknown_fields();
-                    Ok(Assigned::Listed(list))
-                }
             };
         }
     }
@@ -146,7 +140,6 @@ fn refuses(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
     let (op, job) = match request {
         JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),
         JobRequest::Batch(batch) => (batch.op(), batch.sample().ok()),
-        JobRequest::Listed(list) => (list.op(), list.sample().ok()),
     };
     allowed.refuses_op(op).or_else(|| allowed.refuses(&job?.job))
 }
@@ -207,7 +200,6 @@ mod tests {
         examine(&message, open(&message), carries, &JobAllowance { ops, tables: Some(tables) }, &EventMappings::default())
     }
 
-    const LISTED: &str = r#"{"op":"sync","table":"Salaries","keys_ref":{"blob":"evenkeel-staging/a.jsonl","sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}}"#;
     const JOB: &str = r#"{"op":"sync","table":"Employees","pk":"p","rk":"r","id":"mine","ek":{"id":"m1","free":3}}"#;
 
     #[test]
@@ -236,7 +228,7 @@ mod tests {
                 Reason::Permanent,
                 "Salaries is not",
             ),
-            (LISTED, Carries::Jobs, None, Reason::Permanent, "Salaries is not allowed"),
+            (r#"{"op":"sync","table":"Employees","keys_ref":{}}"#, Carries::Jobs, None, Reason::Permanent, "submit --pack"),
             (r#"{"op":"delete","table":"T","pk":"p","rk":"r"}"#, Carries::Rechecks, None, Reason::Permanent, "recheck"),
             (r#"{"op":"sync","table":"T"}"#, Carries::Rechecks, None, Reason::Permanent, "pk"),
             ("hello", Carries::Rechecks, None, Reason::Undecodable, "Base64"),

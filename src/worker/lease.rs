@@ -76,8 +76,6 @@ pub(crate) struct Lease {
     /// The wait before the next renewal, halved while renewals fail.
     interval: Duration,
     confirmation: Arc<Confirmation>,
-    /// The message is taken for gone, since a request for that had no answer and its receipt is not known any more.
-    presumed_gone: bool,
     /// Held until the message is settled: the turn of its run among those that may take the process down.
     turn: Option<OwnedSemaphorePermit>,
 }
@@ -161,7 +159,6 @@ impl Lease {
             due: Duration::ZERO,
             interval: visibility / 2,
             confirmation,
-            presumed_gone: false,
             turn: None,
         };
         lease.extended(sent, visibility);
@@ -171,16 +168,6 @@ impl Lease {
     /// The message's text, where it could be read.
     pub(crate) fn text(&self) -> Option<&str> {
         self.text.as_deref()
-    }
-
-    /// The message is taken for gone: a request to delete it had no answer, and its receipt is good no more.
-    pub(crate) const fn presume_gone(&mut self) {
-        self.presumed_gone = true;
-    }
-
-    /// Whether the message is taken for gone, and may be another receiver's all the same.
-    pub(crate) const fn is_presumed_gone(&self) -> bool {
-        self.presumed_gone
     }
 
     /// What the work under this lease asks whether its message is still its own.

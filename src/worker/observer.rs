@@ -146,7 +146,7 @@ pub(crate) struct EndedDelivery<'a> {
 fn one(examined: &Examined) -> Option<&Work> {
     match &examined.work {
         Ok(Assigned::One(work)) => Some(work),
-        Ok(Assigned::Many(_) | Assigned::Listed(_)) | Err(_) => None,
+        Ok(Assigned::Many(_)) | Err(_) => None,
     }
 }
 

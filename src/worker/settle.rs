@@ -178,10 +178,7 @@ async fn persist(context: &RunContext, source: &Intake, lease: &mut Lease, deliv
         };
         let retry_after = match error.class {
             // An earlier request that was never answered may well have been the one.
-            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => {
-                lease.presume_gone();
-                return Reply::Done;
-            }
+            ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => return Reply::Done,
             ErrorClass::LeaseLost | ErrorClass::NotFound(_) => {
                 tracing::warn!(
                     queue = %source.queue, message_id = delivered.id, error = %cause::chain(&error),
@@ -236,8 +233,7 @@ async fn give_up(context: &RunContext, source: &Intake, delivered: &Message, exa
                 jobs.map(|(work, digest)| async move { give_up_one(context, source, delivered, (&work, digest), verdict).await });
             join_all(given_up).await.into_iter().all(|may_go| may_go)
         }
-        // No window of it was read.
-        Ok(Assigned::Listed(_)) | Err(_) => true,
+        Err(_) => true,
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn kept(message: &Message, work: Option<&Assigned>, extent: Extent) -
         Some(Assigned::One(Work::Recheck(_))) => read(message, extent),
         // Each job of many is decoded once more, and each may fail.
         Some(Assigned::Many(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
-        Some(Assigned::One(Work::Job(_)) | Assigned::Listed(_)) | None => received(message),
+        Some(Assigned::One(Work::Job(_))) | None => received(message),
     }
 }
 

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::{Client, ClientError};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, TableRef};
-use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject, ListedBatch};
-use evenkeel_model::model::large::STAGING;
+use evenkeel_model::model::job::{Batch, Effect, JobEnvelope, JobRequest, JobSubject};
 use evenkeel_model::model::nearest::{listed, meant_or_known};
 use evenkeel_model::model::{AccountName, Job, QueueName, TableName, ViewName, body, cause, job, limits, shard};
 use evenkeel_model::ports::Ttl;
@@ -104,7 +101,6 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     let (envelope, jobs) = match job::decode_request(object).map_err(|error| cause::chain(&error))? {
         JobRequest::Job(envelope) => (envelope, 1),
         JobRequest::Batch(batch) => (first_of(&batch, catalog)?, batch.len()),
-        JobRequest::Listed(list) => return prepare_listed(&list, message, queue, queues, catalog),
     };
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
@@ -129,30 +125,6 @@ fn prepare(text: &str, queue: Option<&QueueName>, queues: &[QueueSettings], cata
     })
 }
 
-/// The message of a list in a blob, which is not read: it belongs to no shard, and goes to the first.
-fn prepare_listed(
-    list: &ListedBatch,
-    text: String,
-    queue: Option<&QueueName>,
-    queues: &[QueueSettings],
-    catalog: &Catalog,
-) -> Result<Prepared, String> {
-    let sample = list.sample().map_err(|error| cause::chain(&error))?;
-    let table = table_of(&sample.job, catalog)?;
-    let queue = carrier(&sample.job, queue, queues, catalog)?;
-    let name = queue.shard_names().into_iter().next().ok_or_else(|| format!("the queue {} has no shard", queue.name))?;
-    Ok(Prepared {
-        account: queue.account.clone(),
-        queue: name,
-        text,
-        op: list.op(),
-        jobs: 1,
-        about: format!("of the primaries of {table} that {STAGING}/{} lists", list.blob.name),
-        id: sample.id,
-        unknown_fields: sample.unknown_fields,
-    })
-}
-
 /// The first job of a batch, every job checked.
 fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     let said = |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
@@ -163,13 +135,6 @@ fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     let first = batch.job(0).map_err(|error| said(0, cause::chain(&error)))?;
     let unknown_fields = batch.sample().map_err(|error| cause::chain(&error))?.unknown_fields;
     Ok(JobEnvelope { unknown_fields, ..first })
-}
-
-/// What a worker would find wrong with the job of an item of a list.
-pub(super) fn check_item(list: &ListedBatch, item: Value, catalog: &Catalog) -> Result<(), String> {
-    let Some(batch) = list.window(vec![(0, item)], 0, 0) else { return Ok(()) };
-    let envelope = batch.job(0).map_err(|error| cause::chain(&error))?;
-    table_of(&envelope.job, catalog).map(drop)
 }
 
 /// The message that carries a job.

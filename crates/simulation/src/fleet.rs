@@ -27,10 +27,10 @@ use evenkeel::adapters::circuit::Circuits;
 use evenkeel::adapters::sim::{FaultPolicy, REFUSED};
 use evenkeel::adapters::stack::{Grouping, decorate, decorate_sink};
 use evenkeel::catalog::Catalog;
-use evenkeel::model::job::{ListedBatch, Primary};
-use evenkeel::model::{AccountName, CatalogOwner, ETag};
+use evenkeel::model::job::Primary;
+use evenkeel::model::{AccountName, CatalogOwner};
 use evenkeel::ports::{Account, Chance, Clock, Sink, Stores};
-use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, ListWindow, Outcome, SealSecret, Work};
+use evenkeel::reconcile::{Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealSecret, Work};
 use evenkeel::retention::{Keeper, TurnTime};
 use evenkeel::settings::QueueSettings;
 use evenkeel::worker::{KeyOf, Mode, Worker, WorkerParts};
@@ -400,14 +400,6 @@ impl Execute for Watched {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.inner.give_up(work, delivery).await
-    }
-
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
-        self.inner.window(list, delivery).await
-    }
-
-    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
-        self.inner.forget(list, version).await
     }
 
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {

@@ -14,13 +14,12 @@ use evenkeel::adapters::sim::{NoFaults, SimWorld};
 use evenkeel::adapters::stack::{Grouping, decorate_within};
 use evenkeel::adapters::system::SeededChance;
 use evenkeel::catalog::{Catalog, OnConflict, SecondaryIndex, TableRef, View, ViewKind};
-use evenkeel::model::job::ListedBatch;
 
 use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, ETag, Entity, EntityKey, QueueName, ViewName, body, shard};
+use evenkeel::model::{AccountName, Entity, EntityKey, QueueName, ViewName, body, shard};
 use evenkeel::ports::{Account, Chance, Clock, Service, Stores, TableOperation, Ttl};
 use evenkeel::reconcile::footprint::FOOTPRINTS;
-use evenkeel::reconcile::{DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute, Failure, ListWindow, Outcome, Work};
+use evenkeel::reconcile::{DEFAULT_MEMORY, Delivery, Engine, EngineParts, Execute, Failure, Outcome, Work};
 use evenkeel::settings::{Backoff, Concurrency, PaceCeilings, PollInterval, QueueSettings, RetryPolicy, WorkerSettings};
 use evenkeel::worker::{Mode, Rechecks, Worker, WorkerParts};
 use futures::StreamExt as _;
@@ -192,14 +191,6 @@ impl Execute for CountedEngine {
 
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.inner.give_up(work, delivery).await
-    }
-
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
-        self.inner.window(list, delivery).await
-    }
-
-    async fn forget(&self, list: &ListedBatch, version: &ETag) -> Result<(), Failure> {
-        self.inner.forget(list, version).await
     }
 
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {

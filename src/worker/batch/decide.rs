@@ -62,10 +62,10 @@ impl Tries {
     }
 
     /// How many are run at once the next time: no more than came to an end, so that a message that is too much as a whole does not take
-    /// the process down again and again. Or all, once the one is found that does so alone. A list may have millions: of it twice as many.
-    fn next(self, is_of_a_list: bool) -> Option<u32> {
+    /// the process down again and again. Or all, once the one is found that does so alone.
+    fn next(self) -> Option<u32> {
         match self {
-            Self::First(jobs) => u32::try_from(jobs.saturating_mul(if is_of_a_list { 2 } else { 1 })).ok(),
+            Self::First(jobs) => u32::try_from(jobs).ok(),
             Self::All | Self::UsedUp(_) => None,
         }
     }
@@ -148,17 +148,15 @@ impl BatchDecision {
         let worst = self.left.iter().map(|left| left.attempt).max_by_key(|attempt| weight(*attempt));
         // A run that panicked or hung counts, or it would come back for ever; and one that is given up stays so until its poison message is put.
         let may_turn = worst != Some(Attempt::Counts) && !matches!(self.tries, Tries::UsedUp(_));
-        let goes_on = unbegun || rest.is_unread;
-        if ended > 0 || (goes_on && self.unbegun > 0 && may_turn) {
+        if ended > 0 || (unbegun && self.unbegun > 0 && may_turn) {
             let delay = match ended {
                 _ if unbegun => Duration::ZERO,
                 0 => delay,
-                _ if rest.is_unread => Duration::ZERO,
                 _ => delay.min(self.first_wait),
             };
-            let at_once = self.tries.next(batch.is_of_a_list()).filter(|next| (*next as usize) < come_again);
+            let at_once = self.tries.next().filter(|next| (*next as usize) < come_again);
             let failing = self.left.iter().filter(|_| ended == 0).find_map(|left| left.attempt.failing());
-            return Settlement::Advance(JobProgress { fields: rest.fields, delay, at_once, failing });
+            return Settlement::Advance(JobProgress { fields: rest, delay, at_once, failing });
         }
         // One that was interrupted before any job of it was begun is no job's fault.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);
@@ -182,7 +180,7 @@ impl BatchDecision {
     }
 
     /// The end that says most about the delivery: a failure where there is one, with the changes of all jobs.
-    pub(crate) fn telling(&self, batch: &Batch, ends: &[JobEnd]) -> End {
+    pub(crate) fn telling(&self, ends: &[JobEnd]) -> End {
         let mut summary = Summary::default();
         ends.iter().filter_map(|end| end.end.ran()).for_each(|ran| summary.add(ran.summary().clone()));
         let of = |at: usize| ends.iter().find(|end| end.at == at).map(|end| &end.end);
@@ -194,7 +192,7 @@ impl BatchDecision {
                 ran
             }
             Some(end) => return end.clone(),
-            None if self.unbegun == 0 || batch.is_of_a_list() => Ran::Finished(Outcome::Advanced { fields: Map::new(), summary }),
+            None if self.unbegun == 0 => Ran::Finished(Outcome::Advanced { fields: Map::new(), summary }),
             None => Ran::Finished(Outcome::Done(summary)),
         };
         End::Ran(std::sync::Arc::new(ran))

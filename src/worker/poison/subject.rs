@@ -16,7 +16,7 @@ use super::mention::{Mention, Spellings};
 use crate::model::allowed::AllowedTables;
 use crate::model::body::Extent;
 use crate::model::event::{EventMappings, ForeignEvent};
-use crate::model::job::{self, JobRequest, Primary, StagedBlob};
+use crate::model::job::{self, Primary, StagedBlob};
 use crate::model::nearest::nearest;
 use crate::model::{AccountName, EntityKey, Job, QueueName, TableName, limits};
 use crate::worker::context::KeyOf;
@@ -120,8 +120,6 @@ impl Sought<'_> {
             None => {
                 let mentioned = self.mentioned(&Spellings::of(kept), &is_own);
                 match job::decode_request(object) {
-                    // Its list lies in a blob.
-                    Ok(JobRequest::Listed(_)) => Bearing::Unclear,
                     // A valid job about many primaries need not name each of them.
                     Ok(_) if matches!(mentioned, Bearing::About(_)) => Bearing::Several,
                     Ok(_) => Bearing::Other,

@@ -7,13 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
-use serde_json::Value;
-
 use super::time::TestClock;
-use crate::model::ETag;
-use crate::model::job::{ListCursor, ListedBatch, NextLines};
 use crate::ports::Clock as _;
-use crate::reconcile::{CursorSeal, Delivery, Execute, Failure, FailureClass, ListWindow, Outcome, Summary, Work};
+use crate::reconcile::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 
 /// One run.
 #[derive(Debug, Clone)]
@@ -50,23 +46,11 @@ pub(crate) struct Scripted {
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
     /// The ids of messages with work given up.
     given_up: Mutex<Vec<String>>,
-    /// How many lines a list in a blob has, which are its places, and how many of them a window has.
-    pub(crate) list: Mutex<(u64, u64)>,
-    /// How often a list was done with.
-    pub(crate) forgotten: Mutex<u32>,
 }
 
 impl Scripted {
     pub(super) fn new(clock: Arc<TestClock>, script: Arc<Script>) -> Self {
-        Self {
-            clock,
-            script: Mutex::new(script),
-            runs: Mutex::default(),
-            giving_up: Mutex::default(),
-            given_up: Mutex::default(),
-            list: Mutex::default(),
-            forgotten: Mutex::default(),
-        }
+        Self { clock, script: Mutex::new(script), runs: Mutex::default(), giving_up: Mutex::default(), given_up: Mutex::default() }
     }
 
     pub(crate) fn runs(&self) -> Vec<Ran> {
@@ -116,36 +100,6 @@ impl Execute for Scripted {
     async fn give_up(&self, _: &Work, delivery: &Delivery) -> Result<(), Failure> {
         self.given_up.lock().unwrap().push(delivery.stamp.message_id.clone());
         self.giving_up.lock().unwrap().pop_front().unwrap_or(Ok(()))
-    }
-
-    async fn window(&self, list: &ListedBatch, delivery: &Delivery) -> Result<ListWindow, Failure> {
-        let (lines, at_once) = *self.list.lock().unwrap();
-        if lines == 0 {
-            return Err(permanent().unwrap_err());
-        }
-        let mut list = list.clone();
-        if list.cursor == ListCursor::default() {
-            list.cursor = ListCursor::checked("e".to_owned(), lines, 0);
-        }
-        let places: Vec<u64> = match list.cursor.reading() {
-            NextLines::From(place) => (place..lines.min(place + at_once)).collect(),
-            NextLines::At(places) => places,
-        };
-        let next = places.last().map_or(lines, |last| list.cursor.next.max(last + 1));
-        let jobs = places.into_iter().map(|place| (place, Value::from(place.to_string()))).collect();
-        let batch = list.window(jobs, next, delivery.dequeue_count);
-        Ok(ListWindow {
-            batch,
-            checked: None,
-            version: ETag::new("e").unwrap(),
-            dequeue_count: list.cursor.deliveries(delivery.dequeue_count),
-            seal: CursorSeal::for_tests(),
-        })
-    }
-
-    async fn forget(&self, _: &ListedBatch, _: &ETag) -> Result<(), Failure> {
-        *self.forgotten.lock().unwrap() += 1;
-        Ok(())
     }
 
     async fn seal_body(&self, _: &str) -> Result<Option<String>, Failure> {

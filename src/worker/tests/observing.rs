@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::batches::{batch, listed, rk};
+use super::batches::{batch, rk};
 use crate::model::job::Primary;
 use crate::model::{AccountName, EntityKey, TableName, ViewName};
 use crate::reconcile::{Action, ItemChange, Outcome, Recheck, Summary, note_untold};
@@ -156,13 +156,7 @@ async fn a_message_about_many_is_told_with_the_ending_of_each_key_in_each_delive
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_in_blobs_and_of_rechecks_are_told_key_by_key() {
-    let world = listed(30, 20);
-    world.script(|_, _, _| async { done() });
-    let windows = told(&world).await;
-    assert_eq!(keys(&windows).iter().map(Vec::len).collect::<Vec<_>>(), [20, 10]);
-    assert_eq!((keys(&windows)[0][7].as_str(), keys(&windows)[1][9].as_str()), ("7 done: ", "29 done: "));
-    assert_eq!(windows.ended.lock().unwrap()[0].error, None, "the rest of a list is not a failure");
+async fn lists_of_rechecks_are_told_key_by_key() {
     let rechecks = ["1", "2"].map(|rk| Recheck {
         primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
         items: Vec::new(),

@@ -36,7 +36,6 @@ mod forms;
 mod guide;
 mod indexing;
 mod joining;
-mod key_lists;
 mod outage;
 mod racing;
 mod rotating;

@@ -4,15 +4,14 @@
 //! no JSON object is *undecodable*; a JSON object that is no job is a *permanent* error.
 
 mod batch;
+mod gone;
 mod known;
-mod listed;
 mod object;
 mod operations;
 mod schema;
 mod shared;
 
 pub use batch::{BATCH_KEYS, Batch, JobRequest, Listing, Packed, Packer, RECHECK, RECHECKS, decode_request};
-pub use listed::{ListCheck, ListCursor, ListedBatch, MOST_UNLIKE, NextLines, line_text};
 pub use operations::*;
 pub use schema::schema;
 
@@ -171,6 +170,14 @@ pub enum JobError {
         /// The operation that it may mean.
         meant: Option<&'static str>,
     },
+    /// A field that no job has, and what takes its place.
+    #[error("the field {field:?} is none of a job: {instead}")]
+    Gone {
+        /// The field.
+        field: &'static str,
+        /// What to send in its place.
+        instead: &'static str,
+    },
     /// A field is missing or wrong.
     #[error("op {op:?}: {problem}")]
     Field {
@@ -199,6 +206,7 @@ impl JobError {
             | Self::Version(_)
             | Self::Spelled(_)
             | Self::Op { .. }
+            | Self::Gone { .. }
             | Self::Field { .. }
             | Self::Entity(_) => false,
         }
@@ -272,6 +280,7 @@ pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
 
 /// Decodes a JSON object into a job.
 pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobError> {
+    gone::refuse(&object)?;
     let digest = JobDigest::of(&object);
     match object.remove("v") {
         None => {}

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde_json::{Map, Value};
 
 use super::batch::{Listing, SubjectList};
-use super::listed::KEYS_REF;
 use super::{VERSION, operations};
 
 /// The JSON Schema of a message's body (draft 2020-12): one alternative per operation, and one for each of its lists of many primaries.
@@ -20,27 +19,20 @@ pub fn schema() -> Value {
 /// The schemas of an operation: of one job, and of lists of many.
 pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
     let one = single::<T>(op);
-    let lists = || listing.into_iter().flat_map(SubjectList::of);
-    let many = lists().map(|list| many(one.clone(), list, list.field(), list.schema()));
-    let listed = lists().map(|list| many_of_a_blob(one.clone(), list));
-    std::iter::once(one.clone()).chain(many).chain(listed).collect()
-}
-
-/// The schema of an operation, with a list in a blob in the place of the fields that a line of it stands for.
-fn many_of_a_blob(schema: Value, list: SubjectList) -> Value {
-    let description = format!("A staged blob that lists the primaries: JSON lines, each as an item of `{}`.", list.field());
-    many(schema, list, KEYS_REF, operations::staged_schema(&description))
+    let many = listing.into_iter().flat_map(SubjectList::of).map(|list| many(one.clone(), list));
+    std::iter::once(one.clone()).chain(many).collect()
 }
 
 /// The schema of an operation, with a list in the place of the fields that it stands for.
-fn many(mut schema: Value, list: SubjectList, field: &str, items: Value) -> Value {
+fn many(mut schema: Value, list: SubjectList) -> Value {
+    let field = list.field();
     let Some(object) = schema.as_object_mut() else { return schema };
     object.insert("title".to_owned(), Value::String(format!("{} of many: {}", object["title"].as_str().unwrap_or_default(), field)));
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         for field in list.excluded() {
             properties.remove(field);
         }
-        properties.insert(field.to_owned(), items);
+        properties.insert(field.to_owned(), list.schema());
     }
     if let Some(Value::Array(required)) = object.get_mut("required") {
         required.retain(|name| !list.excluded().any(|field| name == field));

@@ -4,7 +4,6 @@
 mod staged;
 
 pub use staged::StagedBlob;
-pub(super) use staged::{staged, staged_schema};
 
 use std::iter;
 

@@ -2,11 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::model::job::JobError;
 use crate::model::quoted::Quoted;
-use crate::model::{BlobName, cause, large};
+use crate::model::{BlobName, large};
 
 /// A blob in the container [`STAGING`](crate::model::large::STAGING) that a sender has put there for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,24 +42,4 @@ pub(super) fn staged_blob(op: &'static str, field: &str, fields: StagedFields) -
         return Err(wrong(format!("{field:?}: \"sha256\" is not 64 hex digits in lower case")));
     }
     Ok(StagedBlob { name, sha256: fields.sha256 })
-}
-
-/// The staged blob that a field names.
-pub(in crate::model::job) fn staged(op: &'static str, field: &str, value: Value) -> Result<StagedBlob, JobError> {
-    let fields = serde_json::from_value(value);
-    let fields = fields
-        .map_err(|error: serde_json::Error| JobError::field(op, format_args!("{field:?}: {}", cause::without_value(&error.to_string()))))?;
-    staged_blob(op, field, fields)
-}
-
-/// The schema of such a field.
-pub(in crate::model::job) fn staged_schema(description: &str) -> Value {
-    let settings = schemars::generate::SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<StagedFields>().to_value();
-    if let Some(object) = schema.as_object_mut() {
-        object.remove("$schema");
-        object.remove("title");
-        object.insert("description".to_owned(), Value::String(description.to_owned()));
-    }
-    schema
 }

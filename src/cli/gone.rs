@@ -1,0 +1,38 @@
+//! Arguments that no command has, and that people may ask for all the same: the error names what takes their place.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+
+/// Each argument, and its substitute.
+const GONE: [(&str, &str); 1] = [(
+    "--list",
+    "send the primaries as single jobs: `evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 of them into a message; a whole table is \
+     brought in step by `evenkeel backfill`",
+)];
+
+/// An error of the command line, with what takes the place of the argument in it.
+#[must_use]
+pub fn advised(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return error };
+    if let Some((_, instead)) = GONE.into_iter().find(|(argument, _)| argument == found) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(instead)]));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn an_argument_that_no_command_has_is_refused_with_what_takes_its_place() {
+        let command = ["evenkeel", "submit", "--list", "keys.jsonl", r#"{"op":"sync","table":"Employees"}"#];
+        let said = advised(Cli::try_parse_from(command).unwrap_err());
+        assert_eq!(said.exit_code(), 2);
+        let said = said.to_string();
+        assert!(said.contains("--list") && said.contains("submit --pack") && said.contains("backfill"), "{said}");
+    }
+}
