@@ -23,34 +23,29 @@ cursor! {
     /// How far an `audit` has come. A client sends none; a worker writes it into the message.
     pub struct AuditCursor {
         /// The part in progress.
-        #[serde(default)]
         pub part: AuditPart,
         /// Of the derived rows: the view of the target in progress.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub view: Option<String>,
         /// Of a target in several accounts: the one in progress; the first where absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub account: Option<String>,
         /// Fingerprint of the views compared so far: with others the audit begins anew.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub views: Option<String>,
         /// Primaries looked at so far, absent ones with a footprint included.
-        #[serde(default)]
         pub primaries: u64,
         /// Derived rows checked against their owners so far.
-        #[serde(default)]
         pub rows: u64,
         /// Items mended so far.
-        #[serde(default)]
         pub repaired: u64,
         /// Primaries that could not be looked at or mended; a `sync` job of each was queued instead.
-        #[serde(default)]
         pub failed: u64,
         /// Items found wrong so far and not mended, by view; views without any are left out.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub drift: BTreeMap<String, u64>,
         /// Those of them that no footprint lists, which a backfill does not find, by view.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub unlisted: BTreeMap<String, u64>,
     }
 }

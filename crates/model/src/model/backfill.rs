@@ -40,25 +40,19 @@ cursor! {
     /// How far a `backfill` has come. A client sends none; a worker writes it into the message.
     pub struct BackfillCursor {
         /// The part in progress.
-        #[serde(default)]
         pub part: BackfillPart,
         /// Primaries brought in step so far.
-        #[serde(default)]
         pub done: u64,
         /// Primaries that could not be; a `sync` job of each was queued instead.
-        #[serde(default)]
         pub failed: u64,
         /// Items inserted so far.
-        #[serde(default)]
         pub created: u64,
         /// Items replaced so far.
-        #[serde(default)]
         pub updated: u64,
         /// Items deleted so far.
-        #[serde(default)]
         pub deleted: u64,
         /// Keys that rows or blobs have that evenkeel did not write, so far, by view: nothing was queued for their sake.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub taken: BTreeMap<String, TakenKeys>,
     }
 }

@@ -36,16 +36,13 @@ cursor! {
     /// How far a `carry` has come. Written by workers.
     pub struct CarryCursor {
         /// Entities seen to so far.
-        #[serde(default)]
         pub done: u64,
         /// Entities that could not be written; a `sync` job of each was queued instead.
-        #[serde(default)]
         pub failed: u64,
         /// Entities that belong to another one as well, which keeps them.
-        #[serde(default)]
         pub taken: u64,
         /// One that does: its keys.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub taken_by: Option<(String, String)>,
     }
 }

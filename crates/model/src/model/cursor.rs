@@ -19,18 +19,18 @@ macro_rules! cursor {
     ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-        #[serde(deny_unknown_fields)]
+        #[serde(default, deny_unknown_fields)]
         pub struct $name {
             $($fields)*
             /// Where the next page begins: the service's continuation token, its partition key part.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[serde(skip_serializing_if = "Option::is_none")]
             pub next_pk: Option<String>,
             /// The token's row key part, which the service may leave out.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[serde(skip_serializing_if = "Option::is_none")]
             pub next_rk: Option<String>,
             /// The worker's seal on the cursor and on the message that carries it: a cursor from any other sender is not
             /// trusted.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[serde(skip_serializing_if = "Option::is_none")]
             pub seal: Option<String>,
         }
 

@@ -17,13 +17,11 @@ cursor! {
     /// How far the archiving of a table has come. A client sends none; a worker writes it into the message.
     pub struct DropTableCursor {
         /// Files written so far.
-        #[serde(default)]
         pub files: u64,
         /// Rows in them.
-        #[serde(default)]
         pub rows: u64,
         /// Number of the rows' folder: earlier ones have other rows than the table.
-        #[serde(default, rename = "complete", skip_serializing_if = "is_zero")]
+        #[serde(skip_serializing_if = "is_zero")]
         pub folder: u32,
     }
 }

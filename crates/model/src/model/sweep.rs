@@ -70,28 +70,22 @@ cursor! {
     /// How far a `delete_where` or `archive_where` has come. A client sends none; a worker writes it into the message.
     pub struct SweepCursor {
         /// The part in progress.
-        #[serde(default)]
         pub part: SweepPart,
         /// Entities looked at so far.
-        #[serde(default)]
         pub seen: u64,
         /// Entities deleted or archived so far.
-        #[serde(default)]
         pub done: u64,
         /// Entities left alone: they changed, or went, before they were acted on.
-        #[serde(default)]
         pub left: u64,
         /// Entities that could not be deleted or archived.
-        #[serde(default)]
         pub failed: u64,
         /// The first of these, and why.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         pub failure: Option<String>,
         /// The delivery that wrote this: the next one is the first of the rest.
-        #[serde(default)]
         pub delivery: u32,
         /// Whether a delivery did not end in order: its half-done entities are looked for at the end.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub disturbed: bool,
     }
 }

@@ -79,12 +79,6 @@ impl SubjectList {
         self.instead_of().iter().copied().chain(ALONE)
     }
 
-    /// Those that are refused beside it. Keys beside entities, which have their own, are not read, as in a single job: packers of earlier
-    /// versions left them there.
-    fn refused(self) -> impl Iterator<Item = &'static str> {
-        self.excluded().filter(move |name| self != Self::Entities || !["pk", "rk"].contains(name))
-    }
-
     const fn listing(self) -> Option<Listing> {
         match self {
             Self::RowKeys | Self::Keys => Some(Listing::Keys),
@@ -258,7 +252,7 @@ impl Batch {
     ) -> Result<Self, JobError> {
         let wrong = |problem: String| JobError::field(op, problem);
         let others = SubjectList::ALL.into_iter().filter(|other| *other != list).map(SubjectList::field);
-        let beside = others.chain(list.refused()).find(|name| object.contains_key(*name));
+        let beside = others.chain(list.excluded()).find(|name| object.contains_key(*name));
         if let Some(beside) = beside {
             return Err(wrong(format!("the field {beside:?} has no meaning beside {:?}", list.field())));
         }
@@ -520,6 +514,7 @@ mod tests {
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rk": "1", "rks": ["1"]}), "\"rk\""),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "keys": [["p", "1"]]}), "\"pk\""),
             (json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "if_match": "e"}), "if_match"),
+            (json!({"op": "put", "table": "Staff", "pk": "p", "entities": [{}]}), "\"pk\""),
             (json!({"op": "put", "table": "Staff", "entities": [{}], "blobs": {"Photo": {"blob": "evenkeel-staging/a"}}}), "\"blobs\""),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": "1"}), "must be a list"),
             (json!({"op": "sync", "table": "Staff", "pk": "p", "rks": []}), "names 0"),
@@ -551,17 +546,6 @@ mod tests {
         let condition =
             json!({"op": "delete", "table": "Staff", "pk": "p", "rks": ["1"], "when": format!("A == \"{}\"", "x".repeat(8_000))});
         assert!(Batch::of(&mut object(condition)).is_ok(), "the longest condition has room");
-    }
-
-    /// As packers of earlier versions made them of puts that name their PartitionKey once more.
-    #[test]
-    fn keys_beside_entities_are_not_read() {
-        let entities = json!([{"PartitionKey": "p", "RowKey": "1"}, {"PartitionKey": "p", "RowKey": "2"}]);
-        let listed = batch(json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entities": entities}));
-        assert_eq!(keys(&listed), ["(\"p\", \"1\")", "(\"p\", \"2\")"]);
-        let single = json!({"op": "put", "table": "Staff", "pk": "p", "rk": "1", "entity": entities[1]});
-        assert_eq!(listed.job(1).unwrap().job, decode_job(object(single)).unwrap().job);
-        assert_eq!(listed.sample().unwrap().unknown_fields, ["pk", "rk"]);
     }
 
     #[test]
