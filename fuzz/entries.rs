@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 
+use bytes::Bytes;
 use evenkeel::config::{self, Folder};
 use evenkeel::model::cause::{self, CHAIN_BYTES};
 use evenkeel::model::condition::Condition;
@@ -18,7 +19,7 @@ use evenkeel::model::{Entity, EntityKey, KeyBytes, QueueName, TableName, ViewNam
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::Footprint;
 use evenkeel::sealing::{DataKey, SealedPlace};
-use evenkeel::shared::blocks::{BlockedList, ListWrite, OpenedList};
+use evenkeel::shared::BlobList;
 use evenkeel::worker::poison::PoisonMessage;
 
 /// A target: its name, which is its corpus's, and what it does.
@@ -195,19 +196,9 @@ pub fn sealed(data: &[u8]) {
     assert_eq!(data_key.open(place, &again).expect("what was sealed is opened"), text.into());
 }
 
-/// A list in a blob, read as a whole. Brought into shape and written in one piece, it says the same.
+/// A list in a blob. What is written of it says the same.
 pub fn list(data: &[u8]) {
-    let Ok(OpenedList::List(mut list)) = BlockedList::open(data, data.len() as u64) else { return };
-    assert!(list.unread().is_empty(), "all of it was read");
-    let members = list.to_list();
-    assert!(list.reshape().is_empty(), "there is nothing more to read");
-    let mut id = 0;
-    let written = list.write(|| {
-        id += 1;
-        id
-    });
-    if let ListWrite::Whole(content) = written {
-        let Ok(OpenedList::List(again)) = BlockedList::open(&content, content.len() as u64) else { panic!("what was written is read") };
-        assert_eq!(again.to_list(), members);
-    }
+    let Ok(list) = BlobList::parse(&Bytes::copy_from_slice(data)) else { return };
+    let again = BlobList::parse(&Bytes::from(list.render())).expect("what was written is read");
+    assert_eq!(again.to_list(), list.to_list());
 }

@@ -74,7 +74,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     let mut found = Found::new();
     for (table, entities) in tables {
         for entity in entities {
-            found.extend(derived(stores, catalog, &table, entity).await?);
+            found.extend(derived(catalog, &table, entity)?);
         }
     }
     for view in catalog.views.values() {
@@ -108,7 +108,7 @@ type Place = (AccountName, Site, Option<Part>, Option<ViewName>);
 type Found = BTreeMap<Place, Option<(Owner, Entity)>>;
 
 /// The items that lie in a row.
-async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
+fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<Found> {
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
     let mut found = Found::new();
     for view in catalog.views.values().filter(|view| matches!(view.form(), Form::Properties { rows, .. } if rows.target.has(table))) {
@@ -127,7 +127,7 @@ async fn derived(stores: &Stores, catalog: &Catalog, table: &TableRef, entity: E
     if !catalog.declared().into_keys().any(|view| shared::is_list_of(view, &entity)) {
         return Ok(Found::new());
     }
-    let (list, _) = lists::of_row(stores.account(&table.account)?, &site, &entity).await?;
+    let list = lists::of_row(&site, &entity)?;
     let place = |member| (table.account.clone(), site.clone(), Some(Part::Member(member)), None);
     Ok(list.members.into_keys().map(|member| (place(member), None)).collect())
 }
@@ -156,10 +156,10 @@ async fn in_container(stores: &Stores, view: &View, account: &AccountName, conta
             found.insert((account.clone(), site, None, None), None);
             continue;
         }
-        let Some((of, list)) = lists::in_blob(stores, container, &blob.name).await? else { continue };
-        if of == view.name {
+        let Some(list) = lists::in_blob(stores, container, &blob.name).await? else { continue };
+        if *list.view() == view.name {
             let place = |member| (account.clone(), site.clone(), Some(Part::Member(member)), None);
-            found.extend(list.members.into_keys().map(|member| (place(member), None)));
+            found.extend(list.to_list().members.into_keys().map(|member| (place(member), None)));
         }
     }
     Ok(found)

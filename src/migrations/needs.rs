@@ -10,7 +10,6 @@ use crate::model::names::NameError;
 use crate::model::sink::TOMBSTONES;
 use crate::model::{AccountName, CollectionName, ColumnType, ContainerName, QueueName, TableName, ViewName};
 use crate::settings::{QueueSettings, Settings};
-use crate::shared::spilled;
 
 /// Requirements on the stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,26 +80,19 @@ impl Needs {
                 needs.contain([account], Some(container));
             }
         }
-        // Constants, and names.
-        let [spilled, staging] = [spilled::CONTAINER, STAGING].map(|name| ContainerName::new(name).ok());
+        // A constant, and a name.
+        let staging = ContainerName::new(STAGING).ok();
         for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
             // None needs to be there: those of each date come with their table.
             needs.tables.entry(rows.target.account.clone()).or_default();
-            if catalog.has_lists_in(rows.target) {
-                needs.contain([&rows.target.account], spilled.as_ref());
-            }
         }
         for view in catalog.views.values() {
             match view.form() {
                 Form::BlobLists(lists) => needs.contain(lists.accounts.iter(), Some(&lists.container)),
-                // A list that outgrows its row moves into a blob.
-                Form::Lists { rows, .. } => needs.contain(rows.target.accounts.iter(), spilled.as_ref()),
                 Form::Values(large) => {
                     needs.contain([&large.account], Some(&large.container));
                     needs.contain([&view.source.account], staging.as_ref());
                 }
-                // So do claims on a range.
-                Form::Claims(range) => needs.contain(range.target.accounts.iter(), spilled.as_ref()),
                 Form::Documents(Documents { sink, collection, types, .. }) if !types.is_empty() => {
                     let need = CollectionNeed { view: view.name.clone(), definition: view.definition(), fields: types.clone() };
                     // Where deletes leave their versions.
@@ -109,7 +101,7 @@ impl Needs {
                     needs.collections.extend(place.zip(Some(CollectionNeed { fields, ..need.clone() })));
                     needs.collections.insert((sink.clone(), collection.clone()), need);
                 }
-                Form::Copies { .. } | Form::Properties { .. } | Form::Documents(_) => {}
+                Form::Copies { .. } | Form::Lists { .. } | Form::Properties { .. } | Form::Claims(_) | Form::Documents(_) => {}
             }
         }
         for queue in &settings.queues {

@@ -458,8 +458,8 @@ struct Seen {
     half_way: bool,
     /// Failure of the views that cannot derive their items.
     underived: Option<Failure>,
-    /// Items in rows that disagree with their lists: a figure or the count.
-    behind: Vec<ItemAddress>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    behind: BTreeSet<ItemAddress>,
 }
 
 /// Compares the primary's items, with a look at each, with their expected state.
@@ -476,13 +476,11 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
         .flatten()
         .any(|(item, entry)| entry.generation == 0 && !wanted.underived.contains_key(&item.view));
     let half_way = left || seen.footprint.is_changing();
-    let of = |site: &(AccountName, Site)| seen.looks.keys().find(|address| address.account == site.0 && address.site == site.1).cloned();
-    let behind = seen.behind.iter().filter_map(of).collect();
     let underived = (!wanted.underived.is_empty()).then(|| wanted.failure(&reconciler.pass.scope.primary));
     // Consequences of claims still to be received are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received.into_iter().map(|item| (item, Mismatch::Different)).collect();
     if plan.in_step || !reconciler.pass.scope.has_views() {
-        return Ok(Seen { problems, half_way, underived, behind });
+        return Ok(Seen { problems, half_way, underived, behind: seen.behind });
     }
     let listed = |address: &ItemAddress| seen.footprint.items.get(address).and_then(|entry| entry.etag.as_ref());
     for write in &plan.writes {
@@ -504,5 +502,5 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<Seen, Failure> {
     let dangling = plan.waiting.iter().filter(|address| address.site.row().is_none());
     problems.extend(dangling.map(|address| (address.clone(), Mismatch::Missing)));
     problems.extend(plan.taken.iter().map(|taken| (taken.address.clone(), Mismatch::Taken)));
-    Ok(Seen { problems, half_way, underived, behind })
+    Ok(Seen { problems, half_way, underived, behind: seen.behind })
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the rows into files     where archive_to says so
-//!   what views made of it   table by table, and the lists that outgrew their rows
+//!   what views made of it   table by table
 //!   its footprints          when nothing is left that they tell of
 //!   findings of audits
 //!   the table itself        last: as long as it is there, so is this job's reason
@@ -19,12 +19,11 @@ use super::execute::{Delivery, Failure, Outcome, Summary};
 use super::failure::{permanent, storage};
 use super::jobs::RunJob;
 use super::table_archive::{self, ArchiveProgress};
-use crate::catalog::{DatedRef, Retention, TableRef};
+use crate::catalog::{Retention, TableRef};
+use crate::model::TableName;
 use crate::model::drop_table::DropTable;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
-use crate::model::{ContainerName, TableName};
 use crate::ports::{ErrorClass, Missing, Query};
-use crate::shared::spilled;
 
 /// How far a worker's clock may be ahead of the queue service's, or its queued job be, before it is a mistake.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
@@ -94,9 +93,6 @@ impl RunJob for DropTable {
         }
         let followers = drop_followers(engine, table, retention).await?;
         let dropped = archived && drop_one(engine, table).await?;
-        if may_have_lists(engine, table, &retention.source()) {
-            drop_lists(engine, table).await?;
-        }
         if dropped || followers > 0 {
             tracing::info!(%table, followers, "table dropped");
             Ok(Outcome::Done(Summary::default()))
@@ -122,20 +118,12 @@ async fn drop_followers(engine: &Engine, table: &TableRef, retention: &Retention
             continue;
         }
         dropped += u32::from(drop_one(engine, &target).await?);
-        if followers.former.contains(tables) || may_have_lists(engine, table, tables) {
-            drop_lists(engine, &target).await?;
-        }
     }
     if let Some(footprints) = followers.footprints {
         dropped += u32::from(drop_one(engine, &footprints.at(begins)).await?);
         audit_records::forget(engine, table).await?;
     }
     Ok(dropped)
-}
-
-/// Whether lists in these tables may have outgrown their rows: those of views that are gone do not say what they were.
-fn may_have_lists(engine: &Engine, table: &TableRef, tables: &DatedRef) -> bool {
-    engine.catalog.has_lists_in(tables) || engine.catalog.generations.retired_source(table)
 }
 
 /// Whether the first rows of a table are derived from another one: the record of its followers may be forged.
@@ -156,26 +144,4 @@ async fn is_derived(engine: &Engine, from: &TableRef, target: &TableRef) -> Resu
 async fn drop_one(engine: &Engine, table: &TableRef) -> Result<bool, Failure> {
     let dropped = engine.account(table)?.tables.delete_table(&table.table).await;
     dropped.map_err(|error| storage(format!("dropping the table {table}"), error))
-}
-
-/// Deletes the blobs with the lists that outgrew their rows in a table by date.
-async fn drop_lists(engine: &Engine, table: &TableRef) -> Result<(), Failure> {
-    let step = || format!("deleting the lists of {table} that lie in blobs");
-    let container = ContainerName::new(spilled::CONTAINER).map_err(|error| permanent(step(), error))?;
-    let blobs = &engine.account(table)?.blobs;
-    let mut marker = None;
-    loop {
-        let page = match blobs.list(&container, &spilled::of_table(&table.table), marker.as_deref()).await {
-            Ok(page) => page,
-            Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(()),
-            Err(error) => return Err(storage(step(), error)),
-        };
-        for blob in page.blobs {
-            blobs.delete(&container, &blob.name, Some(&blob.etag)).await.map_err(|error| storage(step(), error))?;
-        }
-        marker = page.marker;
-        if marker.is_none() {
-            return Ok(());
-        }
-    }
 }

@@ -101,11 +101,7 @@ async fn add_document<'e>(scope: &Scope<'e>, group: &mut Group<'e>, operations: 
     let document = items::document(scope, &first.address().account, &first.address().site)?;
     group.turns.push(scope.engine.turns.hold(document.turn()).await);
     let changes: Vec<_> = operations.iter().map(|operation| items::change(scope, *operation)).collect();
-    let PreparedWrite::Together { operation: write, ended } = document.prepare(&changes).await? else {
-        // It follows after the transaction, and takes its turn then.
-        drop(group.turns.pop());
-        return Ok(Vec::new());
-    };
+    let PreparedWrite { operation: write, ended } = document.prepare(&changes).await?;
     let lost = operations.iter().zip(&ended).filter(|(_, ended)| **ended == ChangeEnd::Lost);
     let lost: Vec<ItemAddress> = lost.map(|(operation, _)| operation.address().clone()).collect();
     if let Some(write) = write.filter(|_| lost.is_empty()) {

@@ -1,7 +1,5 @@
 //! The jobs: each operation's run, by passes over its primaries.
 
-use std::collections::BTreeSet;
-
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
@@ -10,7 +8,6 @@ use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::{first_of, permanent};
-use super::items::ListRow;
 use super::memory::MemoryShare;
 use super::nesting::{Nesting, SyncedOn};
 use super::queueing::look_again;
@@ -135,32 +132,20 @@ impl Engine {
         Ok(reconciler)
     }
 
-    /// Syncs the primaries that a plan has written on, or into the source of another view, and those that are rows of lists after which a run
-    /// has tidied up. One that fails for good holds up no other.
-    pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan, tidied: &[ListRow]) -> Result<SyncedOn, Failure> {
+    /// Syncs the primaries that a plan has written on, or into the source of another view. One that fails for good holds up no other.
+    pub(super) async fn sync_on(&self, scope: &Scope<'_>, plan: &Plan) -> Result<SyncedOn, Failure> {
         if plan.changed().next().is_some() {
             // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
             self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary)).await?;
         }
         let (nesting, mut failed, mut failure) = (Nesting::new(&scope.primary, scope.outer), Vec::new(), None);
-        let mut synced = BTreeSet::new();
         for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {
             let Some(derived) = scope.derived_primary(address) else { continue };
-            synced.insert(derived.clone());
             match self.nested(&derived, None, scope.delivery, &nesting).await {
                 Err(error) if error.class == FailureClass::Permanent => {
                     failed.push(address.clone());
                     failure = Some(first_of(failure, error));
                 }
-                ended => drop(ended?),
-            }
-        }
-        for (account, site, view) in tidied.iter().filter(|_| !planted(Bug::NoSyncOn)) {
-            let row = ItemAddress::whole(view.clone(), account.clone(), site.clone());
-            let Some(derived) = scope.derived_primary(&row).filter(|derived| synced.insert(derived.clone())) else { continue };
-            match self.nested(&derived, None, scope.delivery, &nesting).await {
-                // Its row has a new ETag at most, and says the same: that failure is its own job's.
-                Err(error) if error.class == FailureClass::Permanent => {}
                 ended => drop(ended?),
             }
         }

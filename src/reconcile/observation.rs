@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::engine::Engine;
 use super::execute::Failure;
 use super::footprint::{Entry, Footprint};
-use super::items::{self, ListRow, LookContext};
+use super::items::{self, LookContext};
 use super::look::Look;
 use super::primary::StoredPrimary;
 use super::scope::Scope;
 use crate::catalog::ViewStatus;
 use crate::model::item::{self, Owner};
 use crate::model::job::{Looks, Primary};
-use crate::model::{AccountName, ETag, EdmDateTime, EdmValue, ItemAddress, Row, Site};
+use crate::model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row};
 use crate::patterns::Claimed;
 use crate::planted::{Bug, planted};
 use crate::wide::Rows;
@@ -29,10 +29,8 @@ pub(super) struct Observation {
     pub(super) looks: BTreeMap<ItemAddress, Look>,
     /// Contents of properties kept on the entities of others, of those that were looked at.
     pub(super) said: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Rows that disagree with their lists.
-    pub(super) behind: Vec<(AccountName, Site)>,
-    /// Rows of lists that were looked at.
-    pub(super) lists: Vec<ListRow>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    pub(super) behind: BTreeSet<ItemAddress>,
     /// The primary.
     pub(super) row: Option<Row>,
     /// Its rows, where its table is wide.
@@ -42,11 +40,6 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// Rows of lists that may have left blobs: of an undisturbed pass none.
-    pub(super) fn left_lists(&self, disturbed: bool) -> &[ListRow] {
-        if disturbed { &self.lists } else { &[] }
-    }
-
     /// Nothing seen yet.
     pub(super) fn blank() -> Self {
         Self {
@@ -55,8 +48,7 @@ impl Observation {
             written: None,
             looks: BTreeMap::new(),
             said: BTreeMap::new(),
-            behind: Vec::new(),
-            lists: Vec::new(),
+            behind: BTreeSet::new(),
             row: None,
             rows: Rows::default(),
             derived: None,
@@ -120,8 +112,7 @@ pub(super) async fn observe(
         let looked = items::look(LookContext { scope, footprint: &seen.footprint, touched }, addresses).await?;
         seen.looks = looked.looks.into_iter().collect();
         seen.said = looked.said.into_iter().collect();
-        seen.behind = looked.behind;
-        seen.lists = looked.lists;
+        seen.behind = looked.behind.into_iter().collect();
         if seen.footprint.unproven {
             let unproven = seen.unproven().next().is_some();
             seen.footprint.unproven = unproven;

@@ -58,8 +58,6 @@ impl<'e> Pass<'e> {
         if change.is_none() && seen.is_derived() && seen.etag.is_none() {
             return Ok(Advance::Ended(Commit::Closed));
         }
-        items::catch_up(&self.scope, &seen.behind).await?;
-        items::try_to_tidy(&self.scope, seen.left_lists(self.doubt.is_disturbed(seen))).await;
         let own = change.map(|change| primary::operations(&self.scope, &seen.rows, change)).transpose()?;
         let (entity, mut state) = match change {
             Some(change) => (change.result(), change.result().map_or(Presence::Absent, |_| Presence::Present(None))),
@@ -152,7 +150,7 @@ impl<'e> Pass<'e> {
         written: &BTreeMap<ItemAddress, ETag>,
     ) -> Result<bool, Failure> {
         let scope = &self.scope;
-        let on = scope.engine.sync_on(scope, plan, seen.left_lists(plan.disturbed)).await?;
+        let on = scope.engine.sync_on(scope, plan).await?;
         // Before the footprint is closed: until then the next pass does so again.
         let again = self.looks == Looks::Everything;
         let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;

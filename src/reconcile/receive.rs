@@ -34,8 +34,8 @@ impl Engine {
         let site = Site::Row { table: claim::table(), key };
         let step = || format!("reading the claims on {table}({:?}) of view {view}", pk.as_str());
         let target = self.stores.account(account).map_err(|error| permanent(step(), error))?;
-        let (catalog, memory, chance) = (&self.catalog, &self.memory, self.chance.as_ref());
-        let document = SharedEntity { account: account.clone(), site: site.clone(), target, catalog, memory, chance };
+        let (catalog, memory) = (&self.catalog, &self.memory);
+        let document = SharedEntity { account: account.clone(), site: site.clone(), target, catalog, memory };
         let members = document.members(view).await?;
         let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
         let here = |claim: &Claim| claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk;

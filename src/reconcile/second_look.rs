@@ -1,6 +1,6 @@
 //! Second looks: queued when something was dropped that an old insert might still bring back, or written to a sink over which an
 //! old write might still come, and when a primary is gone, because its emptied footprint (a tombstone) stays until no pass can still hold
-//! the old state. What a list has left in blobs is deleted then as well.
+//! the old state.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::storage;
 use super::footprint;
-use super::items::{self, ListRow};
 use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::pass::Pass;
@@ -17,7 +16,6 @@ use super::queueing::{SERVED_MARGIN, look_again};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
-use super::steps::Plan;
 use crate::model::ETag;
 use crate::planted::{Bug, planted};
 use crate::ports::{IfMatch, TableOperation};
@@ -28,15 +26,8 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
     reconciler.pass.met.touched.extend(recheck.items.iter().cloned());
     // Rechecks of its run come later than it did: many at once on slow stores disturb each other, and would each ask for another for ever.
     reconciler.pass.scope.chained = recheck.chained.saturating_add(1);
-    let mut lists = Vec::new();
-    let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler, &mut lists).await } else { reconciler.settle().await };
+    let looked = if reconciler.pass.scope.has_views() { look(&mut reconciler).await } else { reconciler.settle().await };
     let Pass { scope, summary, doubt, .. } = &reconciler.pass;
-    // Last of all: items are in step also where the service of the blobs is away. A recheck that comes again tidies up then.
-    if looked.as_ref().err().is_none_or(|failure| failure.class == FailureClass::Permanent) {
-        items::tidy(scope, &lists).await?;
-        // A row that was fenced off has a new ETag.
-        drop(scope.engine.sync_on(scope, &Plan::nothing(), &lists).await?);
-    }
     let wrote_nothing = match &looked {
         Ok(()) => summary.changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
@@ -47,12 +38,11 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
     looked.map(|()| reconciler.take_summary())
 }
 
-/// Brings the items in step. `lists` becomes the rows of lists that were looked at last.
-async fn look(reconciler: &mut Reconciler<'_>, lists: &mut Vec<ListRow>) -> Result<(), Failure> {
+/// Brings the items in step.
+async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     loop {
         reconciler.next_round().await?;
         let mut seen = reconciler.observe().await?;
-        lists.clone_from(&seen.lists);
         if !reconciler.receive(&mut seen).await? {
             continue;
         }

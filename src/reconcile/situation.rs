@@ -45,6 +45,8 @@ pub(super) struct Situation<'a> {
     pub(super) looks: &'a BTreeMap<ItemAddress, Look>,
     /// Contents of the properties that those looks found on the entities of others.
     pub(super) said: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    pub(super) behind: &'a BTreeSet<ItemAddress>,
     /// The primary's state.
     pub(super) state: Presence,
     /// The items that should exist.
@@ -80,6 +82,7 @@ impl<'a> Situation<'a> {
             primary: &scope.primary,
             looks: &seen.looks,
             said: &seen.said,
+            behind: &seen.behind,
             state,
             wanted: &wanted.items,
             supplied: &values.supplies,
@@ -104,9 +107,12 @@ impl<'a> Situation<'a> {
         (self.disturbed || self.footprint.is_tainted(self.now)) && !planted(Bug::ValueNotSpared)
     }
 
-    /// Whether the properties that were looked at differ from their expected content, because another writer changed
-    /// them without a new token.
+    /// Whether another program has changed what was looked at without a new token: properties on another's entity, or the count or a
+    /// figure of a list.
     pub(super) fn is_overwritten(&self, address: &ItemAddress) -> bool {
+        if self.behind.contains(address) {
+            return true;
+        }
         let (said, wanted) = (self.said.get(address), self.wanted.get(address));
         said.zip(wanted).is_some_and(|(said, item)| item.content.is_overwritten_by(said))
     }

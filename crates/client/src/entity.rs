@@ -68,7 +68,7 @@ impl Client {
         (row.entity, _) = rejoined(self, table, row.entity).await?;
         resolve(self, table, &mut row).await?;
         self.open(table, std::slice::from_mut(&mut row)).await?;
-        row.entity = joined(self.account(&table.account)?, table, row.entity).await?;
+        row.entity = joined(table, row.entity)?;
         Ok(row)
     }
 

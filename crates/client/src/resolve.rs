@@ -12,17 +12,16 @@ use evenkeel_model::catalog::{Shelf, TableRef};
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::large::{self, Pointer, SPILLED, ValueFolder};
 use evenkeel_model::model::{EdmValue, Entity, Row, Site};
-use evenkeel_model::ports::{Account, BlobProperties, BlobStore, ErrorClass, StoreError};
+use evenkeel_model::ports::{BlobProperties, BlobStore, ErrorClass, StoreError};
 use evenkeel_model::shared;
 
-/// Joins the pieces of a list, wherever they lie.
-pub(super) async fn joined(account: &Account, table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
+/// Joins the pieces of a list.
+pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientError> {
     if shared::list_view(&entity).is_none() {
         return Ok(entity);
     }
     let site = Site::Row { table: table.table.clone(), key: entity.key.clone() };
-    let (list, _) = lists::of_row(account, &site, &entity).await?;
-    Ok(list.join(entity))
+    Ok(lists::of_row(&site, &entity)?.join(entity))
 }
 
 /// Where the large values of one entity lie.

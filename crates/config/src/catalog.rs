@@ -9,9 +9,7 @@ use super::section::Section;
 use super::sinks::Sinks;
 use super::views::{self, ACCOUNTS, Named, TableDraft, ViewDraft};
 use super::{catalog_rules, dated_rules, encryption, retention, rules, spread_rules};
-use evenkeel_model::catalog::{
-    AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, ListSizes, TableRef, TargetRef, View,
-};
+use evenkeel_model::catalog::{AccountSet, Archive, ArchiveTarget, Catalog, DatedRef, DatedRefs, Generations, TableRef, TargetRef, View};
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::{AccountName, TableName};
 use evenkeel_model::settings::EncryptionSettings;
@@ -91,7 +89,6 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName], sinks: Sinks<'_
         rules: BTreeMap::new(),
         dated: DatedRefs::default(),
         generations: Generations::default(),
-        list_sizes: ListSizes::default(),
     }
     .filed();
     retention::check(&retentions, &declared);

@@ -168,8 +168,7 @@ fn own(grant: &SasGrant) -> Option<String> {
             Some(format!("senders stage in {STAGING:?}, where they may create alone: expected permissions = \"c\""))
         }
         SasTarget::Blob(container, _) if container.as_str() != STAGING && OWN_CONTAINERS.contains(&container.as_str()) => {
-            let reads_lists = container.as_str() == "evenkeel-lists" && grant.permissions == "r";
-            if reads_lists { None } else { refuse(container.as_str()) }
+            refuse(container.as_str())
         }
         SasTarget::Table(..) | SasTarget::Queue(_) | SasTarget::Blob(..) => None,
     }

@@ -581,7 +581,7 @@ fn a_file_in_place_of_the_folder_is_said_to_be_one() {
 
 #[test]
 fn an_archive_does_not_go_where_the_program_keeps_things_of_its_own() {
-    for container in ["evenkeel-staging", "evenkeel-poison", "evenkeel-lists"] {
+    for container in ["evenkeel-staging", "evenkeel-poison"] {
         for kind in ["blob", "append_blob"] {
             let found = mistakes(&format!(
                 "[tables.Employees]\n[archives.old]\nsource = \"Employees\"\nto = {{ kind = \"{kind}\", container = \"{container}\" }}"

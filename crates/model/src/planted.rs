@@ -80,8 +80,6 @@ bugs! {
     RetryAfterIgnored,
     /// A list in a blob is written whatever it has become.
     UnconditionalList,
-    /// A list that comes back is deleted from its blob before its row holds it.
-    ListDeletedFirst,
     /// What was staged is deleted before its put has written anything.
     StagedDeletedFirst,
     /// The rows of a wide entity are written one after the other.

@@ -111,7 +111,6 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
                 says,
             }])
         }
-        [_] if elsewhere(row).is_some() => Ok(sets),
         [source] => members(table, source, row),
         _ => Ok(Vec::new()),
     }
@@ -160,7 +159,7 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, Str
 }
 
 /// Checks that a row says how many members it lists, and what they make of its figures.
-pub(super) fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
+fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
     if base(table) == "Groups" {
@@ -210,12 +209,6 @@ pub(super) fn document_key(key: &str) -> Option<Address> {
     Some((table.to_owned(), EntityKey::new(pk, rk).ok()?))
 }
 
-/// The blob in which the list of a row lies, where it does not lie in the row.
-pub(super) fn elsewhere(row: &Entity) -> Option<(String, String)> {
-    let (container, name) = row.text("ek_blob")?.split_once('/')?;
-    Some((container.to_owned(), name.to_owned()))
-}
-
 /// What a blob holds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BlobContent {
@@ -244,9 +237,7 @@ pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, Str
             let members = lines.map(|line| serde_json::from_str::<(Texts, String)>(line).map(|(member, _)| member));
             let members: Vec<Texts> = members.collect::<Result<_, _>>().map_err(|_| wrong())?;
             let count = members.len();
-            // The metadata of one that is being moved is not looked at any more.
-            let told = metadata("ek_moved").is_some() || metadata("ek_count").is_some_and(|told| *told == count.to_string());
-            let told = told && head["ek_count"] == count;
+            let told = metadata("ek_count").is_some_and(|told| *told == count.to_string()) && head["ek_count"] == count;
             if told && members.is_sorted_by(|one, next| one < next) { Ok(BlobContent::List(table.clone(), members)) } else { Err(wrong()) }
         }
         _ => Err(wrong()),

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::archives::period_of;
 use super::items::{
-    Address, BlobContent, HeldItem, Item, ItemPlace, Texts, content, document_key, elsewhere, held, listed, members_of, primary_of,
-    value_owner,
+    Address, BlobContent, HeldItem, Item, ItemPlace, content, document_key, held, listed, members_of, primary_of, value_owner,
 };
 use super::ledger::poison;
 use super::placement::located;
@@ -19,9 +18,6 @@ use evenkeel::ports::{Blob, FilePlace};
 use evenkeel::reconcile::Recheck;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
-/// The container of lists that outgrew their rows.
-const SPILLED: &str = "evenkeel-lists";
-
 /// A queued recheck: its primary, and the items that it names.
 type QueuedRecheck = (Address, Vec<Item>);
 
@@ -30,10 +26,6 @@ type QueuedRecheck = (Address, Vec<Item>);
 pub(super) struct Mirror {
     /// Derived items, and the primaries that own them.
     owners: BTreeMap<Item, Address>,
-    /// Lists in blobs: the table of their primaries, and their members.
-    lists: BTreeMap<ItemPlace, (String, Vec<Texts>)>,
-    /// Rows whose lists lie in blobs, and in which.
-    elsewhere: BTreeMap<Address, ItemPlace>,
     /// What each primary's footprint lists.
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
@@ -105,37 +97,23 @@ impl Mirror {
 
     /// What lies in a row is this now.
     fn row(&mut self, table: &str, key: &EntityKey, row: Option<&Row>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
-        let address = (table.to_owned(), key.clone());
         self.forget(&ItemPlace::Row(table.to_owned(), key.clone()));
-        self.elsewhere.remove(&address);
         let Some(row) = row.filter(|_| !self.dropped.contains(table)) else { return Ok(()) };
         self.exist(held(table, &row.entity)?, suspects);
-        if let Some((container, name)) = elsewhere(&row.entity) {
-            self.elsewhere.insert(address.clone(), ItemPlace::Blob(container, name));
-            self.look_elsewhere(&address, suspects)?;
-        }
         Ok(())
     }
 
     /// What lies in a blob is this now.
     fn blob(&mut self, place: &ItemPlace, blob: Option<&Blob>, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
         self.forget(place);
-        self.lists.remove(place);
         match blob.map_or(Ok(BlobContent::Other), |blob| content(place, blob))? {
-            BlobContent::List(source, members) => {
-                // A list that a row may name is that row's.
-                if !matches!(place, ItemPlace::Blob(container, _) if container == SPILLED) {
-                    self.exist(members_of(place, (&source, ""), &members)?, suspects);
-                }
-                self.lists.insert(place.clone(), (source, members));
-            }
+            BlobContent::List(source, members) => self.exist(members_of(place, (&source, ""), &members)?, suspects),
             BlobContent::Value(owner) => {
                 self.exist(vec![HeldItem { item: (place.clone(), String::new()), owner, says: BTreeMap::new() }], suspects);
             }
             BlobContent::Other => {}
         }
-        let naming: Vec<Address> = self.elsewhere.iter().filter(|(_, named)| *named == place).map(|(row, _)| row.clone()).collect();
-        naming.iter().try_for_each(|row| self.look_elsewhere(row, suspects))
+        Ok(())
     }
 
     /// What lies in a place is one item of this primary now; nothing where there is none.
@@ -143,17 +121,6 @@ impl Mirror {
         self.forget(place);
         let held = owner.map(|owner| HeldItem { item: (place.clone(), String::new()), owner, says: BTreeMap::new() });
         self.exist(held.into_iter().collect(), suspects);
-    }
-
-    /// Takes in the members of a row whose list lies in a blob.
-    fn look_elsewhere(&mut self, row: &Address, suspects: &mut BTreeSet<Item>) -> Result<(), String> {
-        let Some(named) = self.elsewhere.get(row) else { return Ok(()) };
-        let place = ItemPlace::Row(row.0.clone(), row.1.clone());
-        let (source, members) = self.lists.get(named).ok_or_else(|| format!("{place} names {named}, where there is no list"))?;
-        let held = members_of(&place, (source, row.1.pk.as_str()), members)?;
-        self.forget(&place);
-        self.exist(held, suspects);
-        Ok(())
     }
 
     fn forget(&mut self, place: &ItemPlace) {

@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::archives::FOLDER;
 use super::history::is_continuation;
-use super::items::{Address, elsewhere};
 use super::placement::SPREADABLE;
 use super::sim_accounts::account_of;
 use super::stage::WORKERS;
@@ -17,12 +16,6 @@ use evenkeel::ports::Blob;
 /// Something that happens to what the second or the third world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
-    /// A list moved out of its row.
-    MovedOut,
-    /// A list came back into its row.
-    CameBack,
-    /// A list in a blob was written in several blocks.
-    Blocks,
     /// A large value was put into a blob.
     Uploaded,
     /// A large value was dropped.
@@ -97,10 +90,7 @@ pub enum Scene {
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 38] = [
-        Self::MovedOut,
-        Self::CameBack,
-        Self::Blocks,
+    pub const ALL: [Self; 35] = [
         Self::Uploaded,
         Self::Dropped,
         Self::Unstaged,
@@ -154,9 +144,6 @@ impl Scene {
     /// Its words.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::MovedOut => "a list moved into a blob",
-            Self::CameBack => "a list came back into its row",
-            Self::Blocks => "a list was written in several blocks",
             Self::Uploaded => "a large value was put into a blob",
             Self::Dropped => "a large value was dropped",
             Self::Unstaged => "a staged blob was deleted",
@@ -233,8 +220,6 @@ impl Scenes {
 /// Who counts them.
 #[derive(Debug, Default)]
 pub(super) struct SceneCounter {
-    /// Rows whose lists lie in blobs.
-    elsewhere: BTreeSet<Address>,
     /// How long logs are, by name.
     logs: BTreeMap<String, usize>,
     /// Documents of archives, by container or folder.
@@ -253,8 +238,8 @@ impl SceneCounter {
             World::Company | World::Patterns => {}
         }
         for change in execution.changes {
-            for scene in self.seen(execution, change).into_iter().flatten() {
-                self.scenes.0[scene as usize] += 1;
+            if let Some(scene) = Self::seen(execution, change) {
+                self.scenes.add(scene);
             }
         }
     }
@@ -339,21 +324,13 @@ impl SceneCounter {
         }
     }
 
-    fn seen(&mut self, execution: &Execution<'_>, change: &ObservedChange) -> [Option<Scene>; 2] {
-        let mut scenes = [None; 2];
+    fn seen(execution: &Execution<'_>, change: &ObservedChange) -> Option<Scene> {
         match change {
             ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
-                let names_a_blob = entity.is_some_and(|entity| elsewhere(entity).is_some());
-                if names_a_blob || !self.elsewhere.is_empty() {
-                    let address = (table.to_string(), key.clone());
-                    let new = names_a_blob && self.elsewhere.insert(address.clone());
-                    let back = !names_a_blob && self.elsewhere.remove(&address) && entity.is_some();
-                    scenes[0] = new.then_some(Scene::MovedOut).or_else(|| back.then_some(Scene::CameBack));
-                }
                 let text = |name: &str| entity.and_then(|entity| entity.text(name));
                 // A row that a move has written says where it came from, and was not archived.
-                scenes[1] = if table.as_str() == "Employees" && text("ek_source").is_some() && text("ek_view").is_none() {
+                if table.as_str() == "Employees" && text("ek_source").is_some() && text("ek_view").is_none() {
                     Some(Scene::Moved)
                 } else if is_continuation(&key.rk) && text("ek_row").is_some() {
                     Some(Scene::Widened)
@@ -365,18 +342,15 @@ impl SceneCounter {
                     Some(Scene::Wed)
                 } else {
                     (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
-                };
+                }
             }
-            ObservedChange::Blob { container, blob, .. } => {
-                scenes[0] = match (container.as_str(), blob) {
-                    ("large" | "former-large", Some(_)) => (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded),
-                    ("large" | "former-large", None) => Some(Scene::Dropped),
-                    (STAGING, None) => (execution.caller >= WORKERS).then_some(Scene::Unstaged),
-                    _ => (execution.operation.name == "Put Block List").then_some(Scene::Blocks),
-                };
-            }
-            _ => {}
+            ObservedChange::Blob { container, blob, .. } => match (container.as_str(), blob) {
+                ("large" | "former-large", Some(_)) => (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded),
+                ("large" | "former-large", None) => Some(Scene::Dropped),
+                (STAGING, None) => (execution.caller >= WORKERS).then_some(Scene::Unstaged),
+                _ => None,
+            },
+            _ => None,
         }
-        scenes
     }
 }

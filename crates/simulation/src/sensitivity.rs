@@ -55,7 +55,6 @@ const THREADS: usize = 2;
 /// The bugs that are about what only the second world has.
 const OF_THE_PATTERNS: &[Bug] = &[
     Bug::UnconditionalList,
-    Bug::ListDeletedFirst,
     Bug::StagedDeletedFirst,
     Bug::RowsWrittenApart,
     Bug::NothingCarried,

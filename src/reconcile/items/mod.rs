@@ -22,13 +22,13 @@ use futures::stream;
 
 use super::doubt::Doubt;
 use super::execute::{Action, Failure, ItemChange};
-use super::failure::{first_of, storage};
+use super::failure::storage;
 use super::footprint::Footprint;
 use super::look::Look;
 use super::scope::Scope;
 use super::steps::{Plan, Write};
 use super::value::RunValues;
-use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Site, ViewName};
+use crate::model::{AccountName, ETag, EdmValue, ItemAddress, Site};
 use crate::planted::{Bug, planted};
 use crate::ports::{ErrorClass, FilePlace, StoreError, TableOperation};
 
@@ -125,14 +125,9 @@ pub(super) struct Looked {
     pub(super) looks: Vec<(ItemAddress, Look)>,
     /// Contents of the properties kept on the entities of others.
     pub(super) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
-    /// Rows that disagree with their lists.
-    pub(super) behind: Vec<(AccountName, Site)>,
-    /// Rows in which a list of this view is, or may have been: it may have left a blob.
-    pub(super) lists: Vec<ListRow>,
+    /// Members of lists whose row says another count or figure than the list makes it.
+    pub(super) behind: Vec<ItemAddress>,
 }
-
-/// A row of a list, and the list's view.
-pub(super) type ListRow = (AccountName, Site, ViewName);
 
 /// Why an item was not written or dropped.
 pub(super) enum ItemFailure {
@@ -223,41 +218,8 @@ pub(super) async fn look(from: LookContext<'_, '_>, addresses: BTreeSet<&ItemAdd
         all.looks.extend(looked.looks);
         all.said.extend(looked.said);
         all.behind.extend(looked.behind);
-        all.lists.extend(looked.lists);
     }
     Ok(all)
-}
-
-/// Brings rows up to date with their lists in blobs, where another writer stopped halfway.
-pub(super) async fn catch_up(scope: &Scope<'_>, behind: &[(AccountName, Site)]) -> Result<(), Failure> {
-    for (account, site) in behind {
-        document(scope, account, site)?.catch_up().await?;
-    }
-    Ok(())
-}
-
-/// Deletes the blobs that lists have left which were moved, or were about to be.
-pub(super) async fn tidy(scope: &Scope<'_>, lists: &[ListRow]) -> Result<(), Failure> {
-    let tidied = gather(lists.iter().map(|list| tidy_one(scope, list)).collect()).await;
-    let failed = tidied.into_iter().filter_map(Result::err).fold(None, |first, next| Some(first_of(first, next)));
-    failed.map_or(Ok(()), Err)
-}
-
-/// The same in a disturbed pass, where an old move may be under way. No value is wrong by a blob that stays: it is left to the recheck that such a
-/// pass queues, so that items are brought in step where the service of the blobs is away.
-pub(super) async fn try_to_tidy(scope: &Scope<'_>, lists: &[ListRow]) {
-    if let Err(failure) = tidy(scope, lists).await {
-        tracing::warn!(primary = %scope.primary, error = failure.chain(), "blobs that no row names may be left over until its recheck");
-    }
-}
-
-async fn tidy_one(scope: &Scope<'_>, (account, site, view): &ListRow) -> Result<(), Failure> {
-    let document = document(scope, account, site)?;
-    // So that no move of this process is under way.
-    let turn = scope.engine.turns.hold(document.turn()).await;
-    let tidied = document.tidy(view).await;
-    drop(turn);
-    tidied.map_err(|failure| failure.of_views([view.clone()]))
 }
 
 /// Writes or drops one item.

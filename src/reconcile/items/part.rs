@@ -1,11 +1,11 @@
 //! Items that are parts of a document which many primaries share: members of lists, and properties of another's entity.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
 use super::{ItemFailure, ItemOperation, ItemStore, LookContext, Looked, WriteContext};
-use crate::model::{AccountName, ETag, ItemAddress, Part, Site, ViewName};
+use crate::model::{AccountName, ETag, ItemAddress, Part, Site};
 use crate::patterns::Content;
 use crate::planted::{Bug, planted};
 use crate::reconcile::execute::{Action, Failure};
@@ -14,7 +14,7 @@ use crate::reconcile::look;
 use crate::reconcile::scope::Scope;
 use crate::reconcile::shared::{Answer, SharedEntity};
 use crate::reconcile::steps::Write;
-use crate::shared::{self, PartChange, Said};
+use crate::shared::{self, AtSite, PartChange, Said};
 
 pub(super) struct PartStore<'a> {
     pub(super) account: &'a AccountName,
@@ -25,7 +25,7 @@ pub(super) struct PartStore<'a> {
 pub(in crate::reconcile) fn document<'e>(scope: &Scope<'e>, account: &AccountName, site: &Site) -> Result<SharedEntity<'e>, Failure> {
     let (target, engine) = (scope.target(account)?, scope.engine);
     let (account, site, catalog, memory) = (account.clone(), site.clone(), &engine.catalog, &engine.memory);
-    Ok(SharedEntity { account, site, target, catalog, memory, chance: engine.chance.as_ref() })
+    Ok(SharedEntity { account, site, target, catalog, memory })
 }
 
 /// The change of a document that writes or drops a part of it.
@@ -51,18 +51,13 @@ impl ItemStore for PartStore<'_> {
     async fn look(&self, from: &LookContext<'_, '_>, addresses: &[&ItemAddress]) -> Result<Looked, Failure> {
         let sight = document(from.scope, self.account, self.site)?.look(addresses).await?;
         let mut looked = Looked::default();
-        if sight.behind {
-            looked.behind.push((self.account.clone(), self.site.clone()));
-        }
         let list = sight.list_view();
-        if self.site.row().is_some() {
-            let members = addresses.iter().filter(|address| matches!(address.part, Some(Part::Member(_))));
-            let views: BTreeSet<ViewName> = members.map(|address| address.view.clone()).chain(list.clone()).collect();
-            looked.lists.extend(views.into_iter().map(|view| (self.account.clone(), self.site.clone(), view)));
-        }
         for address in addresses.iter().copied() {
             let nonsense = |nonsense| permanent(format!("looking at {}", self.site), nonsense);
             let found = sight.find(address).map_err(nonsense)?;
+            if sight.behind && matches!(found, AtSite::Part(_)) {
+                looked.behind.push(address.clone());
+            }
             looked.said.extend(sight.said(address).map_err(nonsense)?.map(|said| (address.clone(), said)));
             let holder = (sight.owner.as_ref(), list.as_ref());
             looked.looks.push((address.clone(), look::look_into(address, &from.scope.primary, found, holder)));
@@ -85,7 +80,6 @@ impl ItemStore for PartStore<'_> {
                 let creates = matches!(operation.action(), Action::Create);
                 Err(ItemFailure::Lost { may_still_create: creates && !planted(Bug::UnansweredPartForgotten) })
             }
-            Answer::LeftOver => Err(ItemFailure::Lost { may_still_create: true }),
             Answer::Failed(shared) => Err(ItemFailure::Failed(shared.failure().of_views([operation.address().view.clone()]))),
         });
         ended.collect()

@@ -12,8 +12,6 @@
 //! decides. Nothing rests on the turn: a writer that is dropped leaves the others without an answer, and they look again.
 
 mod blob;
-mod spilled;
-mod tidy;
 mod turn;
 mod write;
 

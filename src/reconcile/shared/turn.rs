@@ -1,6 +1,6 @@
 //! Turns: one writer to a document in this process; waiting changes are coalesced into its next write.
 
-use super::write::{Answer, Round, SharedEntity};
+use super::write::{Answer, Round, SharedEntity, SharedFailure};
 use crate::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 use crate::model::{AccountName, Site};
 use crate::shared::PartChange;
@@ -49,7 +49,7 @@ impl Serve<Changes, Answers> for SharedEntity<'_> {
             match self.round(&changes).await {
                 Round::Again => {}
                 Round::Over(answers) => return tell(batch, answers),
-                Round::Failed(failure) if failure.is_permanent() && batch.len() > 1 => return serve_each(self, batch).await,
+                Round::Failed(failure) if failure.is_permanent() && changes.len() > 1 => return serve_each(self, batch).await,
                 Round::Failed(failure) => return tell(batch, vec![Answer::Failed(failure); changes.len()]),
             }
         }
@@ -58,27 +58,40 @@ impl Serve<Changes, Answers> for SharedEntity<'_> {
     }
 }
 
-/// Writes the changes of each pass by themselves: together they break a limit, or one of them cannot be made, and the others are not to
+/// Writes the changes of each pass by themselves: together they exceed a limit, or one of them cannot be made, and the others must not
 /// fail with it.
 async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Answers>>) {
-    for one in batch {
-        let answers = serve_one(document, &one).await;
+    for one in batch.into_iter().filter(Pending::is_awaited) {
+        let answers = match rounds(document, &one.request).await {
+            // A member that does not fit keeps no other from leaving.
+            Err(failure) if failure.is_permanent() && one.request.len() > 1 => change_each(document, &one.request).await,
+            ended => ended.unwrap_or_else(|failure| vec![Answer::Failed(failure); one.request.len()]),
+        };
         one.tell(answers);
     }
 }
 
-async fn serve_one(document: &SharedEntity<'_>, one: &Pending<Changes, Answers>) -> Answers {
+/// Makes each change by itself, those first that take a part out.
+async fn change_each(document: &SharedEntity<'_>, changes: &[PartChange]) -> Answers {
+    let mut answers = vec![Answer::Lost; changes.len()];
+    let mut order: Vec<usize> = (0..changes.len()).collect();
+    order.sort_by_key(|at| changes[*at].write.token().is_some());
+    for at in order {
+        let ended = rounds(document, &changes[at..=at]).await;
+        answers[at] = ended.map_or_else(Answer::Failed, |mut answers| answers.pop().unwrap_or(Answer::Lost));
+    }
+    answers
+}
+
+async fn rounds(document: &SharedEntity<'_>, changes: &[PartChange]) -> Result<Answers, SharedFailure> {
     for _ in 0..ROUNDS {
-        if !one.is_awaited() {
-            break;
-        }
-        match document.round(&one.request).await {
+        match document.round(changes).await {
             Round::Again => {}
-            Round::Over(answers) => return answers,
-            Round::Failed(failure) => return vec![Answer::Failed(failure); one.request.len()],
+            Round::Over(answers) => return Ok(answers),
+            Round::Failed(failure) => return Err(failure),
         }
     }
-    vec![Answer::Lost; one.request.len()]
+    Ok(vec![Answer::Lost; changes.len()])
 }
 
 fn tell(batch: Vec<Pending<Changes, Answers>>, answers: Answers) {

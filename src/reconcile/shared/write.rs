@@ -1,34 +1,28 @@
-//! One read-modify-write of a shared entity: a row, a blob, or a row with its list in a blob (`spilled`).
+//! One read-modify-write of a shared entity: a row, or a list in a blob.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::blob::{Lies, ListBlob, ListRead, Wrote};
-use super::spilled::round;
+use super::blob::{AtBlob, ListBlob, StoredList, Wrote};
 use crate::catalog::Catalog;
+use crate::model::entity::EntityError;
 use crate::model::item::Owner;
-use crate::model::{AccountName, ETag, EdmValue, Entity, EntityKey, ItemAddress, Part, Row, Site, ViewName};
-use crate::ports::{Account, BlobCondition, Chance, IfMatch, StoreError, TableOperation};
+use crate::model::{AccountName, EdmValue, EntityKey, ItemAddress, Member, Part, Row, Site, TableName, ViewName, limits};
+use crate::ports::{Account, BlobCondition, ErrorClass, IfMatch, StoreError, TableOperation};
 use crate::reconcile::execute::{Failure, FailureClass};
-use crate::reconcile::failure::{lost_race, permanent};
+use crate::reconcile::failure::{permanent, storage};
 use crate::reconcile::memory::MemoryBudget;
-use crate::shared::blocks::BlockedList;
-use crate::shared::spilled;
-use crate::shared::{self, AtSite, Becomes, ChangeEnd, Nonsense, Owned, PartChange};
+use crate::shared::{self, AtSite, Becomes, BlobList, ChangeEnd, List, ListFull, Nonsense, Owned, PartChange};
 
-/// Times that a row may change while its list is read.
-const ROUNDS: u32 = 10;
-
-/// A shared entity, or a list in a blob, and where it lies.
+/// A shared entity, and where it lies: a row, or a list in a blob.
 pub(in crate::reconcile) struct SharedEntity<'e> {
     pub(in crate::reconcile) account: AccountName,
     pub(in crate::reconcile) site: Site,
     pub(in crate::reconcile) target: &'e Account,
     pub(in crate::reconcile) catalog: &'e Catalog,
     pub(in crate::reconcile) memory: &'e MemoryBudget,
-    pub(in crate::reconcile) chance: &'e dyn Chance,
 }
 
 /// How a change of a part ended.
@@ -40,8 +34,6 @@ pub(in crate::reconcile) enum Answer {
     Lost,
     /// Unknown outcome: look again, it may still arrive.
     Unanswered,
-    /// Unknown outcome, and a blob that no row names may be there, or still come to be: look again, and tidy up.
-    LeftOver,
     /// It cannot be made; the failure may be that of every pass with changes in one write.
     Failed(SharedFailure),
 }
@@ -84,17 +76,12 @@ pub(in crate::reconcile) fn store_error(failure: &Failure) -> Option<&StoreError
     cause.downcast_ref().or_else(|| store_error(&cause.downcast_ref::<Cause>()?.0))
 }
 
-/// How the changes of a row are written: in a transaction, or by themselves.
-pub(in crate::reconcile) enum PreparedWrite {
-    /// One operation does.
-    Together {
-        /// The conditional operation; `None` where all is so already.
-        operation: Option<TableOperation>,
-        /// How each change ends with it.
-        ended: Vec<ChangeEnd>,
-    },
-    /// The list lies in a blob, or is about to: it is changed in a write of its own.
-    Apart,
+/// The write that makes the changes of a row, as one of a transaction.
+pub(in crate::reconcile) struct PreparedWrite {
+    /// The conditional operation; `None` where all is so already.
+    pub(in crate::reconcile) operation: Option<TableOperation>,
+    /// How each change ends with it.
+    pub(in crate::reconcile) ended: Vec<ChangeEnd>,
 }
 
 /// How one round ended.
@@ -108,14 +95,16 @@ pub(super) enum Round {
 }
 
 /// Content at a document's site, as far as some parts of it are asked for.
+#[derive(Default)]
 pub(in crate::reconcile) struct Sight {
     row: Option<Row>,
-    list: Option<BlockedList>,
+    /// The list in a blob, with those of its members that are asked for.
+    list: Option<(ViewName, List)>,
     /// The content is none of evenkeel's documents.
     other: bool,
     /// The owner named by the content.
     pub(in crate::reconcile) owner: Option<Owner>,
-    /// The row disagrees with its list in a blob.
+    /// The count or a figure in the row is not what its list makes it.
     pub(in crate::reconcile) behind: bool,
 }
 
@@ -129,99 +118,96 @@ impl Sight {
     /// The view of the list that was found.
     pub(in crate::reconcile) fn list_view(&self) -> Option<ViewName> {
         let in_row = || self.row.as_ref().and_then(|row| shared::list_view(&row.entity));
-        self.list.as_ref().map(|list| list.view().clone()).or_else(in_row)
+        self.list.as_ref().map(|(view, _)| view.clone()).or_else(in_row)
     }
 
     /// The content at a part's site.
     pub(in crate::reconcile) fn find(&self, address: &ItemAddress) -> Result<AtSite, Nonsense> {
-        match (&self.list, &address.site) {
-            (Some(list), _) => spilled::find_in(address, self.row.as_ref().map(|row| &row.entity), list),
-            (None, Site::Row { .. }) => shared::find(address, self.row.as_ref().map(|row| &row.entity)),
-            (None, Site::Blob { .. } | Site::File { .. } | Site::Document { .. }) => {
-                Ok(if self.other { AtSite::Foreign } else { AtSite::Absent })
-            }
+        if address.site.row().is_some() {
+            return shared::find(address, self.row.as_ref().map(|row| &row.entity));
         }
+        Ok(match (&self.list, &address.part) {
+            (Some((view, list)), Some(Part::Member(member))) if address.view == *view => {
+                list.members.get(member).cloned().map_or(AtSite::Absent, AtSite::Part)
+            }
+            (None, _) if !self.other => AtSite::Absent,
+            _ => AtSite::Foreign,
+        })
     }
 }
 
-impl<'e> SharedEntity<'e> {
+impl SharedEntity<'_> {
     pub(in crate::reconcile) fn turn(&self) -> (AccountName, Site) {
         (self.account.clone(), self.site.clone())
     }
 
-    /// Whether a row holds its list itself.
-    pub(super) fn fits(&self, entity: &Entity) -> bool {
-        spilled::fits(entity, self.catalog.list_sizes)
+    fn blob(&self) -> Option<ListBlob<'_>> {
+        let (container, name) = self.site.blob()?;
+        Some(ListBlob { blobs: self.target.blobs.as_ref(), container, name, memory: self.memory })
     }
 
-    fn own_place(&self) -> Option<ListBlob<'e>> {
-        let (container, name) = self.site.blob()?;
-        Some(self.place_of(container.clone(), name.clone()))
+    fn nonsense(&self, nonsense: Nonsense) -> Failure {
+        permanent(format!("reading {}", self.site), nonsense)
     }
 
     /// Reads as much of the document as these parts need.
     pub(in crate::reconcile) async fn look(&self, addresses: &[&ItemAddress]) -> Result<Sight, Failure> {
-        let mut sight = Sight { row: None, list: None, other: false, owner: None, behind: false };
-        if let Some(place) = self.own_place() {
-            let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
-            match place.read(wanted).await? {
-                Lies::Nothing => {}
-                Lies::Other(owner) => (sight.other, sight.owner) = (true, owner),
-                Lies::List(read) => sight.list = Some(read.list),
-            }
-            return Ok(sight);
-        }
-        for _ in 0..ROUNDS {
+        let Some(blob) = self.blob() else {
             let row = self.row().await?;
-            if let Some(row) = &row
-                && let Some(elsewhere) = self.elsewhere(row)?
-            {
-                let Some(read) = self.read_elsewhere(row, &elsewhere, addresses).await? else { continue };
-                sight.behind = self.behind(row, &elsewhere, &read)?.is_some();
-                sight.list = Some(read.list);
+            let behind = row.as_ref().map_or(Ok(false), |row| self.is_behind(row, addresses))?;
+            let owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
+            return Ok(Sight { row, owner, behind, ..Sight::default() });
+        };
+        Ok(match blob.read().await? {
+            AtBlob::Nothing => Sight::default(),
+            AtBlob::Other(owner) => Sight { other: true, owner, ..Sight::default() },
+            AtBlob::List(StoredList { list, .. }) => {
+                let members = addresses.iter().filter_map(|address| address.member()).collect();
+                Sight { list: Some((list.view().clone(), list.only(&members))), ..Sight::default() }
             }
-            if let Some(row) = &row
-                && sight.list.is_none()
-            {
-                sight.behind = self.restated(row, addresses)?.is_some();
-            }
-            sight.owner = row.as_ref().and_then(|row| Owner::of(&row.entity));
-            sight.row = row;
-            return Ok(sight);
-        }
-        Err(lost_race(format!("reading {}", self.site), ROUNDS))
+        })
     }
 
-    /// A row that holds these lists itself, brought up to date with them; `None` where it is already.
-    pub(super) fn restated(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<Option<Entity>, Failure> {
-        let members = addresses.iter().filter(|address| matches!(address.part, Some(Part::Member(_))));
+    /// Whether another program has written over the count or a figure of the list that these are members of.
+    fn is_behind(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
+        let members = addresses.iter().filter(|address| address.member().is_some());
         for view in members.map(|address| &address.view).collect::<BTreeSet<_>>() {
-            let restated = shared::restated(self.catalog, &self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))?;
-            if restated.is_some() {
-                return Ok(restated);
+            if shared::is_behind(self.catalog, &self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))? {
+                return Ok(true);
             }
         }
-        Ok(None)
+        Ok(false)
+    }
+
+    /// The members of a view's list in a row.
+    pub(in crate::reconcile) async fn members(&self, view: &ViewName) -> Result<Vec<Member>, Failure> {
+        let Some(row) = self.row().await? else { return Ok(Vec::new()) };
+        shared::members(&self.site, view, &row.entity).map_err(|nonsense| self.nonsense(nonsense))
     }
 
     /// Reads a row, and decides the write that makes the changes.
     pub(in crate::reconcile) async fn prepare(&self, changes: &[PartChange]) -> Result<PreparedWrite, Failure> {
         let row = self.row().await?;
-        if let Some(row) = &row
-            && self.elsewhere(row)?.is_some()
-        {
-            return Ok(PreparedWrite::Apart);
-        }
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
-        Ok(match becomes {
-            Becomes::Entity(entity) if !self.fits(&entity) => PreparedWrite::Apart,
-            becomes => PreparedWrite::Together { operation: operation(becomes, row.as_ref(), self.key()?), ended },
-        })
+        Ok(PreparedWrite { operation: operation(becomes, row.as_ref(), self.table_and_key()?.1), ended })
     }
 
     fn changed(&self, row: Option<&Row>, changes: &[PartChange]) -> Result<(Becomes, Vec<ChangeEnd>), Failure> {
-        shared::change(self.catalog, &self.site, row.map(|row| &row.entity), changes)
-            .map_err(|nonsense| permanent(format!("changing {}", self.site), nonsense))
+        let step = || format!("changing {}", self.site);
+        let changed = shared::change(self.catalog, &self.site, row.map(|row| &row.entity), changes);
+        let (becomes, ended) = changed.map_err(|nonsense| permanent(step(), nonsense))?;
+        // What only leaves makes the row no larger.
+        if let Becomes::Entity(entity) = &becomes
+            && changes.iter().any(writes)
+            && let Err(error) = entity.check()
+        {
+            let is_full = matches!(error, EntityError::TooManyProperties { .. } | EntityError::TooLarge { .. });
+            return Err(match shared::list_view(entity).filter(|_| is_full) {
+                Some(view) => permanent(step(), ListFull::of(self.catalog, &view, error.to_string())),
+                None => permanent(step(), error),
+            });
+        }
+        Ok((becomes, ended))
     }
 
     /// Reads the document, applies the changes, and writes it at the ETag read.
@@ -233,103 +219,86 @@ impl<'e> SharedEntity<'e> {
     }
 
     async fn attempt(&self, changes: &[PartChange]) -> Result<Round, Failure> {
-        if let Some(place) = self.own_place() {
-            return self.change_blob(&place, changes).await;
+        if let Some(blob) = self.blob() {
+            return self.change_blob(&blob, changes).await;
         }
         let row = self.row().await?;
-        if let Some(row) = &row
-            && let Some(elsewhere) = self.elsewhere(row)?
-        {
-            return self.change_elsewhere(row, &elsewhere, changes).await;
-        }
         let (becomes, ended) = self.changed(row.as_ref(), changes)?;
-        if let Becomes::Entity(entity) = &becomes
-            && !self.fits(entity)
-        {
-            let out = spilled::moved_out(self.catalog, &self.site, entity).map_err(|nonsense| self.nonsense(nonsense))?;
-            match (&row, out, first_member(changes)) {
-                (Some(row), Some(list), _) => return self.move_out(row, entity.clone(), list, &ended).await,
-                (None, Some(_), Some((first, rest))) => return self.begin(first, rest).await,
-                (_, None, _) | (None, _, None) => drop(entity.check().map_err(|error| permanent(format!("writing {}", self.site), error))?),
-            }
-        }
-        let wrote = self.apply(operation(becomes, row.as_ref(), self.key()?).as_ref()).await?;
+        let (table, key) = self.table_and_key()?;
+        let Some(operation) = operation(becomes, row.as_ref(), key) else { return Ok(round(&Wrote::Done, &ended)) };
+        let wrote = match self.target.tables.apply(table, &operation).await {
+            Ok(_) => Wrote::Done,
+            Err(error) if error.is_lost_race() => Wrote::Lost,
+            Err(error) if error.class == ErrorClass::Ambiguous => Wrote::Unanswered,
+            Err(error) => return Err(storage(format!("writing {}", self.site), error)),
+        };
         Ok(round(&wrote, &ended))
     }
 
-    /// A list that is too large for its row from its first moment on begins with one member, so that there is a row, with an ETag, to
-    /// move it out of.
-    async fn begin(&self, first: &[PartChange], rest: &[PartChange]) -> Result<Round, Failure> {
-        let Round::Over(mut answers) = Box::pin(self.attempt(first)).await? else { return Ok(Round::Again) };
-        if answers.iter().any(|answer| matches!(answer, Answer::Unanswered | Answer::LeftOver)) {
-            // It may still arrive, so that it is no part of another round.
-            answers.resize(first.len() + rest.len(), Answer::Lost);
-            return Ok(Round::Over(answers));
-        }
-        let Round::Over(others) = Box::pin(self.attempt(rest)).await? else { return Ok(Round::Again) };
-        answers.extend(others);
-        Ok(Round::Over(answers))
-    }
-
     /// Changes a list that its view keeps in a blob.
-    async fn change_blob(&self, place: &ListBlob<'_>, changes: &[PartChange]) -> Result<Round, Failure> {
-        let addresses: Vec<&ItemAddress> = changes.iter().map(|change| &change.address).collect();
-        let wanted = |list: &BlockedList| list.unread_of(spilled::members_of(addresses.iter().copied(), list.view()));
-        let (mut read, condition) = match place.read(wanted).await? {
-            Lies::Other(_) => (None, BlobCondition::Absent),
-            Lies::List(read) => {
-                let condition = BlobCondition::Matches(read.etag.clone());
-                (Some(read), condition)
-            }
-            Lies::Nothing => (self.new_list(changes), BlobCondition::Absent),
+    async fn change_blob(&self, blob: &ListBlob<'_>, changes: &[PartChange]) -> Result<Round, Failure> {
+        // `_grant` is held until the list is written.
+        let (before, condition, _grant) = match blob.read().await? {
+            // Another program's blob: parts to be written are not written, and parts to be taken out are not there.
+            AtBlob::Other(_) => (None, BlobCondition::Absent, None),
+            AtBlob::List(StoredList { list, etag, grant }) => (Some(list), BlobCondition::Matches(etag), grant),
+            AtBlob::Nothing => (self.new_list(changes), BlobCondition::Absent, None),
         };
-        let wrong = |problem: String| self.nonsense(Nonsense { site: self.site.clone(), problem });
-        let mut ended = Vec::with_capacity(changes.len());
-        for change in changes {
-            ended.push(match &mut read {
-                Some(read) if *read.list.view() == change.address.view => read.list.apply(change).map_err(wrong)?,
-                // Another program's blob, or none: parts to be written are not written, and parts to be taken out are
-                // not there.
-                _ if change.write.token().is_none() => ChangeEnd::Done,
-                _ => ChangeEnd::Lost,
-            });
-        }
-        let Some(mut read) = read.filter(|read| read.list.is_changed()) else {
-            return Ok(Round::Over(answers(&ended, &Answer::Done)));
+        let Some(before) = before else {
+            let end = |change: &PartChange| if writes(change) { Answer::Lost } else { Answer::Done };
+            return Ok(Round::Over(changes.iter().map(end).collect()));
         };
-        if !place.reshape(&mut read).await? {
-            return Ok(Round::Again);
-        }
+        let (after, ended) = before.changed(changes);
+        let Some(after) = after else { return Ok(round(&Wrote::Done, &ended)) };
         let wrote = match condition {
-            BlobCondition::Matches(etag) if read.list.count() == 0 => place.delete(&etag).await?,
-            _ if read.list.count() == 0 => Wrote::Done,
-            condition => place.write(&mut read.list, condition, self.chance).await?,
+            BlobCondition::Matches(etag) if after.count() == 0 => blob.delete(&etag).await?,
+            condition => {
+                drop(before);
+                let content = after.render();
+                if content.len() as u64 > limits::LIST_BLOB_BYTES && changes.iter().any(writes) {
+                    let problem = format!("it would have {} bytes, and at most {} are allowed", content.len(), limits::LIST_BLOB_BYTES);
+                    return Err(permanent(format!("changing {}", self.site), ListFull::of(self.catalog, after.view(), problem)));
+                }
+                blob.write(&after, content, condition).await?
+            }
         };
         Ok(round(&wrote, &ended))
     }
 
     /// An empty list, of the view of the first change that writes.
-    fn new_list(&self, changes: &[PartChange]) -> Option<ListRead> {
-        let view = &changes.iter().find(|change| change.write.token().is_some())?.address.view;
+    fn new_list(&self, changes: &[PartChange]) -> Option<BlobList> {
+        let view = &changes.iter().find(|change| writes(change))?.address.view;
         let source = self.catalog.views.get(view)?.source.table.clone();
-        // It has no ETag: nothing lies there.
-        let list = BlockedList::new(view.clone(), source).in_blocks_of(self.catalog.list_sizes.block_bytes);
-        Some(ListRead { list, etag: ETag::token(0), moved: false, grant: None })
+        Some(BlobList::new(view.clone(), source))
+    }
+
+    async fn row(&self) -> Result<Option<Row>, Failure> {
+        let (table, key) = self.table_and_key()?;
+        let row = self.target.tables.get(table, key, None).await;
+        row.map_err(|error| storage(format!("reading {}", self.site), error))
+    }
+
+    fn table_and_key(&self) -> Result<(&TableName, &EntityKey), Failure> {
+        self.site.row().ok_or_else(|| permanent(format!("reading {}", self.site), "it is no row"))
     }
 }
 
-/// Changes up to the first that makes a member, and those after it; `None` where none is left.
-fn first_member(changes: &[PartChange]) -> Option<(&[PartChange], &[PartChange])> {
-    let first = changes.iter().position(|change| change.write.token().is_some())?;
-    Some(changes.split_at(first + 1)).filter(|(_, rest)| !rest.is_empty())
+/// Whether a change writes a part, and does not take it out.
+const fn writes(change: &PartChange) -> bool {
+    change.write.token().is_some()
 }
 
-pub(super) fn answers(ended: &[ChangeEnd], of_written: &Answer) -> Vec<Answer> {
-    let answer = |ended: &ChangeEnd| match ended {
-        ChangeEnd::Done => of_written.clone(),
-        ChangeEnd::Lost => Answer::Lost,
+/// How a round ends with a write.
+fn round(wrote: &Wrote, ended: &[ChangeEnd]) -> Round {
+    let answer = |ended: &ChangeEnd| match (ended, wrote) {
+        (ChangeEnd::Lost, _) => Answer::Lost,
+        (ChangeEnd::Done, Wrote::Unanswered) => Answer::Unanswered,
+        (ChangeEnd::Done, Wrote::Done | Wrote::Lost) => Answer::Done,
     };
-    ended.iter().map(answer).collect()
+    match wrote {
+        Wrote::Lost => Round::Again,
+        Wrote::Done | Wrote::Unanswered => Round::Over(ended.iter().map(answer).collect()),
+    }
 }
 
 /// The operation that makes a document so; `None` where it is so already. A merge sends changed properties only, where nothing is taken

@@ -235,7 +235,7 @@ fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
 /// The tables that an attacker must not reach beyond his primary.
 const TABLES: [&str; 12] =
     ["Staff", "ByEmail", "Lists", "Departments", "Groups", "Rooms", "Managers", "ManagersByName", "Former", "Payroll", "Ledger", ORDERS];
-const CONTAINERS: [&str; 7] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-lists", "evenkeel-staging", "logs"];
+const CONTAINERS: [&str; 6] = ["photos", "former-photos", "phone-book", "payroll", "evenkeel-staging", "logs"];
 /// A table by date of another application.
 pub(crate) const ORDERS: &str = "Orders20200101";
 /// In a forged footprint, the ETag of the row or blob as it is.

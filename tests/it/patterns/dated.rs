@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use evenkeel::adapters::system::SystemClock;
 use evenkeel::model::job::Primary;
-use evenkeel::model::{AccountName, CatalogOwner, ContainerName, EdmValue, EntityKey, TableName, ViewName};
+use evenkeel::model::{AccountName, CatalogOwner, EdmValue, EntityKey, TableName, ViewName};
 use evenkeel::ports::{Clock as _, Query, Stores, all_tables};
 use evenkeel::reconcile::{Execute as _, Outcome, Recheck, Work};
 use evenkeel::retention::{Keeper, TurnTime};
-use futures::StreamExt as _;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -180,22 +179,10 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     assert!(refused.contains("say `table`"), "{refused}");
     agrees(site, &today, &now).await;
 
-    // The list of one user outgrows its row, and goes into a blob.
-    let note = "한".repeat(1_900);
-    let puts: Vec<Value> = (0..230).map(|n| put(&before, ("web", &format!("{n:04}")), ("kim", 1, &note))).collect();
-    let mut puts = futures::stream::iter(puts.into_iter().map(|put| site.work(put))).buffer_unordered(16);
-    while puts.next().await.is_some() {}
-    for n in 0..230 {
-        then.insert(("web".to_owned(), format!("{n:04}")), ("kim", 1, note.clone()));
-    }
-    agrees(site, &before, &then).await;
-    assert_eq!(lists(site, &before).await, 1, "a list in a blob");
-
     // Dropped: nothing is left of the one, and all of the other.
     site.work(json!({"op": "drop_table", "table": logins(&before)})).await;
     let left: Vec<String> = tables(site).await.into_iter().filter(|table| table.ends_with(&before)).collect();
     assert!(left.is_empty(), "{left:?}");
-    assert_eq!(lists(site, &before).await, 0);
     assert_eq!(audits(site, &before).await, 0);
     agrees(site, &today, &now).await;
 
@@ -224,13 +211,6 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     assert!(tables(site).await.iter().all(|table| !table.ends_with(&before)));
 }
 
-/// How many lists of a day lie in blobs.
-async fn lists(site: &Site, date: &str) -> usize {
-    let container = ContainerName::new(evenkeel::shared::spilled::CONTAINER).unwrap();
-    let page = site.account.blobs.list(&container, &site.name(&format!("~Lists§x{date}/")), None).await.unwrap();
-    page.blobs.len()
-}
-
 /// How many views of a day an audit has told of.
 async fn audits(site: &Site, date: &str) -> usize {
     let rows = site.account.tables.query(&TableName::new("EvenkeelAudits").unwrap(), &Query::default()).await.unwrap().rows;
@@ -248,10 +228,7 @@ pub(crate) async fn what_a_table_by_date_costs(site: &Site) {
     let again = site.requests_of(json!({"op": "sync", "table": logins(&today), "pk": "web", "rk": "1"})).await;
     assert_eq!(again, 2, "of a sync of what is in step");
     let dropping = site.requests_of(json!({"op": "drop_table", "table": logins(&today)})).await;
-    assert_eq!(
-        dropping, 11,
-        "of a drop: three targets, two listings of blobs, the footprints, what audits found of four views, and the table"
-    );
+    assert_eq!(dropping, 9, "of a drop: three targets, the footprints, what audits found of four views, and the table");
     assert!(tables(site).await.iter().all(|table| !table.ends_with(&today)));
     // Tables that are to exist are about to be created: what is written into them waits.
     let (job, delivery) = site.message(&put(&today, ("web", "1"), ("jun", 30, "a")));

@@ -1,10 +1,11 @@
-//! Lists in blobs: where their view says so, and where they outgrew their row.
+//! Long lists: in blobs, in rows until these are full, and spread over buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, ViewName};
-use evenkeel::ports::{BlobUpload, IfMatch, TableOperation};
+use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, ViewName};
+use evenkeel::ports::BlobUpload;
+use evenkeel::reconcile::FailureClass;
 use serde_json::{Value, json};
 
 use crate::patterns::site::Site;
@@ -32,6 +33,16 @@ row_key = "{Team}"
 member = ["{PartitionKey}", "{RowKey}", "{Note}"]
 property = "Staff"
 
+[views.by_team_bucket]
+kind = "index_entity"
+source = "Staff§"
+store = "table"
+table = "Buckets§"
+partition_key = "team"
+row_key = "{Team}_{RowKey|bucket:4}"
+member = ["{PartitionKey}", "{RowKey}", "{Note}"]
+property = "Staff"
+
 [views.by_team_near]
 kind = "index_entity"
 source = "Staff§"
@@ -47,6 +58,24 @@ group_table = "Groups§"
 partition_key = "team"
 row_key = "{Team}"
 set = { Headcount = "count()", Payroll = "sum(Salary)" }
+
+[views.payroll_in_buckets]
+kind = "aggregate"
+source = "Staff§"
+group_table = "BucketGroups§"
+partition_key = "team_{RowKey|bucket:3}"
+row_key = "{Team}_{RowKey|bucket:2}"
+set = { Headcount = "count()", Payroll = "sum(Salary)", Least = "min(Salary)", Greatest = "max(Salary)" }
+when = "Salary > 0"
+
+[views.payroll_by_range]
+kind = "aggregate"
+source = "Staff§"
+group_table = "RangeGroups§"
+partition_key = "team_{RowKey|bucket:3}"
+row_key = "{Team}"
+set = { Headcount = "count()", Payroll = "sum(Salary)" }
+when = "Salary > 0"
 "#;
 
 type Staff = BTreeMap<(String, String), (&'static str, &'static str, i32)>;
@@ -97,7 +126,7 @@ async fn agrees(site: &Site, staff: &Staff) {
     for (team, members) in &teams {
         let row = site.row("Teams§", "team", team).await.unwrap().entity;
         assert_eq!(row.get("ek_count"), Some(&EdmValue::Int64(i64::try_from(members.len()).unwrap())), "{team}");
-        assert_eq!(listed(site, &row).await, members.iter().cloned().collect::<Vec<_>>());
+        assert_eq!(listed(&row), members.iter().cloned().collect::<Vec<_>>());
         let group = site.row("Groups§", "team", team).await.unwrap().entity;
         let of_team = staff.values().filter(|person| person.1 == *team);
         let payroll: i64 = of_team.map(|person| i64::from(person.2)).sum();
@@ -113,7 +142,7 @@ async fn agrees(site: &Site, staff: &Staff) {
             .filter(|((p, _), (_, team, _))| *p == pk && rk == format!("team_{team}"))
             .map(|((_, rk), _)| vec![rk.clone(), "한".repeat(1_900)])
             .collect();
-        assert_eq!(listed(site, &row).await, wanted, "{rk}");
+        assert_eq!(listed(&row), wanted, "{rk}");
     }
     site.in_step("Staff§").await;
 }
@@ -128,13 +157,8 @@ fn escaped(name: &str) -> String {
         .collect()
 }
 
-/// The members of a row's list, wherever it lies.
-async fn listed(site: &Site, row: &Entity) -> Vec<Vec<String>> {
-    if let Some(blob) = row.text("ek_blob") {
-        assert!(row.get("Staff").is_none() && row.get("ek_tokens").is_none());
-        let (container, name) = blob.split_once('/').unwrap();
-        return lines(site, container, name).await;
-    }
+/// The members of a row's list.
+fn listed(row: &Entity) -> Vec<Vec<String>> {
     let pieces = std::iter::once("Staff".to_owned()).chain((1..).map(|n| format!("Staff_{n}")));
     let pieces = pieces.map_while(|name| row.text(&name).map(ToOwned::to_owned));
     pieces.flat_map(|piece| serde_json::from_str::<Vec<Vec<String>>>(&piece).unwrap()).collect()
@@ -180,51 +204,94 @@ async fn pad(site: &Site, table: &str, pk: &str, rk: &str) {
     site.write(table, row).await;
 }
 
-async fn without_padding(site: &Site, table: &str, pk: &str, rk: &str) {
-    let mut row = site.row(table, pk, rk).await.unwrap().entity;
-    row.properties.retain(|name, _| !name.starts_with("Padding"));
-    site.write(table, row).await;
-}
-
-pub(crate) async fn a_list_that_outgrows_its_row_moves_into_a_blob_and_back(site: &Site) {
+pub(crate) async fn a_full_list_refuses_members_until_others_leave_and_buckets_take_them_all(site: &Site) {
     let mut staff = Staff::new();
-    for n in 0..3 {
-        live(site, &mut staff, key("Sales", &format!("{n:02}")), Some(("", "Red", n))).await;
-    }
-    for (table, pk, rk) in [("Teams§", "team", "Red"), ("Staff§", "Sales", "team_Red")] {
-        pad(site, table, pk, rk).await;
-    }
-    agrees(site, &staff).await;
-    for n in 3..60 {
-        live(site, &mut staff, key("Sales", &format!("{n:02}")), Some(("", "Red", n))).await;
-    }
-    let row = site.row("Teams§", "team", "Red").await.unwrap().entity;
-    assert!(row.text("ek_blob").is_some_and(|blob| blob.starts_with("evenkeel-lists/by_team/")), "{row:?}");
-    assert!(site.row("Staff§", "Sales", "team_Red").await.unwrap().entity.text("ek_blob").is_some());
-    assert!(row.get("Padding00").is_some(), "what others keep there stays");
-    agrees(site, &staff).await;
+    live(site, &mut staff, key("Sales", "00"), Some(("", "Red", 0))).await;
+    pad(site, "Teams§", "team", "Red").await;
+    let last = loop {
+        let who = key("Sales", &format!("{:02}", staff.len()));
+        let person = ("", "Red", 7);
+        match site.attempt(&put(&who, person)).await {
+            Ok(_) => drop(staff.insert(who, person)),
+            Err(failure) => {
+                assert_eq!(failure.class, FailureClass::Permanent);
+                let error = failure.chain();
+                assert!(error.contains("the list is full") && error.contains("with the filter |bucket:N in its key"), "{error}");
+                break who;
+            }
+        }
+    };
+    assert!(staff.len() > 10, "{}", staff.len());
+    assert!(site.row("Teams§", "team", "Red").await.unwrap().entity.get("Padding00").is_some(), "what others keep there stays");
 
-    // Members change, come and go where it lies now.
+    // Everybody is in one of the buckets.
+    let buckets = ViewName::new("by_team_bucket").unwrap();
+    let found = site.client.lookup(&buckets, &["Team=Red"]).unwrap().run().await.unwrap();
+    let found: BTreeSet<&str> = found.rows.iter().map(|row| row.entity.key.rk.as_str()).collect();
+    assert_eq!(found, staff.keys().map(|(_, rk)| rk.as_str()).chain([last.1.as_str()]).collect());
+
+    // One leaves, and there is room for another.
     live(site, &mut staff, key("Sales", "05"), None).await;
-    live(site, &mut staff, key("Sales", "05"), Some(("", "Red", 7))).await;
-    live(site, &mut staff, key("Sales", "06"), Some(("", "Blue", 7))).await;
-    live(site, &mut staff, key("Ops", "한,\""), Some(("", "Red", 7))).await;
-    agrees(site, &staff).await;
-
-    // It is small enough for a row of its own.
-    for (table, pk, rk) in [("Teams§", "team", "Red"), ("Staff§", "Sales", "team_Red")] {
-        without_padding(site, table, pk, rk).await;
-    }
-    for n in 7..50 {
-        live(site, &mut staff, key("Sales", &format!("{n:02}")), None).await;
-    }
-    let row = site.row("Teams§", "team", "Red").await.unwrap().entity;
-    assert!(row.get("ek_blob").is_none() && row.get("Staff").is_some(), "{row:?}");
+    live(site, &mut staff, last, Some(("", "Red", 7))).await;
     agrees(site, &staff).await;
     for who in staff.keys().cloned().collect::<Vec<_>>() {
         live(site, &mut staff, who, None).await;
     }
     agrees(site, &staff).await;
+}
+
+pub(crate) async fn a_put_whose_member_has_no_room_beside_it_writes_nothing(site: &Site) {
+    let mut staff = Staff::new();
+    live(site, &mut staff, key("Sales", "00"), Some(("", "Red", 0))).await;
+    pad(site, "Staff§", "Sales", "team_Red").await;
+    for n in 1..100 {
+        let who = key("Sales", &format!("{n:02}"));
+        let person = ("", "Red", 7);
+        if site.attempt(&put(&who, person)).await.is_ok() {
+            staff.insert(who, person);
+            continue;
+        }
+        assert!(n > 10, "{n}");
+        assert!(site.row("Staff§", &who.0, &who.1).await.is_none(), "the put is refused as a whole");
+        let error = site.refused(put(&who, person)).await;
+        assert!(error.contains("the list is full"), "{error}");
+        live(site, &mut staff, who, Some(("King", "", 7))).await;
+        agrees(site, &staff).await;
+        return;
+    }
+    panic!("the list never fills its row");
+}
+
+pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Site) {
+    for n in 1..=12 {
+        let team = if n % 3 == 0 { "Blue" } else { "Red" };
+        site.work(put(&key("Sales", &format!("{n:02}")), ("", team, n))).await;
+    }
+    assert!(site.keys("BucketGroups§", "").await.len() > 2, "there is more than one bucket");
+    let in_buckets = ViewName::new("payroll_in_buckets").unwrap();
+    let found = site.client.lookup(&in_buckets, &["Team=Red"]).unwrap().run().await.unwrap();
+    let [red] = &found.rows[..] else { panic!("{found:?}") };
+    assert_eq!((red.entity.key.pk.as_str(), red.entity.key.rk.as_str()), ("team_", "Red_"));
+    let figures = ["Headcount", "Payroll", "Least", "Greatest"].map(|name| red.entity.get(name).cloned());
+    assert_eq!(figures, [8_i64, 48, 1, 11].map(|number| Some(number.into())));
+
+    // Of several groups, a page each.
+    let by_range = ViewName::new("payroll_by_range").unwrap();
+    let mut lookup = site.client.lookup(&by_range, &["Team>=A"]).unwrap().top(1);
+    let mut pages = Vec::new();
+    loop {
+        let found = lookup.clone().run().await.unwrap();
+        let [group] = &found.rows[..] else { panic!("{found:?}") };
+        pages.push((group.entity.key.rk.to_string(), group.entity.get("Headcount").cloned(), group.entity.get("Payroll").cloned()));
+        let Some(continuation) = found.continuation else { break };
+        lookup = lookup.after(continuation);
+    }
+    let group = |team: &str, count: i64, sum: i64| (team.to_owned(), Some(count.into()), Some(sum.into()));
+    assert_eq!(pages, [group("Blue", 4, 30), group("Red", 8, 48)]);
+
+    // The bucket of one member is a group of its own.
+    let found = site.client.lookup(&in_buckets, &["Team=Red", "RowKey=01"]).unwrap().run().await.unwrap();
+    assert!(found.rows[0].entity.key.rk.as_str().len() > "Red_".len(), "{found:?}");
 }
 
 pub(crate) async fn a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_mended_by_its_members(site: &Site) {
@@ -255,25 +322,6 @@ pub(crate) async fn a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_m
     let error = site.refused(put(&key("Sales", "4"), ("Kim", "", 1))).await;
     assert!(error.contains("by_name/kim.jsonl") && error.contains("a blob that evenkeel did not write"), "{error}");
     assert_eq!(site.blob("lists-§", "by_name/kim.jsonl").await.unwrap().content, &b"mine"[..]);
-}
-
-pub(crate) async fn a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_members(site: &Site) {
-    let mut staff = Staff::new();
-    live(site, &mut staff, key("Sales", "00"), Some(("", "Red", 1))).await;
-    pad(site, "Teams§", "team", "Red").await;
-    for n in 1..40 {
-        live(site, &mut staff, key("Sales", &format!("{n:02}")), Some(("", "Red", 1))).await;
-    }
-    let row = site.row("Teams§", "team", "Red").await.unwrap().entity;
-    let name = BlobName::new(row.text("ek_blob").unwrap().split_once('/').unwrap().1).unwrap();
-    site.account.blobs.delete(&ContainerName::new("evenkeel-lists").unwrap(), &name, None).await.unwrap();
-    let error = site.refused(put(&key("Sales", "90"), ("", "Red", 1))).await;
-    assert!(error.contains("its list is not in evenkeel-lists/by_team/") && error.contains("delete the row"), "{error}");
-    let key = EntityKey::new("team", "Red").unwrap();
-    site.account.tables.apply(&site.table("Teams§"), &TableOperation::Delete(key, IfMatch::Any)).await.unwrap();
-    staff.insert(("Sales".to_owned(), "90".to_owned()), ("", "Red", 1));
-    site.work(json!({"op": "backfill", "view": "by_team"})).await;
-    agrees(site, &staff).await;
 }
 
 pub(crate) async fn a_list_beside_primaries_whose_partition_key_is_escaped_is_looked_up(site: &Site) {

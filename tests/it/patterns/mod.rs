@@ -99,9 +99,10 @@ patterns! {
     lists:
         a_list_in_a_blob_follows_its_primaries_through_their_lives
         a_list_beside_primaries_whose_partition_key_is_escaped_is_looked_up
-        a_list_that_outgrows_its_row_moves_into_a_blob_and_back
+        a_full_list_refuses_members_until_others_leave_and_buckets_take_them_all
+        a_put_whose_member_has_no_room_beside_it_writes_nothing
+        figures_of_a_group_in_buckets_are_looked_up_as_one
         a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_mended_by_its_members
-        a_row_whose_blob_somebody_deleted_is_told_and_mended_by_its_members
         lists_in_blobs_take_as_many_requests_as_the_documentation_says;
     logging:
         an_event_becomes_one_line_of_its_hour

@@ -306,7 +306,6 @@ async fn create(account: &Account, catalog: &Catalog) {
         account.tables.create_table(&table).await.unwrap();
     }
     let staging = ContainerName::new(STAGING).unwrap();
-    let spilled = ContainerName::new(evenkeel::shared::spilled::CONTAINER).unwrap();
     let of_views = catalog.views.values().filter_map(|view| match view.form() {
         Form::Values(large) => Some(&large.container),
         Form::BlobLists(lists) => Some(&lists.container),
@@ -321,7 +320,7 @@ async fn create(account: &Account, catalog: &Catalog) {
             ArchiveTarget::Table(_) | ArchiveTarget::File(_) => None,
         })
         .chain(of_views)
-        .chain([&staging, &spilled])
+        .chain([&staging])
         .collect();
     for container in containers {
         account.blobs.create_container(container).await.unwrap();

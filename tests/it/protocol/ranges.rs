@@ -5,17 +5,14 @@
 
 use std::time::Duration;
 
-use evenkeel::catalog::{
-    Catalog, Denormalize, DenormalizeRange, ListSizes, OnConflict, RangeRows, SecondaryIndex, Source, TableRef, View, ViewKind,
-};
+use evenkeel::catalog::{Catalog, Denormalize, DenormalizeRange, OnConflict, RangeRows, SecondaryIndex, Source, TableRef, View, ViewKind};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::job::Primary;
 use evenkeel::model::settled::Settled;
 use evenkeel::model::template::Template;
-use evenkeel::model::{AccountName, ContainerName, Entity, EntityKey, Job, ViewName};
+use evenkeel::model::{AccountName, Entity, EntityKey, Job, ViewName};
 use evenkeel::ports::{ErrorClass, IfMatch, TableOperation};
-use evenkeel::reconcile::{Outcome, footprint};
-use evenkeel::shared::spilled;
+use evenkeel::reconcile::{FailureClass, Outcome, footprint};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -407,35 +404,32 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
 }
 
 #[tokio::test]
-async fn claims_that_outgrew_their_row_are_found_in_their_blob() {
-    let sizes = ListSizes { row_bytes: 800, ..ListSizes::default() };
-    let lab = Lab::with(SMALL, Catalog { list_sizes: sizes, ..catalog(Layout::Followed) });
-    lab.account.blobs.create_container(&ContainerName::new(spilled::CONTAINER).unwrap()).await.unwrap();
-    let prefixes = ["a", "b", "c", "d"];
-    for rk in prefixes {
+async fn a_claim_for_which_there_is_no_room_is_refused() {
+    let lab = Lab::with(SMALL, catalog(Layout::Followed));
+    let say = async |rk: &str| {
         write(&lab, "Departments", Entity::new(EntityKey::new("Sales", rk).unwrap()).with("Name", rk).with("Prefix", rk)).await;
         person(&lab, &format!("{rk}1")).await;
-        lab.work(&sync("Departments", rk)).await.unwrap();
-    }
-    lab.do_queued().await;
-    let claims = lab.read("EvenkeelClaims", "says~Employees~Sales", "claims").await.unwrap().entity;
-    assert!(claims.text("ek_blob").is_some(), "the claims are in their row still: {claims:?}");
-    for rk in prefixes {
-        person(&lab, &format!("{rk}2")).await;
-        lab.work(&sync("Employees", &format!("{rk}2"))).await.unwrap();
-        for number in [1, 2] {
-            let person = lab.read("Employees", "Sales", &format!("{rk}{number}")).await.unwrap().entity;
-            assert_eq!(person.text("Department"), Some(rk), "{rk}{number}");
+        lab.work(&sync("Departments", rk)).await
+    };
+    say("a").await.unwrap();
+    let (name, pk) = ("EvenkeelClaims", "says~Employees~Sales");
+    let mut row = lab.read(name, pk, "claims").await.unwrap().entity;
+    for size in [32_000, 4_000, 500, 60, 5] {
+        for n in 0.. {
+            let larger = row.clone().with(format!("Padding{size}_{n}"), "x".repeat(size));
+            if larger.check().is_err() {
+                break;
+            }
+            row = larger;
         }
     }
-    for rk in prefixes {
-        forget(&lab, "Departments", rk).await;
-        lab.work(&sync("Departments", rk)).await.unwrap();
-    }
-    lab.do_queued().await;
-    for row in lab.rows("Employees").await {
-        assert_eq!(row.entity.text("Department"), None, "{}", row.entity.key);
-    }
+    lab.account.tables.apply(&table(name), &TableOperation::Replace(row, IfMatch::Any)).await.unwrap();
+    let failure = say("b").await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::Permanent);
+    assert!(failure.chain().contains("Set properties on fewer ranges of this partition"), "{}", failure.chain());
+    forget(&lab, "Departments", "a").await;
+    lab.work(&sync("Departments", "a")).await.unwrap();
+    lab.work(&sync("Departments", "b")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

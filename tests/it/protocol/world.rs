@@ -54,9 +54,6 @@ pub(crate) enum Disturbance {
 
 type Meddling = BoxFuture<'static, ()>;
 
-/// Which operations are refused, each with its error.
-type Refusing = fn(&OperationInfo) -> Option<ErrorClass>;
-
 /// When the late request of a run arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -101,8 +98,6 @@ pub(crate) struct Strike {
     turns: AtomicBool,
     /// Every operation takes a millisecond.
     slow: AtomicBool,
-    /// Refuses operations as long as it says so.
-    refusing: Mutex<Option<Refusing>>,
     /// Most rows of a page.
     page: Mutex<Option<usize>>,
     /// Writes of each table's rows.
@@ -162,11 +157,6 @@ impl Strike {
     /// From now on every operation takes a millisecond.
     pub(crate) fn take_time(&self) {
         self.slow.store(true, Ordering::SeqCst);
-    }
-
-    /// From now on these operations are refused, calm or not; `None` ends it.
-    pub(crate) fn refuse(&self, refusing: Option<Refusing>) {
-        *self.refusing.lock().unwrap() = refusing;
     }
 
     /// How often a row of a table was written.
@@ -236,10 +226,6 @@ impl FaultPolicy for Strike {
         }
         if let Some(verdict) = self.unheard(operation).await {
             return verdict;
-        }
-        let refusing = *self.refusing.lock().unwrap();
-        if let Some(class) = refusing.and_then(|refusing| refusing(operation)) {
-            return FaultDecision::Fail(class);
         }
         if self.calm.load(Ordering::SeqCst) {
             return FaultDecision::Execute;

@@ -70,9 +70,10 @@ pub(super) struct AskedRange<'a> {
 
 /// One range, and how far it has been read.
 pub(super) struct Cursor<'a> {
-    range: &'a KeyRange,
+    /// The range.
+    pub(super) range: &'a KeyRange,
     /// Its account.
-    pub(super) account: &'a Account,
+    account: &'a Account,
     /// Rows that were read and not taken yet.
     rows: VecDeque<Row>,
     /// The page that they came from, and the last row taken.

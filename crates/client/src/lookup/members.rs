@@ -34,11 +34,11 @@ pub(super) async fn in_blobs(
     let container = &lists.container;
     let mut members = BTreeMap::new();
     for (name, account) in blobs {
-        let Some((of, list)) = lists::in_blob(account, container, name).await? else { continue };
-        if of != view.name {
-            return Err(broken(format!("{container}/{name} is a list of the view {of}, and not of {}", view.name)));
+        let Some(list) = lists::in_blob(account, container, name).await? else { continue };
+        if *list.view() != view.name {
+            return Err(broken(format!("{container}/{name} is a list of the view {}, and not of {}", list.view(), view.name)));
         }
-        members.extend(list.members);
+        members.extend(list.to_list().members);
     }
     let row = |(member, token): (&Member, ETag)| match row(member, None, &lists.member) {
         Some(entity) => Ok(Row { entity, etag: token, timestamp: None }),

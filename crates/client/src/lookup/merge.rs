@@ -5,7 +5,8 @@ use futures::future::try_join_all;
 use super::cursor::{AskedRange, Cursor, Reading};
 use super::token::Position;
 use evenkeel_model::model::Row;
-use evenkeel_model::ports::{Account, StoreError};
+use evenkeel_model::patterns::lookup::KeyRange;
+use evenkeel_model::ports::StoreError;
 
 /// The rows found.
 pub(super) struct FoundRows {
@@ -32,9 +33,9 @@ impl<'a> Merge<'a> {
         Ok(Self { cursors, last: None })
     }
 
-    /// The next row and the account it lies in, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
+    /// The next row and its range, in the order of the keys behind the ranges' prefixes. A page is not read before a row of it is asked for: a caller
     /// that wants ten does not request the next page.
-    pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<(Row, &'a Account)>, StoreError> {
+    pub(super) async fn next(&mut self, reading: &Reading<'_>) -> Result<Option<(Row, &'a KeyRange)>, StoreError> {
         if let Some((last, _)) = self.last.take() {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
             cursor.fill(reading).await?;
@@ -46,7 +47,7 @@ impl<'a> Merge<'a> {
         let Some(least) = least(&self.cursors) else { return Ok(None) };
         self.last = Some((least, self.cursors[least].position()));
         let cursor = &mut self.cursors[least];
-        Ok(cursor.take().map(|row| (row, cursor.account)))
+        Ok(cursor.take().map(|row| (row, cursor.range)))
     }
 
     /// Up to this many rows; fewer at the end, or after many pages without any.

@@ -64,7 +64,8 @@ impl Client {
     /// Looks up the items of a view, or the entities of an archive, by the values that its keys are made of.
     ///
     /// A term is `Property=value`, `Property>=value`, `Property<value` or `Property^=prefix`. The result: of a secondary index
-    /// the copies, of an index entity the members of its lists, of an aggregate the groups, of a denormalization the entities
+    /// the copies, of an index entity the members of its lists, of an aggregate the groups (with their figures over all of their buckets), of a
+    /// denormalization the entities
     /// that have its properties, of an archive the archived entities (in a table by their keys or ranges of them, in a container
     /// or folder by both keys).
     ///

@@ -1,5 +1,6 @@
 //! Carrying it out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,15 +11,15 @@ use super::query::{Lookup, LookupResult, LookupSubject};
 use super::token::{Inside, Position, Token};
 use super::{members, merge};
 use crate::{ClientError, lists};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Form, Members, TableRef, TargetRef, View};
+use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Figure, Form, Members, TableRef, TargetRef, View};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::large::SPILLED;
 use evenkeel_model::model::sink;
 use evenkeel_model::model::template::Template;
-use evenkeel_model::model::{BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName};
-use evenkeel_model::patterns::lookup::{self, LookupPlan, Meaning, QueryClass, TermOp};
+use evenkeel_model::model::{BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName, limits};
+use evenkeel_model::patterns::lookup::{self, KeyRange, LookupPlan, Meaning, QueryClass, TermOp};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::shared::Owned;
 
@@ -152,14 +153,16 @@ impl Lookup<'_> {
             Form::Lists { members: Members::Contributions(_), .. } if self.entities => {
                 self.in_lists(view, &plan, |member, group| members::of_group(member, group, table)).await?
             }
+            Form::Lists { members: Members::Contributions(figures), .. } if plan.ranges.iter().any(KeyRange::is_bucket) => {
+                self.over_buckets(view, &plan, figures).await?
+            }
             _ => self.read(&plan, view).await?,
         };
         let keys = primaries(view, table, &found.rows)?;
         Ok((found, keys))
     }
 
-    /// The members of the lists in the ranges of a plan, in order, each as a row. A list outside of its row is read
-    /// only where members of it are wanted.
+    /// The members of the lists in the ranges of a plan, in order, each as a row.
     async fn in_lists(
         &self,
         view: &View,
@@ -178,13 +181,12 @@ impl Lookup<'_> {
         };
         let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
         let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
-        let (mut rows, mut requests, mut rest) = (Vec::new(), 0, None);
+        let (mut rows, mut rest) = (Vec::new(), None);
         while rows.len() < top && rest.is_none() {
-            let Some((list, account)) = merge.next(&reading).await.map_err(failed)? else { break };
+            let Some((list, _)) = merge.next(&reading).await.map_err(failed)? else { break };
             let key = &list.entity.key;
             let site = Site::Row { table: plan.table.table.clone(), key: key.clone() };
-            let (found, took) = lists::of_row(account, &site, &list.entity).await?;
-            requests += took;
+            let found = lists::of_row(&site, &list.entity)?;
             let mark = inside.iter().position(|inside| inside.list.as_ref() == Some(key));
             let after = mark.map(|mark| inside.swap_remove(mark).member);
             let mut left = found.members.into_keys().filter(|member| after.as_ref().is_none_or(|after| member > after));
@@ -199,8 +201,42 @@ impl Lookup<'_> {
             }
         }
         let rest = rest.or_else(|| merge.positions()).map(|positions| self.token(positions).inside(inside).encode());
-        let requests = requests + merge.requests();
-        Ok(LookupResult::new(rows, plan.class, requests, rest))
+        Ok(LookupResult::new(rows, plan.class, merge.requests(), rest))
+    }
+
+    /// The groups in the ranges of a plan, in order, each with its figures over all of its buckets, under its key without them.
+    async fn over_buckets(&self, view: &View, plan: &LookupPlan, figures: &BTreeMap<String, Figure>) -> Result<LookupResult, ClientError> {
+        let from = self.from(plan.ranges.len())?.ranges;
+        let (asked, top) = (self.asked(plan)?, self.top as usize);
+        let reading = Reading {
+            what: LookupTarget::View(view),
+            table: &plan.table,
+            select: None,
+            page: limits::PAGE_ROWS,
+            pages: PAGES,
+            condition: None,
+        };
+        let failed = |error| ClientError::store(format!("reading {}", plan.table))(error);
+        let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
+        let (mut groups, mut rest): (Vec<Row>, _) = (Vec::new(), None);
+        while let Some((row, range)) = merge.next(&reading).await.map_err(failed)? {
+            let Some(key) = range.without_buckets(&row.entity.key) else { continue };
+            if let Some(group) = groups.last_mut().filter(|group| group.entity.key == key) {
+                group.entity = added(figures, &group.entity, &row.entity);
+                continue;
+            }
+            if groups.len() == top {
+                rest = Some(merge.positions_before_last());
+                break;
+            }
+            groups.push(Row { entity: added(figures, &Entity::new(key), &row.entity), ..row });
+        }
+        if rest.is_none() && merge.positions().is_some() {
+            let problem = format!("there are too many rows of others between the groups of {}", view.name);
+            return Err(ClientError::Unknown(format!("{problem}, so that its buckets cannot be added: give more values with =")));
+        }
+        let continuation = rest.map(|positions| self.token(positions).encode());
+        Ok(LookupResult::new(groups, plan.class, merge.requests(), continuation))
     }
 
     async fn in_archive(&self, archive: &Archive) -> Result<LookupResult, ClientError> {
@@ -436,6 +472,15 @@ fn texts(template: &Template, property: &str, values: Vec<EdmValue>) -> Result<V
         Some(problem) if texts.is_empty() => Err(ClientError::Unknown(problem.to_string())),
         _ => Ok(texts),
     }
+}
+
+/// A group with the figures of one more of its buckets.
+fn added(figures: &BTreeMap<String, Figure>, group: &Entity, bucket: &Entity) -> Entity {
+    let over = |(name, figure): (&String, &Figure)| {
+        let values = [group, bucket].into_iter().filter_map(|entity| entity.get(name).cloned());
+        Some((name.clone(), figure.over(values)?))
+    };
+    Entity { key: group.key.clone(), properties: figures.iter().filter_map(over).collect() }
 }
 
 fn own() -> [String; 3] {

@@ -55,6 +55,15 @@ impl Figure {
             Self::Max(property) => extreme(members.filter_map(|member| contribution(member, property)), Ordering::Greater),
         }
     }
+
+    /// The figure of several groups, of the figures of each.
+    pub fn over(&self, groups: impl Iterator<Item = EdmValue>) -> Option<EdmValue> {
+        match self {
+            Self::Count | Self::Sum(_) => Some(sum(groups)),
+            Self::Min(_) => extreme(groups, Ordering::Less),
+            Self::Max(_) => extreme(groups, Ordering::Greater),
+        }
+    }
 }
 
 impl FromStr for Figure {
@@ -197,6 +206,18 @@ mod tests {
         assert_eq!(figure("sum(Nothing)"), Some(0_i64.into()));
         assert_eq!((figure("min(Age)"), figure("max(Age)")), (Some((-2_i64).into()), Some(42_i64.into())));
         assert_eq!((figure("min(Hired)"), figure("max(Nothing)")), (Some(moment.into()), None));
+    }
+
+    #[test]
+    fn figures_of_groups_are_added_to_those_of_all() {
+        let over = |figure: &str, groups: &[EdmValue]| figure.parse::<Figure>().unwrap().over(groups.iter().cloned());
+        assert_eq!(over("count()", &[2_i64.into(), 3_i64.into()]), Some(5_i64.into()));
+        assert_eq!(over("sum(a)", &[2_i64.into(), 0.5.into()]), Some(2.5.into()));
+        assert_eq!(
+            (over("min(a)", &[2_i64.into(), 1.5.into()]), over("max(a)", &[2_i64.into(), 1.5.into()])),
+            (Some(1.5.into()), Some(2_i64.into()))
+        );
+        assert_eq!((over("sum(a)", &[]), over("min(a)", &[])), (Some(0_i64.into()), None));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Catalog, DatedRef, Form, Retention, View};
+use super::{Catalog, DatedRef, Retention, View};
 use crate::model::ViewName;
 
 /// The tables by date that follow those of a retention.
@@ -60,12 +60,6 @@ impl Catalog {
         let followed = self.dated_views.values().any(|view| view.source != *source && target(view).is_some_and(|target| target == tables));
         let named = self.tables.keys().chain(self.spread.keys()).any(|name| tables.tables.period(name).is_some());
         kept || followed || named
-    }
-
-    /// The views whose lists lie in tables of this pattern, where any do: these may outgrow their rows.
-    pub fn has_lists_in(&self, tables: &DatedRef) -> bool {
-        let lists = |view: &View<DatedRef>| matches!(view.form(), Form::Lists { .. });
-        self.dated_views.values().any(|view| lists(view) && target(view) == Some(tables))
     }
 }
 

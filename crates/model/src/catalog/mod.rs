@@ -13,7 +13,6 @@ mod form;
 mod generation;
 mod kinds;
 mod known;
-mod list_sizes;
 mod place;
 mod retention;
 mod rule;
@@ -29,7 +28,6 @@ pub use form::{Documents, Form, Members, RowForm};
 pub use generation::{Generations, ViewStatus};
 pub use kinds::*;
 pub use known::DatedRefs;
-pub use list_sizes::ListSizes;
 pub use place::{AccountSet, DatedRef, Place, Source, SourcePlace, TableRef, TargetRef};
 pub use retention::{FOOTPRINTS, Retention, TableArchive};
 pub use rule::Rule;
@@ -79,8 +77,6 @@ pub struct Catalog {
     pub dated: DatedRefs,
     /// Which generation of each view this catalog is.
     pub generations: Generations,
-    /// How large lists become before they are kept in another way.
-    pub list_sizes: ListSizes,
 }
 
 /// A job that would write entities of a table that only views write.

@@ -186,6 +186,14 @@ impl ItemAddress {
         matches!(self.part, Some(Part::Member(_))) && self.site.row().is_some()
     }
 
+    /// The member of a list that it is.
+    pub const fn member(&self) -> Option<&Member> {
+        match &self.part {
+            Some(Part::Member(member)) => Some(member),
+            Some(Part::Properties) | None => None,
+        }
+    }
+
     /// Whether it is a large value: a blob or a file as a whole. Only who brings its content can make it again.
     pub const fn is_value(&self) -> bool {
         self.part.is_none() && matches!(self.site, Site::Blob { .. } | Site::File { .. })

@@ -29,8 +29,8 @@ use super::{BlobName, ContainerName, EdmValue, Entity, Row, job, limits, odata};
 
 /// The container for staged content that is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
-/// Containers that the program uses for itself: [`STAGING`], poisoned bodies, and lists that outgrew their rows.
-pub const OWN_CONTAINERS: [&str; 3] = [STAGING, "evenkeel-poison", "evenkeel-lists"];
+/// Containers that the program uses for itself: [`STAGING`], and poisoned bodies.
+pub const OWN_CONTAINERS: [&str; 2] = [STAGING, "evenkeel-poison"];
 
 /// The property that points to the blob with properties that have left their row: a series that outgrew it.
 pub const SPILLED: &str = "ek_spilled";

@@ -54,8 +54,8 @@ pub const APPEND_BYTES: usize = 4_194_304;
 pub const BLOCK_BYTES: usize = 104_857_600;
 /// Most blocks of one block blob (Azure, "Put Block List": 50,000).
 pub const BLOCKS: usize = 50_000;
-/// Most bytes of lines in a block of a list in a blob: the upload of one change, beside the head.
-pub const LIST_BLOCK_BYTES: u64 = 262_144;
+/// Longest list in a blob, in bytes (8 MiB): each change reads and writes all of it, and holds both in memory. It has some 200,000 members.
+pub const LIST_BLOB_BYTES: u64 = 8_388_608;
 /// Largest entity that a `put` takes from a staged blob, in bytes of its JSON: it is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
 /// Most keys of a staged entity's JSON, annotations included: ten times the properties of a wide entity, and still no more memory than its

@@ -8,7 +8,7 @@ use super::{AtSite, Nonsense};
 use crate::catalog::Catalog;
 use crate::model::item::Owner;
 use crate::model::job::Primary;
-use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName};
+use crate::model::{ETag, EdmValue, Entity, ItemAddress, Part, Site, ViewName, odata};
 
 /// A change of one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,14 +104,15 @@ fn find_properties(address: &ItemAddress, entity: Option<&Entity>) -> Result<AtS
     Ok(owned.map_or(AtSite::Absent, |owned| AtSite::Owned(owned.primary, owned.token)))
 }
 
-/// A row that holds a list of this view itself, restated: `None` where it is up to date, or holds none. So a figure
-/// that was overwritten by another program is found though every member has its token.
-pub fn restated(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity) -> Result<Option<Entity>, Nonsense> {
+/// Whether a row holds a list of this view, and its count or a figure is not what the list makes it: another program has overwritten it,
+/// although every member has its token.
+pub fn is_behind(catalog: &Catalog, site: &Site, view: &ViewName, entity: &Entity) -> Result<bool, Nonsense> {
     if !list::is_list_of(view, entity) {
-        return Ok(None);
+        return Ok(false);
     }
     let description = Description::for_list(catalog, site, view, Some(entity))?;
-    Ok(List::read(site, entity)?.restated(entity, view, &description))
+    let wanted = List::read(site, entity)?.write(entity.clone(), view, &description);
+    Ok(!odata::same_properties(&wanted.properties, &entity.properties))
 }
 
 /// Applies changes to a document, one after the other. Returns the document and the result of each, in order.
@@ -216,8 +217,9 @@ fn change_properties(site: &Site, entity: Option<&mut Entity>, change: &PartChan
     }
 }
 
-fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
-    let Some(Part::Member(member)) = &change.address.part else { return ChangeEnd::Lost };
+/// Applies a change to the member that it is about.
+pub(super) fn apply(list: &mut List, change: &PartChange) -> ChangeEnd {
+    let Some(member) = change.address.member() else { return ChangeEnd::Lost };
     let there = list.members.get(member);
     match &change.write {
         Edit::Put { over, token } if over.as_ref() == there => {

@@ -7,7 +7,6 @@
 //! | `ek_count` | how many members |
 //! | `ek_list` | the name of the property that holds the members |
 //! | `ek_figures`, and the properties that it names | of a group: JSON of the definition of each figure, and the figures |
-//! | `ek_blob` | in which blob the members lie, in place of them and their tokens, once they are too many ([`super::spilled`]) |
 //! | `ek_view`, `ek_source` | the view, and a JSON array of its source's name |
 
 use std::collections::BTreeMap;
@@ -16,11 +15,11 @@ use super::Nonsense;
 use super::pieces;
 use crate::catalog::{Catalog, Figure, Form, Members, View};
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY, shared_source_text};
-use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName, odata};
+use crate::model::{ETag, EdmValue, Entity, Member, Site, TableName, ViewName};
 
 const TOKENS: &str = "ek_tokens";
 /// The property that says how many members there are.
-pub const COUNT: &str = "ek_count";
+const COUNT: &str = "ek_count";
 /// The property that names the one that holds the members.
 const LIST: &str = "ek_list";
 /// The property that holds the members of a group.
@@ -42,13 +41,13 @@ pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
 
-/// The view of the list that a row holds, or says lies in a blob; `None` for any other row.
+/// The view of the list that a row holds; `None` for any other row.
 pub fn list_view(entity: &Entity) -> Option<ViewName> {
     let view = entity.text(VIEW_PROPERTY).and_then(|view| ViewName::new(view).ok());
     view.filter(|view| is_list_of(view, entity))
 }
 
-/// The members that a row lists itself, of a view; none where it holds no list of that view.
+/// The members of a view's list in a row; none where it holds no list of that view.
 pub fn members(site: &Site, view: &ViewName, entity: &Entity) -> Result<Vec<Member>, Nonsense> {
     Ok(if is_list_of(view, entity) { List::read(site, entity)?.members.into_keys().collect() } else { Vec::new() })
 }
@@ -132,52 +131,28 @@ impl List {
         entity
     }
 
-    /// The entity brought up to date with its list: the count, the figures of a group, and the description; nothing
-    /// where it is so already.
-    pub(super) fn restated(&self, entity: &Entity, view: &ViewName, description: &Description) -> Option<Entity> {
-        let wanted = self.write(entity.clone(), view, description);
-        (!odata::same_properties(&wanted.properties, &entity.properties)).then_some(wanted)
-    }
-
     /// Writes the list on an entity, over the one that it holds. Properties that others keep there stay.
-    pub(super) fn write(&self, entity: Entity, view: &ViewName, description: &Description) -> Entity {
-        let mut entity = described(cleared(entity), view, description, self.members.len() as u64, &self.members.keys());
+    pub(super) fn write(&self, mut entity: Entity, view: &ViewName, description: &Description) -> Entity {
+        if let Some(before) = Description::read(&entity) {
+            pieces::remove(&mut entity.properties, &before.property);
+            before.figures.keys().for_each(|name| drop(entity.properties.remove(name)));
+            entity.properties.remove(FIGURES);
+        }
+        pieces::remove(&mut entity.properties, TOKENS);
+        let figures = description.figures.iter().filter_map(|(name, figure)| Some((name.clone(), figure.of(self.members.keys())?)));
+        entity.properties.extend(figures);
+        if !description.figures.is_empty() {
+            let texts: BTreeMap<&String, String> = description.figures.iter().map(|(name, figure)| (name, figure.to_string())).collect();
+            // Texts always serialise.
+            entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
+        }
         pieces::write(&mut entity.properties, &description.property, self.members.keys());
         pieces::write(&mut entity.properties, TOKENS, self.members.values());
+        // A list of more than 2^63 members does not fit anywhere.
         entity
+            .with(COUNT, i64::try_from(self.members.len()).unwrap_or(i64::MAX))
+            .with(LIST, description.property.as_str())
+            .with(VIEW_PROPERTY, view.as_str())
+            .with(SOURCE_PROPERTY, shared_source_text(&description.source))
     }
-}
-
-/// An entity without the list that it holds, and without the figures that are made of it.
-pub(super) fn cleared(mut entity: Entity) -> Entity {
-    if let Some(before) = Description::read(&entity) {
-        pieces::remove(&mut entity.properties, &before.property);
-        before.figures.keys().for_each(|name| drop(entity.properties.remove(name)));
-        entity.properties.remove(FIGURES);
-    }
-    pieces::remove(&mut entity.properties, TOKENS);
-    entity
-}
-
-/// An entity with the description of the list, its count and, of a group, its figures.
-pub(super) fn described<'m>(
-    mut entity: Entity,
-    view: &ViewName,
-    description: &Description,
-    count: u64,
-    members: &(impl Iterator<Item = &'m Member> + Clone),
-) -> Entity {
-    let figures = description.figures.iter().filter_map(|(name, figure)| Some((name.clone(), figure.of(members.clone())?)));
-    entity.properties.extend(figures);
-    if !description.figures.is_empty() {
-        let texts: BTreeMap<&String, String> = description.figures.iter().map(|(name, figure)| (name, figure.to_string())).collect();
-        // Texts always serialise.
-        entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
-    }
-    // A list of more than 2^63 members does not fit anywhere.
-    entity
-        .with(COUNT, i64::try_from(count).unwrap_or(i64::MAX))
-        .with(LIST, description.property.as_str())
-        .with(VIEW_PROPERTY, view.as_str())
-        .with(SOURCE_PROPERTY, shared_source_text(&description.source))
 }

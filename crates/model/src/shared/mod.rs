@@ -9,27 +9,28 @@
 //!   entity, changes ──▶ change        the changed entity, and the result of each change
 //! ```
 //!
-//! A list that is too large for its row lies in a blob, and so does one of a view declared so: [`blocks`] is such a list as a value,
-//! and [`spilled`] the row that says where it lies.
+//! A list lies in a row, or in a blob of its own ([`BlobList`]) if its view says `store = "blob"`. A member for which there is no room is
+//! refused ([`ListFull`]).
 //!
 //! An unreadable document is [`Nonsense`], an error that names the problem: it is never guessed at and never
 //! overwritten. Documents describe themselves, so that parts of a view that is gone can still be taken out.
 
-pub mod blocks;
+mod blob_list;
 mod change;
 mod claims;
 mod list;
 mod pieces;
 mod properties;
-pub mod spilled;
 
-pub use change::{Becomes, ChangeEnd, Edit, PartChange, Said, change, find, restated};
+pub use blob_list::BlobList;
+pub use change::{Becomes, ChangeEnd, Edit, PartChange, Said, change, find, is_behind};
 pub use claims::{Received, claims, receive};
 pub use list::{List, is_list_of, list_view, members};
 pub use properties::{Owned, carried_over, disowned, owner_property};
 
+use crate::catalog::{Catalog, Form};
 use crate::model::job::Primary;
-use crate::model::{ETag, Site};
+use crate::model::{ETag, Site, ViewName};
 
 /// A document that differs from evenkeel's own writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +51,28 @@ const fn remedy(site: &Site) -> &'static str {
         Site::Blob { .. } => "delete the blob",
         Site::File { .. } => "delete the file",
         Site::Document { .. } => "delete the document",
+    }
+}
+
+/// A list that would be larger than its row or blob may be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the list is full: {problem}. {advice}")]
+pub struct ListFull {
+    /// The limit, and what would exceed it.
+    pub problem: String,
+    advice: &'static str,
+}
+
+impl ListFull {
+    /// A list of this view that is full.
+    pub fn of(catalog: &Catalog, view: &ViewName, problem: String) -> Self {
+        let is_range = catalog.views.get(view).is_some_and(|view| matches!(view.form(), Form::Claims(_)));
+        let advice = if is_range {
+            "Set properties on fewer ranges of this partition"
+        } else {
+            "Spread it over several lists with the filter |bucket:N in its key"
+        };
+        Self { problem, advice }
     }
 }
 

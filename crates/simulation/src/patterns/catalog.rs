@@ -118,7 +118,6 @@ pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
         wide: ["Employees", "FormerEmployees"].into_iter().filter(|_| shape.wide).map(table_ref).collect(),
         views: views.into_iter().flatten().map(|view| (view.name.clone(), view)).collect(),
         archives: BTreeMap::from([(archive.name.clone(), Arc::new(archive))]),
-        list_sizes: shape.sizes,
         encrypted: shape.encrypted.then(|| (table_ref("Employees"), [SSN.to_owned()].into())).into_iter().collect(),
         ..Catalog::default()
     }

@@ -2,9 +2,9 @@
 //!
 //! | view | source | target | |
 //! |---|---|---|---|
-//! | `by_last_name` | Employees | Lists | a list for each last name, which moves into a blob and back: rows are made small |
+//! | `by_last_name` | Employees | Lists | a list for each last name |
 //! | `by_last_name_near` | Employees | Employees | the same in the primaries' own partition |
-//! | `headcount` | Employees | Groups | figures of each department, which move out too |
+//! | `headcount` | Employees | Groups | figures of each department |
 //! | `by_skill` | Employees | `skilled` | a list in a blob for each skill |
 //! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which a put brings or finds staged |
 //! | `team_name` | Teams, or Employees | Employees | what a team says to a range of employees, which it may lie in |
@@ -42,14 +42,12 @@ pub(crate) const TEAM: &str = "team";
 const LEAD: &str = "1";
 /// The container of lists of employees by skill.
 const SKILLED: &str = "skilled";
-/// The container of lists that outgrew their rows.
-const SPILLED: &str = "evenkeel-lists";
 /// The container of large values.
 const LARGE: &str = "large";
 /// The container of large values of those who left.
 const FORMER_LARGE: &str = "former-large";
 /// Every container.
-pub(super) const CONTAINERS: [&str; 5] = [SKILLED, SPILLED, LARGE, FORMER_LARGE, STAGING];
+pub(super) const CONTAINERS: [&str; 4] = [SKILLED, LARGE, FORMER_LARGE, STAGING];
 
 /// What is throttled by itself.
 pub(super) const LANES: [FaultScope; 7] = [

@@ -7,11 +7,9 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::script::{ExpectedValues, LARGE_PROPERTIES};
-use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPILLED, SPOUSES, TEAM, couple};
+use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPOUSES, TEAM, couple};
 use crate::history::{VERSION, is_continuation};
-use crate::items::{
-    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, counted, elsewhere, held, member, members_of, set_part,
-};
+use crate::items::{Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, held, member, members_of, set_part};
 use crate::oracle::{Judgement, compare, footprints};
 use crate::world::{Blobs, FinalState};
 use evenkeel::model::large::STAGING;
@@ -37,7 +35,7 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
     let mut judgement = Judgement::default();
     for (table, rows) in seen.tables.iter().filter(|(table, _)| !matches!(table.as_str(), FOOTPRINTS | "EvenkeelAudits")) {
         for row in rows {
-            found.extend(in_row(table, row, &seen.blobs)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
+            found.extend(held(table, &row.entity)?.into_iter().map(|HeldItem { item, owner, says }| (item, (owner, says))));
         }
         for entity in primaries(table, rows)? {
             let address = (table.clone(), entity.key.clone());
@@ -68,28 +66,10 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
     Ok(judgement)
 }
 
-/// The items that lie in a row, or in the blob that it names.
-fn in_row(table: &str, row: &Row, blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
-    let mut items = held(table, &row.entity)?;
-    if let Some(named) = elsewhere(&row.entity) {
-        let place = ItemPlace::Row(table.to_owned(), row.entity.key.clone());
-        let blob = blobs.get(&named).ok_or_else(|| format!("{place} names {named:?}, which does not exist"))?;
-        let BlobContent::List(source, members) = content(&ItemPlace::Blob(named.0.clone(), named.1.clone()), blob)? else {
-            return Err(format!("{place} names {named:?}, which is no list"));
-        };
-        if blob.properties.metadata.contains_key("ek_moved") {
-            return Err(format!("{place} names {named:?}, which is being moved, and nobody goes on with it"));
-        }
-        counted(table, &row.entity, &members)?;
-        items.extend(members_of(&place, (&source, row.entity.key.pk.as_str()), &members)?);
-    }
-    Ok(items)
-}
-
 /// The items that lie in blobs by themselves.
 fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     let mut items = Vec::new();
-    for ((container, name), blob) in blobs.iter().filter(|((container, _), _)| !matches!(container.as_str(), SPILLED | STAGING)) {
+    for ((container, name), blob) in blobs.iter().filter(|((container, _), _)| container != STAGING) {
         let place = ItemPlace::Blob(container.clone(), name.clone());
         match content(&place, blob)? {
             BlobContent::List(_, members) if members.is_empty() => return Err(format!("{place} is an empty list")),
@@ -215,19 +195,11 @@ fn values(address: &Address, entity: &Entity, blobs: &Blobs, excused: &Excused<'
     Ok(items)
 }
 
-/// Blobs that nothing points to: what was staged for a job that is done, and lists that no row names. Whoever stops, or hears no answer, on
-/// the way of a list into a blob or back has announced its member: the next pass of that primary deletes what is left, and its recheck what
-/// has arrived since.
+/// Blobs that nothing points to: what was staged for a job that is done.
 fn nobodys_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
-    let rows = seen.tables.values().flatten();
-    let named: BTreeSet<(String, String)> = rows.filter_map(|row| elsewhere(&row.entity)).collect();
-    for place in seen.blobs.keys() {
-        let (container, name) = place;
+    for (container, name) in seen.blobs.keys() {
         if container == STAGING && !excused.staged.contains(name.as_str()) {
             return Err(format!("{container}/{name} is left over, and its job is done"));
-        }
-        if container == SPILLED && !named.contains(place) {
-            return Err(format!("{container}/{name} is left over, and no row names it"));
         }
     }
     Ok(())

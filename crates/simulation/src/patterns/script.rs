@@ -17,7 +17,7 @@ const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
 /// What lies in blobs, and what does not: shorter than the threshold.
 const VALUES: [&str; 5] = ["", "", "short", "the first of the values", "the second of the values"];
-/// A note that makes a member short, or long: in lean times and in fat ones, so that lists outgrow their rows and come back.
+/// A note that makes a member short, or long: in lean times and in fat ones.
 const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
 /// Versions that lean or fat times last.
 const TIMES: i64 = 8;

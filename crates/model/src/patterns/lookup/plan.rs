@@ -87,6 +87,10 @@ struct PlannedLookup<'a> {
 struct KnownKey<'a> {
     /// The text as far as it is known; several where a bucket is unknown.
     heads: Vec<String>,
+    /// The same without the buckets that are unknown.
+    bare: String,
+    /// Whether a bucket is unknown.
+    is_bucketed: bool,
     /// The known bounds of the text behind it; `None` where the heads are the whole key.
     rest: Option<TextBounds>,
     /// The field at which the known part ends.
@@ -142,8 +146,8 @@ impl<'a> PlannedLookup<'a> {
                     Beside::Across => return Err(self.value(self.across())),
                 }
                 heads.0.push(known);
-                let (partitions, partition_check) = self.span(partition_head, partition.rest.as_ref())?;
-                let (rows, row_check) = self.span(row_head, row.rest.as_ref())?;
+                let (partitions, partition_check) = self.span(partition_head, partition)?;
+                let (rows, row_check) = self.span(row_head, row)?;
                 let holders: Vec<&AccountName> = match &partitions {
                     Span::Exactly(pk) => vec![target.accounts.holder(pk.as_str())],
                     Span::Between { .. } => target.accounts.iter().collect(),
@@ -154,6 +158,7 @@ impl<'a> PlannedLookup<'a> {
                     rows: rows.clone(),
                     partition_check: partition_check.clone(),
                     row_check: row_check.clone(),
+                    is_bucket: partition.is_bucketed || row.is_bucketed,
                 }));
             }
         }
@@ -211,11 +216,18 @@ impl<'a> PlannedLookup<'a> {
 
     /// Renders a key as far as the terms reach.
     fn known(&self, template: &'a Template, values: &Values<'_>) -> Result<KnownKey<'a>, LookupError> {
-        let mut known = KnownKey { heads: vec![String::new()], rest: None, stopped: None, used: BTreeSet::new() };
+        let mut known = KnownKey {
+            heads: vec![String::new()],
+            bare: String::new(),
+            is_bucketed: false,
+            rest: None,
+            stopped: None,
+            used: BTreeSet::new(),
+        };
         for part in template.parts() {
             let field = match part {
                 TemplatePart::Literal(literal) => {
-                    known.heads.iter_mut().for_each(|head| head.push_str(literal));
+                    known.heads.iter_mut().chain([&mut known.bare]).for_each(|head| head.push_str(literal));
                     continue;
                 }
                 TemplatePart::Field(field) => field,
@@ -223,7 +235,7 @@ impl<'a> PlannedLookup<'a> {
             let in_key = KeyField { escaping: self.rows.escaping, template, field };
             if let Some(value) = values.get(field.property()) {
                 let text = in_key.text(value).map_err(|problem| self.value(problem))?;
-                known.heads.iter_mut().for_each(|head| head.push_str(&text));
+                known.heads.iter_mut().chain([&mut known.bare]).for_each(|head| head.push_str(&text));
                 known.used.insert(field.property());
             } else if let Some(buckets) = field.filters().last().and_then(KeyFilter::buckets) {
                 let count = known.heads.len() * buckets.len();
@@ -231,6 +243,7 @@ impl<'a> PlannedLookup<'a> {
                     return Err(LookupError::TooMany { what: self.what.clone(), count });
                 }
                 known.heads = known.heads.iter().flat_map(|head| buckets.iter().map(move |bucket| format!("{head}{bucket}"))).collect();
+                known.is_bucketed = true;
             } else {
                 let terms: Vec<&Term> = self.terms.iter().filter(|term| term.property == field.property()).collect();
                 let bounds = if terms.is_empty() { Ok(TextBounds::default()) } else { in_key.bounds(&terms) };
@@ -294,10 +307,11 @@ impl<'a> PlannedLookup<'a> {
         self.unusable(term, problem)
     }
 
-    fn span(&self, head: &str, rest: Option<&TextBounds>) -> Result<(Span, KeyCheck), LookupError> {
+    fn span(&self, head: &str, known: &KnownKey<'_>) -> Result<(Span, KeyCheck), LookupError> {
         let key = |text: String| Key::new(text).map_err(|error| self.value(error.to_string()));
-        let check = |prefix, moments: &[MomentBound]| KeyCheck { prefix, at: head.len(), moments: moments.to_vec() };
-        let Some(rest) = rest else { return Ok((Span::Exactly(key(head.to_owned())?), check(Prefix::of([head.to_owned()]), &[]))) };
+        let bare = || known.bare.clone();
+        let check = |prefix, moments: &[MomentBound]| KeyCheck { prefix, at: head.len(), moments: moments.to_vec(), bare: bare() };
+        let Some(rest) = &known.rest else { return Ok((Span::Exactly(key(head.to_owned())?), check(Prefix::of([head.to_owned()]), &[]))) };
         let prefix = rest.prefix.behind_head(head);
         // The empty key is the first one, so that there is nothing to compare with.
         let from = narrower(rest.from.as_ref().map(|from| format!("{head}{from}")), prefix.first(), sorts_before_everywhere);

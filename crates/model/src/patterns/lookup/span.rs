@@ -60,6 +60,8 @@ pub struct KeyRange {
     pub rows: Span,
     pub(super) partition_check: KeyCheck,
     pub(super) row_check: KeyCheck,
+    /// It is one of several that differ in a bucket.
+    pub(super) is_bucket: bool,
 }
 
 /// What every key of a range has to satisfy beside the bounds.
@@ -71,11 +73,17 @@ pub(super) struct KeyCheck {
     pub(super) at: usize,
     /// These bounds.
     pub(super) moments: Vec<MomentBound>,
+    /// The text before that, without its buckets.
+    pub(super) bare: String,
 }
 
 impl KeyCheck {
     fn holds(&self, key: &str) -> bool {
         self.prefix.begins(key) && self.moments.iter().all(|bound| key.get(self.at..).is_some_and(|text| bound.holds(text)))
+    }
+
+    fn without_buckets(&self, key: &str) -> Option<String> {
+        Some(format!("{}{}", self.bare, key.get(self.at..)?))
     }
 }
 
@@ -98,6 +106,18 @@ impl KeyRange {
     /// other bounds are the store's to judge, which has an order of its own.
     pub fn accepts(&self, key: &EntityKey) -> bool {
         self.partition_check.holds(key.pk.as_str()) && self.row_check.holds(key.rk.as_str())
+    }
+
+    /// A key of the range without its buckets: the same for all that differ in a bucket only. `None` for a range of no unknown bucket.
+    pub fn without_buckets(&self, key: &EntityKey) -> Option<EntityKey> {
+        let [pk, rk] =
+            [(&self.partition_check, &key.pk), (&self.row_check, &key.rk)].map(|(check, key)| check.without_buckets(key.as_str()));
+        if self.is_bucket { EntityKey::new(pk?, rk?).ok() } else { None }
+    }
+
+    /// Whether it is one of several that differ in a bucket.
+    pub const fn is_bucket(&self) -> bool {
+        self.is_bucket
     }
 
     /// The key by which the rows of several ranges are merged: the part in which the ranges do not differ, so that
