@@ -17,8 +17,8 @@ use bytes::Bytes;
 use crate::model::names::NameError;
 use crate::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use crate::ports::{
-    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage,
-    Query, QueueStore, SentMessage, Service, StoreError, Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
+    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Message, Page, PeekedMessage, Query,
+    QueueStore, SentMessage, Service, StoreError, Subject, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage, What,
 };
 
 /// The beginnings of the names.
@@ -202,10 +202,6 @@ impl BlobStore for Namespaced<dyn BlobStore> {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         self.inner.put_block_list(&self.namespace.container(container)?, name, blocks, upload).await
-    }
-
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        self.inner.block_list(&self.namespace.container(container)?, name).await
     }
 
     async fn set_metadata(

@@ -145,7 +145,7 @@ pub(super) const fn bill(op: Op) -> Bill {
         Service::Table => Bill::Table,
         Service::Queue => Bill::Queue,
         Service::Blob => match op {
-            Op::GetBlob | Op::GetBlobProperties | Op::GetBlockList => Bill::BlobRead,
+            Op::GetBlob | Op::GetBlobProperties => Bill::BlobRead,
             Op::DeleteBlob | Op::DeleteContainer => Bill::Free,
             _ => Bill::BlobWrite,
         },

@@ -39,7 +39,7 @@ pub enum MemoryShare {
     Bodies,
     /// Blocks of large values, blobs of series, and files of archived tables.
     Values,
-    /// Lists in blobs, from their first block to the end of their write, and archived documents while they are read. A list is read under its
+    /// Lists in blobs, from their reading to the end of their write, and archived documents while they are read. A list is read under its
     /// document's turn, after the run has announced its changes: its holder waits for nothing but the store, neither for a turn nor
     /// for memory.
     Documents,

@@ -15,15 +15,13 @@ use md5::{Digest as _, Md5};
 use super::amend::Amendment;
 use super::blob_copy::{COPY, Copying, copy_of};
 use super::blob_headers::{condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of};
-use super::block_list;
 use super::call::{Caller, NotOk};
 use super::classify::{Absent, CallKind};
 use super::listing;
 use super::transport::{self, HttpAnswer};
 use evenkeel_model::model::{BlobName, ContainerName, ETag, limits};
 use evenkeel_model::ports::{
-    Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing, StoreError,
-    What,
+    Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Missing, StoreError, What,
 };
 
 const CREATE: CallKind = CallKind::write("Create Container", Absent::Container);
@@ -36,7 +34,6 @@ const CREATE_APPEND: CallKind = CallKind::write("Put Append Blob", Absent::Conta
 const APPEND: CallKind = CallKind::write("Append Block", Absent::Item);
 const PUT_BLOCK: CallKind = CallKind::write("Put Block", Absent::Container);
 const PUT_BLOCK_LIST: CallKind = CallKind::write("Put Block List", Absent::Container);
-const GET_BLOCK_LIST: CallKind = CallKind::read("Get Block List", Absent::Item);
 const SET_METADATA: CallKind = CallKind::write("Set Blob Metadata", Absent::Item);
 const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
@@ -318,39 +315,6 @@ impl BlobStore for AzureBlobs {
         let call = uploading!(call, upload);
         let answer = self.caller.run(PUT_BLOCK_LIST, what, call.into_future()).await?;
         self.caller.etag(PUT_BLOCK_LIST, what, &answer)
-    }
-
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        let what = || What::Blob(container.clone(), name.clone());
-        let mut known = None;
-        loop {
-            let call = self.blob((container, name)).get_block_list().into_future();
-            let answer = match self.caller.run(GET_BLOCK_LIST, what, call).await {
-                Ok(answer) => answer,
-                Err(error) if error.is_missing_item() => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            let blocks = match block_list::read(&answer.body) {
-                Ok(blocks) => blocks,
-                Err(block_list::BlockListError::Foreign) => {
-                    let message = "another program's blocks are in the blob";
-                    return Err(self.caller.error(ErrorClass::Permanent, GET_BLOCK_LIST, what(), message));
-                }
-                Err(block_list::BlockListError::Damaged) => {
-                    return Err(self.caller.unusable(GET_BLOCK_LIST, what(), &answer, "the answer is cut off or is no list of blocks"));
-                }
-            };
-            let etag = answer.header("etag").and_then(|text| ETag::new(text).ok()).filter(|_| !blocks.is_empty());
-            match etag.or(known) {
-                Some(etag) => return Ok(Some(BlockList { etag, blocks })),
-                // An answer without blocks names no ETag, or that of a blob which does not exist yet. It is read apart, and
-                // the blocks once more after it, so that they are never older than it.
-                None => match self.properties(container, name).await? {
-                    Some(properties) => known = Some(properties.etag),
-                    None => return Ok(None),
-                },
-            }
-        }
     }
 
     async fn set_metadata(

@@ -36,7 +36,6 @@ mod blob_copy;
 mod blob_headers;
 mod blob_service;
 mod blobs;
-mod block_list;
 mod call;
 pub mod check;
 mod classify;

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::layer::{Layer, Layered, Op, Request, ThrottleScope};
 use evenkeel_model::model::{AccountName, BlobName, ContainerName, ETag, EntityKey, Key, QueueName, Row, TableName};
 use evenkeel_model::ports::{
-    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Message, Page, PeekedMessage,
-    Query, QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
+    Account, Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Message, Page, PeekedMessage, Query,
+    QueueStore, SentMessage, StoreError, TableOperation, TablePage, TableStore, Ttl, UpdatedMessage,
 };
 
 /// Scripted result of one request.
@@ -234,9 +234,6 @@ impl BlobStore for Blank {
     }
     async fn put_block_list(&self, _: &ContainerName, _: &BlobName, _: &[BlockId], _: &BlobUpload) -> Result<ETag, StoreError> {
         Ok(etag())
-    }
-    async fn block_list(&self, _: &ContainerName, _: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        Ok(None)
     }
     async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
         Ok(etag())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use evenkeel_model::model::{BlobName, ContainerName, ETag};
-use evenkeel_model::ports::{Blob, BlobCondition, BlobCopy, BlobItem, BlobUpload, Block, BlockId, ErrorClass};
+use evenkeel_model::ports::{Blob, BlobCondition, BlobCopy, BlobItem, BlobUpload, BlockId, ErrorClass};
 use futures::future::{join, join_all};
 
 use super::{NO_CONTAINER, NO_ITEM, World, blob, class, container_name};
@@ -432,7 +432,6 @@ pub async fn blocks_become_a_blob_in_the_order_of_their_list(world: &World) {
     let three = put_block(world, &container, "a", 3, 262_144).await;
     // Until then there is no blob.
     assert_eq!(blobs.get(&container, &blob("a"), None).await.unwrap(), None);
-    assert_eq!(blobs.block_list(&container, &blob("a")).await.unwrap(), None);
     assert!(list(world, &container, "").await.is_empty());
     let upload = BlobUpload {
         condition: BlobCondition::Absent,
@@ -445,10 +444,6 @@ pub async fn blocks_become_a_blob_in_the_order_of_their_list(world: &World) {
     assert_eq!(runs(&read.content), [(3, 262_144), (1, 300_000), (2, 10)]);
     assert_eq!((&read.properties.etag, read.properties.length), (&etag, 562_154));
     assert_eq!((read.properties.content_type.as_str(), &read.properties.metadata), ("image/png", &upload.metadata));
-    let made_of = blobs.block_list(&container, &blob("a")).await.unwrap().unwrap();
-    let block = |id, length| Block { id, length };
-    assert_eq!(made_of.blocks, [block(three, 262_144), block(one, 300_000), block(two, 5), block(two, 5)]);
-    assert_eq!(made_of.etag, etag);
     let part = blobs.get(&container, &blob("a"), Some(262_140..262_150)).await.unwrap().unwrap();
     assert_eq!(runs(&part.content), [(3, 4), (1, 6)]);
 }
@@ -501,29 +496,14 @@ pub async fn a_list_of_blocks_is_conditional_as_a_put_is(world: &World) {
     assert_eq!(content(world, &container, "a").await.as_ref(), [1; 4]);
 }
 
-pub async fn a_blob_of_one_write_or_of_no_blocks_has_none(world: &World) {
-    let container = world.container().await;
-    let blobs = &world.account.blobs;
-    let etag = put(world, &container, "a", b"x").await;
-    let list = blobs.block_list(&container, &blob("a")).await.unwrap().unwrap();
-    assert_eq!((list.etag, list.blocks), (etag, Vec::new()));
-    let etag = blobs.put_block_list(&container, &blob("b"), &[], &on(BlobCondition::Absent)).await.unwrap();
-    let list = blobs.block_list(&container, &blob("b")).await.unwrap().unwrap();
-    assert_eq!((list.etag, list.blocks), (etag, Vec::new()));
-    assert_eq!(get(world, &container, "b").await.properties.length, 0);
-    assert_eq!(blobs.block_list(&container, &blob("none")).await.unwrap(), None);
-}
-
 pub async fn blocks_need_a_container_and_a_block_blob(world: &World) {
     let container = world.container().await;
     let (blobs, one) = (&world.account.blobs, BlockId::numbered(1));
     let absent = container_name();
     assert_eq!(class(blobs.put_block(&absent, &blob("a"), one, Bytes::from_static(b"x")).await), NO_CONTAINER);
     assert_eq!(class(blobs.put_block_list(&absent, &blob("a"), &[], &BlobUpload::default()).await), NO_CONTAINER);
-    assert_eq!(class(blobs.block_list(&absent, &blob("a")).await), NO_CONTAINER);
     create_append(world, &container, "log").await;
     assert_eq!(class(blobs.put_block(&container, &blob("log"), one, Bytes::from_static(b"x")).await), ErrorClass::Permanent);
-    assert_eq!(class(blobs.block_list(&container, &blob("log")).await), ErrorClass::Permanent);
     assert_eq!(class(blobs.put_block(&container, &blob("a"), one, Bytes::new()).await), ErrorClass::Permanent);
     let many = vec![one; world.capabilities.blocks + 1];
     assert_eq!(class(blobs.put_block_list(&container, &blob("a"), &many, &BlobUpload::default()).await), ErrorClass::TooLarge);

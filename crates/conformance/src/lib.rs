@@ -372,7 +372,6 @@ macro_rules! account_rules {
             a_new_list_may_keep_blocks_of_the_blob
             a_block_that_somebody_else_dropped_is_a_lost_race
             a_list_of_blocks_is_conditional_as_a_put_is
-            a_blob_of_one_write_or_of_no_blocks_has_none
             blocks_need_a_container_and_a_block_blob
             of_concurrent_lists_where_none_may_be_one_wins
             a_range_of_one_version_is_read_while_it_lasts

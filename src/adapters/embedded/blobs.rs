@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
-    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, ErrorClass, Missing,
-    StoreError, What,
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Missing, StoreError,
+    What,
 };
 
 use super::blocks;
@@ -136,12 +136,6 @@ impl BlobStore for EmbeddedStore {
         let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
         let (place, blocks, upload) = (Ident::of(container, name), blocks.to_vec(), upload.clone());
         self.write(NAME, what, move |writing| blocks::commit(writing, &place, &blocks, (&upload, &header))).await
-    }
-
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        let place = Ident::of(container, name);
-        let what = || What::Blob(container.clone(), name.clone());
-        self.read("Get Block List", what, move |connection| blocks::list(connection, &place)).await
     }
 
     async fn set_metadata(

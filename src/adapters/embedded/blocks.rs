@@ -10,12 +10,11 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{ETag, limits};
-use crate::ports::{BlobUpload, Block, BlockId, BlockList, ErrorClass};
+use crate::ports::{BlobUpload, BlockId, ErrorClass};
 
 use super::blobs::{BlobSlot, Ident};
-use super::contents::{self, Header, Piece};
+use super::contents::{self, Block, Header, Piece};
 use super::fault::Fault;
-use super::stamp;
 use super::writer::Writing;
 
 /// How long a block waits, in stamps of 100 ns (Azure, "Put Block": a week).
@@ -87,14 +86,6 @@ pub(super) fn commit(
         contents::hand_on(connection, version.stamp, &parts)?;
     }
     slot.set(writing, stamp, parts.iter().map(|part| part.length).sum(), false)
-}
-
-/// The blocks of a blob. `None` where it does not exist.
-pub(super) fn list(connection: &Connection, place: &Ident) -> Result<Option<BlockList>, Fault> {
-    let slot = place.slot(connection)?;
-    slot.needs_blocks()?;
-    let Some(version) = slot.version else { return Ok(None) };
-    Ok(Some(BlockList { etag: stamp::blob_etag(version.stamp)?, blocks: contents::blocks(connection, version.stamp)? }))
 }
 
 /// Drops the blocks that wait to become a part of a blob.

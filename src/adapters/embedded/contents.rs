@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::ports::{BlobProperties, Block, BlockId};
+use crate::ports::{BlobProperties, BlockId};
 
 use super::fault::Fault;
 use super::stamp;
@@ -41,6 +41,13 @@ pub(super) fn write_header(connection: &Connection, stamp: i64, header: &Header,
     let blocks = (!blocks.is_empty()).then(|| packed(blocks));
     connection.prepare_cached(sql)?.execute((stamp, &header.content_type, &header.cache_control, metadata, blocks))?;
     Ok(())
+}
+
+/// A block that a version is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) id: BlockId,
+    pub(super) length: u64,
 }
 
 /// The blocks that a version is made of.

@@ -10,8 +10,8 @@ use super::witness::ObservedChange;
 use super::world::{AccountState, Inner, SimWorld};
 use crate::model::{BlobName, ContainerName, ETag, limits};
 use crate::ports::{
-    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, ErrorClass,
-    Missing, StoreError, What,
+    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, ErrorClass, Missing, StoreError,
+    What,
 };
 
 /// All containers.
@@ -294,20 +294,6 @@ impl BlobStore for SimWorld {
             return Err(refuse(&self.inner, NAME, &what)((ErrorClass::TooLarge, "more than 50,000 blocks")));
         }
         self.upload(NAME, (container, name), upload, MadeOf::Blocks(blocks.to_vec())).await
-    }
-
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        const NAME: &str = "Get Block List";
-        let what = What::Blob(container.clone(), name.clone());
-        let (container, name, subject) = (container.clone(), name.clone(), what.clone());
-        let list = self.send(NAME, what, false, move |state, inner| {
-            let refuse = refuse(inner, NAME, &subject);
-            let stored = state.containers.of(&container).map_err(&refuse)?.get(&name);
-            needs_blocks(stored).map_err(&refuse)?;
-            let block = |(id, bytes): &(BlockId, Bytes)| Block { id: *id, length: bytes.len() as u64 };
-            Ok(stored.map(|stored| BlockList { etag: stored.etag.clone(), blocks: stored.blocks.iter().map(block).collect() }))
-        });
-        list.await
     }
 
     async fn set_metadata(

@@ -1,7 +1,5 @@
 //! A list in a blob: read and written whole, under its ETag.
 
-use std::collections::BTreeMap;
-
 use crate::model::item::{self, Owner, VIEW_PROPERTY, shared_source_text};
 use crate::model::{BlobName, ContainerName, ETag, Site, limits};
 use crate::planted::{Bug, planted};
@@ -102,7 +100,7 @@ impl ListBlob<'_> {
     /// Writes the content of a list.
     pub(super) async fn write(&self, list: &BlobList, content: Vec<u8>, condition: BlobCondition) -> Result<Wrote, Failure> {
         let condition = if planted(Bug::UnconditionalList) { BlobCondition::None } else { condition };
-        let mut metadata: BTreeMap<String, String> = item::metadata(&shared_source_text(list.source()), list.view());
+        let mut metadata = item::metadata(&shared_source_text(list.source()), list.view());
         metadata.insert(COUNT.to_owned(), list.count().to_string());
         let upload = BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, metadata };
         let result = self.blobs.put(self.container, self.name, content.into(), &upload).await;

@@ -83,9 +83,6 @@ impl BlobStore for FakeBlobs {
     async fn put_block_list(&self, _: &ContainerName, _: &BlobName, _: &[BlockId], _: &BlobUpload) -> Result<ETag, StoreError> {
         unreachable!("the worker writes no blocks")
     }
-    async fn block_list(&self, _: &ContainerName, _: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        unreachable!("the worker reads no blocks")
-    }
     async fn set_metadata(&self, _: &ContainerName, _: &BlobName, _: &BTreeMap<String, String>, _: &ETag) -> Result<ETag, StoreError> {
         unreachable!("the worker keeps no logs")
     }

@@ -58,7 +58,6 @@ async fn a_success_that_the_service_has_not_told_is_none() {
             queues.approximate_count(&queue()).await.map(drop),
             blobs.get(&container, &name, None).await.map(drop),
             blobs.properties(&container, &name).await.map(drop),
-            blobs.block_list(&container, &name).await.map(drop),
             blobs.list(&container, "", None).await.map(drop),
         ];
         assert_eq!(stub.requests().len(), writes.len() + reads.len(), "{status}: each was sent once");

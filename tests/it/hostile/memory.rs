@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, QueueName, TableName, body};
+use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, QueueName, TableName, body, limits};
 use evenkeel::ports::{Account, BlobUpload, TableOperation, Ttl};
 use serde_json::json;
 
@@ -125,7 +125,7 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
     assert_eq!(daemon.get("/api/v1/entities/Staff/p/0").0, 200);
 }
 
-/// A list without the end of its head, one with a single block of 48 MiB, one with millions of texts in its head, and documents of 16 MiB of zeros and of more than any entity has:
+/// A list without the end of its head, one of 48 MiB, one with millions of texts in a line, and documents of 16 MiB of zeros and of more than any entity has:
 /// each alone would do no harm.
 async fn forge(account: &Account) {
     let (tables, blobs, queues) = (&account.tables, &account.blobs, &account.queues);
@@ -136,16 +136,14 @@ async fn forge(account: &Account) {
         blobs.create_container(container).await.unwrap();
     }
     let upload = BlobUpload { metadata: [("ek_view".to_owned(), "named".to_owned())].into(), ..BlobUpload::default() };
-    let block = 48 << 20;
-    let head = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 1, "ek_blocks": [["", block, 1, []]]});
-    let one_block = Bytes::from(format!("{head}\n{}", "x".repeat(block)));
-    let endless = Bytes::from("x".repeat(block));
-    let texts = "\"\",".repeat(5_000_000);
-    let dense = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 0, "ek_blocks": [["", 0, 0, ["-"]]]});
-    let dense = Bytes::from(dense.to_string().replace("\"-\"", &format!("{texts}\"\"")) + "\n");
+    let most = usize::try_from(limits::LIST_BLOB_BYTES).unwrap();
+    let head = json!({"ek_list": 1, "ek_view": "named", "ek_source": ["Employees"], "ek_count": 1});
+    let whole = Bytes::from(format!("{head}\n{}", "x".repeat(48 << 20)));
+    let endless = Bytes::from("x".repeat(most));
+    let dense = Bytes::from(format!("{head}\n[[{}\"\"]]\n", "\"\",".repeat(most / 3 - 100)));
     for number in 0..FORGED {
         for (list, content) in
-            [(format!("endless{number}"), &endless), (format!("block{number}"), &one_block), (format!("dense{number}"), &dense)]
+            [(format!("endless{number}"), &endless), (format!("whole{number}"), &whole), (format!("dense{number}"), &dense)]
         {
             blobs.put(&named, &name(&format!("{list}.jsonl")), content.clone(), &upload).await.unwrap();
             let entity = json!({"PartitionKey": "p", "RowKey": list, "LastName": list});
@@ -173,9 +171,9 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     assert_eq!(sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""), 5 * FORGED);
     let (_, poison) = daemon.get("/api/v1/poison");
     for words in [
-        "does not end within 16777216 bytes",
-        "50331648 bytes, more than",
-        "values, more than",
+        "it has no head",
+        "bytes; a list has at most 8388608",
+        "is cut off, or longer than",
         "no entity",
         "more than the document of any entity",
     ] {

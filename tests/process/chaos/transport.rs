@@ -181,7 +181,6 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     ("put block list", Kind::Repeats, |a, p| {
         async move { a.blobs.put_block_list(&p.container, &p.blob, &[], &BlobUpload::default()).await.map(drop) }.boxed()
     }),
-    ("get block list", Kind::Reads, |a, p| async move { a.blobs.block_list(&p.container, &p.blob).await.map(drop) }.boxed()),
     ("list blobs", Kind::Reads, |a, p| async move { a.blobs.list(&p.container, "", None).await.map(drop) }.boxed()),
 ];
 

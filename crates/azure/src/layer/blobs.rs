@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{Layer, Layered, Op, Request, Target};
 use evenkeel_model::model::{BlobName, ContainerName, ETag};
-use evenkeel_model::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
+use evenkeel_model::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, StoreError};
 
 #[async_trait]
 impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
@@ -71,11 +71,6 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<ETag, StoreError> {
         let request = Request::new(Op::PutBlockList, Target::Blob(container, name));
         self.layer.call(request, self.inner.put_block_list(container, name, blocks, upload)).await
-    }
-
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        let request = Request::new(Op::GetBlockList, Target::Blob(container, name));
-        self.layer.call(request, self.inner.block_list(container, name)).await
     }
 
     async fn set_metadata(

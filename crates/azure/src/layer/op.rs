@@ -99,8 +99,6 @@ ops! {
     PutBlock, Blob, "put_block", "Put Block";
     /// Make a blob of blocks.
     PutBlockList, Blob, "put_block_list", "Put Block List";
-    /// Read the list of a blob's blocks.
-    GetBlockList, Blob, "get_block_list", "Get Block List";
     /// Replace a blob's metadata.
     SetBlobMetadata, Blob, "set_blob_metadata", "Set Blob Metadata";
     /// Copy a blob.

@@ -10,7 +10,7 @@ use super::Retry;
 use super::rules::Unanswered;
 use crate::layer::Op;
 use evenkeel_model::model::{BlobName, ContainerName, ETag};
-use evenkeel_model::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, BlockList, StoreError};
+use evenkeel_model::ports::{Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, StoreError};
 
 #[async_trait]
 impl BlobStore for Retry<dyn BlobStore> {
@@ -66,10 +66,6 @@ impl BlobStore for Retry<dyn BlobStore> {
     ) -> Result<ETag, StoreError> {
         let rule = Unanswered::of_upload(&upload.condition);
         self.attempts(Op::PutBlockList, rule, || self.inner.put_block_list(container, name, blocks, upload)).await.result
-    }
-
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError> {
-        self.request(Op::GetBlockList, || self.inner.block_list(container, name)).await.result
     }
 
     async fn set_metadata(

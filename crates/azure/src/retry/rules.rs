@@ -35,7 +35,6 @@ impl Unanswered {
             | Op::GetQueueMetadata
             | Op::GetBlob
             | Op::GetBlobProperties
-            | Op::GetBlockList
             | Op::ListBlobs
             | Op::GetDocument
             | Op::GetFields => Self::RepeatRead,

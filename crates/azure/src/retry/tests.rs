@@ -78,7 +78,6 @@ enum Do {
     PutBlock,
     PutBlockList,
     PutBlockListIfAbsent,
-    GetBlockList,
     ListBlobs,
 }
 
@@ -92,7 +91,7 @@ enum Expect {
 use Do::*;
 use Expect::{Ambiguous, Repeated};
 
-const EVERYTHING: [(Do, Expect); 38] = [
+const EVERYTHING: [(Do, Expect); 37] = [
     (GetEntity, Repeated),
     (Insert, Ambiguous),
     (InsertOrReplace, Ambiguous),
@@ -129,12 +128,11 @@ const EVERYTHING: [(Do, Expect); 38] = [
     (PutBlock, Repeated),
     (PutBlockList, Repeated),
     (PutBlockListIfAbsent, Ambiguous),
-    (GetBlockList, Repeated),
     (ListBlobs, Repeated),
 ];
 
 /// Operations that change nothing.
-const READS: [Do; 10] = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, GetBlobAt, BlobProperties, GetBlockList, ListBlobs];
+const READS: [Do; 9] = [GetEntity, QueryEntities, ListTables, Peek, Count, GetBlob, GetBlobAt, BlobProperties, ListBlobs];
 
 /// Runs one operation. Its result is reduced to the one bit that some of them have: whether something was there.
 fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, StoreError>> {
@@ -191,7 +189,6 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
             PutBlock => blobs.put_block(&container, &blob, block, Bytes::new()).await.map(|()| None),
             PutBlockList => blobs.put_block_list(&container, &blob, &[block], &upload(BlobCondition::None)).await.map(|_| None),
             PutBlockListIfAbsent => blobs.put_block_list(&container, &blob, &[block], &upload(BlobCondition::Absent)).await.map(|_| None),
-            GetBlockList => blobs.block_list(&container, &blob).await.map(|_| None),
             ListBlobs => blobs.list(&container, "", None).await.map(|_| None),
         }
     }

@@ -60,10 +60,6 @@ pub trait BlobStore: Send + Sync {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError>;
 
-    /// Reads which blocks a block blob is made of: none where it was written in one request. `None` where the blob does
-    /// not exist, `Permanent` where it is of another kind, or another program's blocks are in it.
-    async fn block_list(&self, container: &ContainerName, name: &BlobName) -> Result<Option<BlockList>, StoreError>;
-
     /// Replaces a blob's metadata at an ETag, and gives it a new one. A lost race where it is at another ETag, or absent.
     async fn set_metadata(
         &self,
@@ -167,24 +163,6 @@ impl BlockId {
     pub const fn numbered(number: u128) -> Self {
         Self(number.to_be_bytes())
     }
-}
-
-/// A block that a blob is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
-    /// Which.
-    pub id: BlockId,
-    /// Its length in bytes.
-    pub length: u64,
-}
-
-/// The committed blocks of a block blob.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlockList {
-    /// The version. The blocks are its blocks or, during a concurrent write, those of a later one.
-    pub etag: ETag,
-    /// The blocks, in their order.
-    pub blocks: Vec<Block>,
 }
 
 /// A blob in a listing.

@@ -15,9 +15,7 @@ pub mod stores;
 pub mod tables;
 pub mod vault;
 
-pub use blobs::{
-    Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, Block, BlockId, BlockList, all_blobs,
-};
+pub use blobs::{Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, all_blobs};
 pub use clock::{Chance, Clock, Deadline};
 pub use error::{ErrorClass, Missing, Service, StoreError, Subject, What, Withheld};
 pub use files::{File, FilePlace, FileStore, FoundFile, Pieces};

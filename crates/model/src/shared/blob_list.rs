@@ -123,11 +123,15 @@ impl BlobList {
         let concerned: BTreeSet<&Member> = changes.iter().filter(own).filter_map(|change| change.address.member()).collect();
         let before = self.only(&concerned);
         let mut after = before.clone();
-        let end = |change: &PartChange| match change.address.view == self.view {
-            true => apply(&mut after, change),
-            // Another view's list: parts to be written are not written, and parts to be taken out are not there.
-            false if change.write.token().is_none() => ChangeEnd::Done,
-            false => ChangeEnd::Lost,
+        let end = |change: &PartChange| {
+            if change.address.view == self.view {
+                apply(&mut after, change)
+            } else if change.write.token().is_none() {
+                // Another view's list: parts to be taken out are not there, and parts to be written are not written.
+                ChangeEnd::Done
+            } else {
+                ChangeEnd::Lost
+            }
         };
         let ended = changes.iter().map(end).collect();
         let changed = (after != before).then(|| self.with(&concerned, &after));
