@@ -108,11 +108,16 @@ impl Carries {
     }
 }
 
-/// The range that an item tells something to: that of a claim.
-pub(super) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
+/// The claim that an item is.
+pub(super) fn claim_of(address: &ItemAddress) -> Option<Claim> {
     let Some(Part::Member(member)) = &address.part else { return None };
     let is_claim = address.site.row().is_some_and(|(table, _)| *table == claim::table());
-    Claim::of(member).filter(|_| is_claim).map(|claim| (address.view.clone(), claim.reach))
+    Claim::of(member).filter(|_| is_claim)
+}
+
+/// The range that an item tells something to: that of a claim.
+pub(super) fn told_by(address: &ItemAddress) -> Option<ToldRange> {
+    claim_of(address).map(|claim| (address.view.clone(), claim.reach))
 }
 
 /// Queues a carry for each range that one of these items tells something to, and for each that is marked where `again` says so. `marked`

@@ -147,9 +147,11 @@ impl CarryRun<'_> {
         }
         let holder = cursor.taken_by.as_ref().and_then(|(pk, rk)| EntityKey::new(pk.as_str(), rk.as_str()).ok());
         if let (Some(view), Some(holder)) = (self.view, holder) {
-            let claims = self.claims().await?;
+            let holds = self.claims().await?.iter().any(|claim| claim.one == holder);
+            let claims =
+                self.engine.claims_on(&view.name, &self.carry.reach.account, &self.carry.reach.table, &self.carry.reach.pk).await?;
             let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one && claim.reach.meets(&self.carry.reach));
-            match (claims_still(&self.carry.one), claims_still(&holder)) {
+            match (claims_still(&self.carry.one), holds && claims_still(&holder)) {
                 (true, true) => {
                     let primary = |key: &EntityKey| Primary { table: view.source.table.clone(), key: key.clone() };
                     let cause = TakenRange { taken: cursor.taken, reach: self.carry.reach.to_string(), holder: primary(&holder) };
@@ -177,12 +179,13 @@ impl CarryRun<'_> {
         }
     }
 
+    /// The claims that an entity of the range may have.
     async fn claims(&self) -> Result<Vec<Claim>, Failure> {
+        let Some(view) = self.view else { return Ok(Vec::new()) };
         let reach = &self.carry.reach;
-        match self.view {
-            Some(view) => self.engine.claims_on(&view.name, &reach.account, &reach.table, &reach.pk).await,
-            None => Ok(Vec::new()),
-        }
+        let mut claims = self.engine.claims_on(&view.name, &reach.account, &reach.table, &reach.pk).await?;
+        claims.retain(|claim| claim.reach.meets(reach));
+        self.engine.listed(view, claims).await
     }
 
     /// Writes the entities of a page, which were read before the claims are, and brings their derived items in step.

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sha2::{Digest as _, Sha256};
+
 use super::confirm;
 use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
@@ -284,6 +286,12 @@ pub(super) fn left_over(scope: &Scope<'_>, plan: &Plan, wanted: &Wanted, synced_
     } else {
         synced_on.map_or(Ok(true), Err)
     }
+}
+
+/// The digest of the keys for whose holders a job fails, and of nothing else.
+pub(super) fn digest(failure: &Failure) -> Option<String> {
+    let taken = failure.cause.downcast_ref::<KeysTaken>()?;
+    Some(hex::encode(&Sha256::digest(taken.to_string())[..8]))
 }
 
 /// The failure of a job with a primary that wants a key of another holder.

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 
+use super::conflicts;
 use super::dated;
 use super::document::ArchiveDocument;
 use super::engine::{Engine, LONGEST_CHAIN, Unknown};
@@ -10,7 +11,7 @@ use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary,
 use super::failure::{first_of, permanent};
 use super::memory::MemoryShare;
 use super::nesting::{Nesting, SyncedOn};
-use super::queueing::look_again;
+use super::queueing::look_again_after;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
 use super::scope::Scope;
@@ -44,7 +45,8 @@ impl Execute for Engine {
             && wrote_nothing
             && delivery.dequeue_count > 1
         {
-            self.look_again(job, delivery).await?;
+            let told = ended.as_ref().err().and_then(conflicts::digest);
+            self.look_again(job, told.as_ref(), delivery).await?;
         }
         ended
     }
@@ -53,7 +55,7 @@ impl Execute for Engine {
         match work {
             // One that was refused has sent no request.
             Work::Job(job) if planted(Bug::GivenUpUnchecked) || self.permit_job(job, delivery).is_err() => Ok(()),
-            Work::Job(job) => self.look_again(job, delivery).await,
+            Work::Job(job) => self.look_again(job, None, delivery).await,
             // One that never ends would be queued and given up again and again.
             Work::Recheck(_) => Ok(()),
         }
@@ -93,9 +95,9 @@ impl Engine {
     /// For a job that ends without its write and was delivered before, or that is given up: requests of an earlier
     /// delivery may be on their way still, and arrive with no run left to derive their items. The primaries that the
     /// job may be about are looked at again when such requests can no longer arrive.
-    async fn look_again(&self, job: &Job, delivery: &Delivery) -> Result<(), Failure> {
+    async fn look_again(&self, job: &Job, told: Option<&String>, delivery: &Delivery) -> Result<(), Failure> {
         for primary in self.primaries_of(job) {
-            look_again(&self.pass_over(&primary, Some(delivery))?.pass.scope).await?;
+            look_again_after(&self.pass_over(&primary, Some(delivery))?.pass.scope, told).await?;
         }
         Ok(())
     }

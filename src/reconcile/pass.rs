@@ -159,6 +159,9 @@ impl<'e> Pass<'e> {
         let absent = state == Presence::Absent && on.failed.is_empty();
         let situation = Situation::of(scope, (&self.values, &self.doubt), seen, wanted, state);
         let mut close = record::close(&situation, plan, written);
+        // A nested pass fails nobody.
+        let fails = scope.outer.is_none() && !plan.taken.is_empty() && !plan.frees_what_was_taken();
+        self.doubt.rechecks.tell(fails.then(|| conflicts::failure(scope, plan, wanted)).as_ref().and_then(conflicts::digest));
         if absent || plan.disturbed || !close.again.is_empty() {
             // Before the footprint forgets them. A tombstone is removed by the same second look; and the pass that
             // disturbed this one may have been about to write the primary, which may still happen long after the end of

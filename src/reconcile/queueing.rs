@@ -55,9 +55,16 @@ fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
 pub(super) struct RunRechecks {
     queued: Option<(SentAt, BTreeSet<ItemAddress>)>,
     spared: bool,
+    /// The digest of the taken keys that the run is about to fail for.
+    told: Option<String>,
 }
 
 impl RunRechecks {
+    /// The run is about to fail for keys that are taken, or not.
+    pub(super) fn tell(&mut self, told: Option<String>) {
+        self.told = told;
+    }
+
     /// Queues a recheck of these items, unless one of an earlier round serves.
     pub(super) async fn queue(&mut self, scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
         let clock = scope.engine.clock.as_ref();
@@ -66,7 +73,7 @@ impl RunRechecks {
         };
         if !self.queued.as_ref().is_some_and(serves) {
             let sent = SentAt::now(clock);
-            queue_recheck(scope, items).await?;
+            queue(scope, items, self.told.as_ref()).await?;
             self.queued = Some((sent, items.iter().cloned().collect()));
         }
         Ok(())
@@ -79,7 +86,7 @@ impl RunRechecks {
         let delay = delay_of_spared(scope.engine.recheck_after, taint);
         let queue = RecheckQueue { queues: recheck_queues(scope, delivery)?, name: &delivery.recheck_queue, delay };
         for items in messages(values) {
-            let recheck = Recheck { primary: scope.primary.clone(), items, chained: scope.chained };
+            let recheck = Recheck { primary: scope.primary.clone(), items, chained: scope.chained, told: self.told.clone() };
             let put = queue.put(&[&recheck]).await;
             put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
         }
@@ -145,13 +152,17 @@ fn recheck_queues<'e>(scope: &Scope<'e>, delivery: &Delivery) -> Result<&'e dyn 
 
 /// Queues second looks, visible after `recheck_after` and the margin for the close that follows; twice as late for each recheck in a row.
 pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> Result<(), Failure> {
+    queue(scope, items, None).await
+}
+
+async fn queue(scope: &Scope<'_>, items: &[ItemAddress], told: Option<&String>) -> Result<(), Failure> {
     let Some(delivery) = scope.delivery.filter(|_| !planted(Bug::NoRecheck)) else { return Ok(()) };
     let (engine, chained) = (scope.engine, scope.chained);
     let delay = if planted(Bug::RecheckAtOnce) { Duration::ZERO } else { delay_of(engine.recheck_after, chained) };
     let queue = RecheckQueue { queues: recheck_queues(scope, delivery)?, name: &delivery.recheck_queue, delay };
     let place = (delivery.account.clone(), delivery.recheck_queue.clone(), scope.primary.table.clone(), chained);
     for items in messages(items) {
-        let recheck = Recheck { primary: scope.primary.clone(), items, chained };
+        let recheck = Recheck { primary: scope.primary.clone(), items, chained, told: told.cloned() };
         let put = engine.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
     }
@@ -160,7 +171,12 @@ pub(super) async fn queue_recheck(scope: &Scope<'_>, items: &[ItemAddress]) -> R
 
 /// Queues a second look at the whole, where a late write of the primary would leave anything out of step.
 pub(super) async fn look_again(scope: &Scope<'_>) -> Result<(), Failure> {
-    if scope.has_views() || scope.receives() { queue_recheck(scope, &[]).await } else { Ok(()) }
+    look_again_after(scope, None).await
+}
+
+/// The same, of a run that fails for taken keys, by their digest.
+pub(super) async fn look_again_after(scope: &Scope<'_>, told: Option<&String>) -> Result<(), Failure> {
+    if scope.has_views() || scope.receives() { queue(scope, &[], told).await } else { Ok(()) }
 }
 
 /// The items of each recheck message. One message where there are none.
@@ -261,7 +277,7 @@ mod tests {
             let items = items(&sizes);
             let messages = messages(&items);
             for message in &messages {
-                let recheck = Recheck { primary: primary.clone(), items: message.clone(), chained: 0 };
+                let recheck = Recheck { primary: primary.clone(), items: message.clone(), chained: 0, told: None };
                 assert!(recheck.encode().len() <= limits::QUEUE_TEXT_BYTES, "{} items of {sizes:?}", message.len());
             }
             assert_eq!(messages.concat(), items, "nothing is left out");

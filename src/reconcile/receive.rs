@@ -6,11 +6,15 @@
 //!
 //! The claims are read after the primary: a claim that changes later is carried to every entity that is there by then, and one
 //! that was there before is seen here. So no entity is missed between its own pass and the carry.
+//!
+//! A worker that was held up may bring back a claim that its entity has dropped. The footprint of that entity no longer lists it, so
+//! nothing is written by a claim before the footprint was asked.
 
 use std::collections::BTreeSet;
 
+use super::carries::claim_of;
 use super::engine::Engine;
-use super::execute::{Action, Failure, ItemChange};
+use super::execute::{Action, Failure, FailureClass, ItemChange};
 use super::failure::{permanent, storage};
 use super::observation::Observation;
 use super::scope::Scope;
@@ -18,7 +22,8 @@ use super::shared::{SharedEntity, operation};
 use crate::catalog::{TableRef, View};
 use crate::model::claim::{self, Claim};
 use crate::model::item::VIEW_PROPERTY;
-use crate::model::{AccountName, ETag, Entity, Key, Row, Site, TableName, ViewName};
+use crate::model::job::Primary;
+use crate::model::{AccountName, ETag, Entity, EntityKey, Key, Row, Site, TableName, ViewName};
 use crate::shared::{self, Becomes, Received};
 
 impl Engine {
@@ -40,6 +45,24 @@ impl Engine {
         let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
         let here = |claim: &Claim| claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk;
         Ok(claims.into_iter().filter(here).filter_map(|claim| self.within_its_view(view, claim)).collect())
+    }
+
+    /// Those of the claims that the footprints of their entities list. A footprint that cannot be read lists everything: a pass over its own
+    /// entity says why.
+    pub(super) async fn listed(&self, view: &View, mut claims: Vec<Claim>) -> Result<Vec<Claim>, Failure> {
+        let ones: BTreeSet<EntityKey> = claims.iter().map(|claim| claim.one.clone()).collect();
+        for one in ones {
+            let primary = Primary { table: view.source.table.clone(), key: one.clone() };
+            let footprint = match Scope::new(self, &view.source, primary, None).read_footprint().await {
+                Ok(read) => read.map(|(footprint, _)| footprint).unwrap_or_default(),
+                Err(failure) if failure.class == FailureClass::Permanent => continue,
+                Err(failure) => return Err(failure),
+            };
+            let own = footprint.items.keys().filter(|item| item.view == view.name).filter_map(claim_of);
+            let own: Vec<Claim> = own.filter_map(|claim| self.within_its_view(&view.name, claim)).collect();
+            claims.retain(|claim| claim.one != one || own.contains(claim));
+        }
+        Ok(claims)
     }
 
     /// A claim, as far as it is about properties that its view sets: it may be a former definition's, or forged. `None` where it is
@@ -67,7 +90,12 @@ pub(super) async fn awaited(scope: &Scope<'_>, row: Option<&Row>) -> Result<Opti
     let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
     for view in scope.engine.catalog.ranges_over(scope.source) {
         let claims = scope.engine.claims_on(&view.name, &scope.source.account, &scope.source.table, &entity.key.pk).await?;
-        let received = scope.engine.received(view, scope.source, &entity, &claims)?;
+        let mut received = scope.engine.received(view, scope.source, &entity, &claims)?;
+        if received.differs {
+            let about = |claim: &Claim| claim.is_about(&entity.key, (&scope.source.account, &scope.source.table));
+            let claims = scope.engine.listed(view, claims.into_iter().filter(about).collect()).await?;
+            received = scope.engine.received(view, scope.source, &entity, &claims)?;
+        }
         if received.differs {
             entity = received.entity;
             differ.push(view.name.clone());

@@ -19,6 +19,8 @@ pub struct Recheck {
     pub items: Vec<ItemAddress>,
     /// Rechecks in a row before it, each the reason for the next.
     pub chained: u32,
+    /// The digest of the taken keys that the job which queued it fails for: a recheck that finds the same fails nobody a second time.
+    pub told: Option<String>,
 }
 
 /// A message on a recheck queue that is not a recheck.
@@ -36,6 +38,8 @@ struct Wire {
     items: Vec<ItemAddress>,
     #[serde(default, skip_serializing_if = "job::is_zero")]
     chained: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    told: Option<String>,
 }
 
 /// One of a list, beside the fields that all share.
@@ -46,12 +50,14 @@ struct ListedRecheck<'r> {
     items: &'r [ItemAddress],
     #[serde(skip_serializing_if = "job::is_zero")]
     chained: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<&'r str>,
 }
 
 impl<'r> ListedRecheck<'r> {
     fn of(recheck: &'r Recheck) -> Self {
         let EntityKey { pk, rk } = &recheck.primary.key;
-        Self { pk, rk, items: &recheck.items, chained: recheck.chained }
+        Self { pk, rk, items: &recheck.items, chained: recheck.chained, told: recheck.told.as_deref() }
     }
 }
 
@@ -88,6 +94,7 @@ impl Recheck {
             rk: self.primary.key.rk.clone(),
             items: self.items.clone(),
             chained: self.chained,
+            told: self.told.clone(),
         };
         // Serialising strings cannot fail; were it to, the empty recheck would still look at the footprint.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
@@ -106,7 +113,7 @@ impl Recheck {
             return Err(RecheckError(format!("op {}, v {}", Quoted(&wire.op), wire.v)));
         }
         let primary = Primary { table: wire.table, key: EntityKey { pk: wire.pk, rk: wire.rk } };
-        Ok(Self { primary, items: wire.items, chained: wire.chained })
+        Ok(Self { primary, items: wire.items, chained: wire.chained, told: wire.told })
     }
 }
 
@@ -126,8 +133,9 @@ mod tests {
                 EntityKey::new("email_Sales", "한😀'%").unwrap(),
             )],
             chained: 0,
+            told: None,
         };
-        let chained = Recheck { chained: 3, ..recheck.clone() };
+        let chained = Recheck { chained: 3, told: Some("0f".repeat(8)), ..recheck.clone() };
         assert_eq!((Recheck::decode(&chained.encode()), recheck.encode().len() < chained.encode().len()), (Ok(chained.clone()), true));
         assert_eq!(Recheck::decode(&recheck.encode()), Ok(recheck.clone()));
         assert!(Recheck::decode("{\"op\":\"sync\"}").is_err());

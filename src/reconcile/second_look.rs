@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::conflicts;
 use super::execute::{Delivery, Failure, FailureClass, Summary};
 use super::failure::storage;
 use super::footprint;
 use super::look::{Look, has_forgettable};
 use super::observation::Observation;
 use super::pass::Pass;
-use super::queueing::{SERVED_MARGIN, look_again};
+use super::queueing::{SERVED_MARGIN, look_again_after};
 use super::recheck::Recheck;
 use super::reconciler::Reconciler;
 use super::scope::Scope;
@@ -33,9 +34,13 @@ pub(super) async fn run(mut reconciler: Reconciler<'_>, recheck: &Recheck, deliv
         Err(failure) => failure.class == FailureClass::Permanent,
     };
     if wrote_nothing && delivery.dequeue_count > 1 && !doubt.rechecks.are_queued() {
-        look_again(scope).await?;
+        look_again_after(scope, looked.as_ref().err().and_then(conflicts::digest).as_ref()).await?;
     }
-    looked.map(|()| reconciler.take_summary())
+    match looked {
+        // The poison message of the job that queued this recheck says the same.
+        Err(failure) if recheck.told.is_some() && conflicts::digest(&failure) == recheck.told => Ok(reconciler.take_summary()),
+        looked => looked.map(|()| reconciler.take_summary()),
+    }
 }
 
 /// Brings the items in step.

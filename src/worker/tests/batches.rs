@@ -234,6 +234,7 @@ async fn rechecks_of_one_message_end_one_by_one() {
         primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
         items: Vec::new(),
         chained: 0,
+        told: None,
     });
     world.queues.seed(RECHECK, &Recheck::encode_all(&rechecks.each_ref()), None);
     world.script(|run, work, _| {

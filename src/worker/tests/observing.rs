@@ -161,6 +161,7 @@ async fn lists_of_rechecks_are_told_key_by_key() {
         primary: Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() },
         items: Vec::new(),
         chained: 0,
+        told: None,
     });
     let world = World::new();
     world.script(|_, _, _| async { done() });

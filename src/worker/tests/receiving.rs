@@ -190,7 +190,7 @@ async fn a_throttled_partition_only_slows_its_own_jobs() {
 
 fn recheck(rk: &str) -> String {
     let primary = Primary { table: TableName::new("Employees").unwrap(), key: EntityKey::new("p", rk).unwrap() };
-    Recheck { primary, items: Vec::new(), chained: 0 }.encode()
+    Recheck { primary, items: Vec::new(), chained: 0, told: None }.encode()
 }
 
 #[tokio::test(start_paused = true)]

@@ -168,7 +168,7 @@ async fn a_hot_key_leaves_slots_to_others_and_costs_its_jobs_no_attempt() {
 fn recheck() -> crate::reconcile::Recheck {
     let table = crate::model::TableName::new("Employees").unwrap();
     let key = crate::model::EntityKey::new("p", "a").unwrap();
-    crate::reconcile::Recheck { primary: crate::model::job::Primary { table, key }, items: Vec::new(), chained: 0 }
+    crate::reconcile::Recheck { primary: crate::model::job::Primary { table, key }, items: Vec::new(), chained: 0, told: None }
 }
 
 #[tokio::test(start_paused = true)]

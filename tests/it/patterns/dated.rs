@@ -196,8 +196,12 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         let ended = site.attempt(&json!({"op": op, "table": logins(&before)})).await;
         assert!(matches!(&ended, Ok(Outcome::Skipped { .. })), "{op}: {ended:?}");
     }
-    let recheck =
-        Recheck { primary: Primary { table: of(&before), key: EntityKey::new("web", "1").unwrap() }, items: Vec::new(), chained: 0 };
+    let recheck = Recheck {
+        primary: Primary { table: of(&before), key: EntityKey::new("web", "1").unwrap() },
+        items: Vec::new(),
+        chained: 0,
+        told: None,
+    };
     let ended = site.engine.execute(&Work::Recheck(recheck), &site.message(&late).1).await;
     assert!(matches!(ended, Ok(Outcome::Skipped { .. })), "{ended:?}");
     let refused = site.refused(put(&before, ("web", "1"), ("jun", 1, ""))).await;

@@ -280,4 +280,4 @@ pub(crate) async fn what_carrying_costs(site: &Site) {
 
 /// Requests of a put that makes a claim, of carrying it to 200 entities, of a sync of the one without a change, of one of
 /// the many without a change, and of a put of a new one.
-const COSTS: [u64; 5] = [8, 8, 2, 2, 5];
+const COSTS: [u64; 5] = [8, 10, 2, 2, 6];

@@ -6,8 +6,8 @@ use evenkeel::model::item::Owner;
 use evenkeel::model::job::Primary;
 use evenkeel::model::{Entity, EntityKey, Job, QueueName};
 use evenkeel::ports::{IfMatch, MessageText, TableOperation};
-use evenkeel::reconcile::FailureClass;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
+use evenkeel::reconcile::{Execute as _, FailureClass, Recheck, Work};
 use evenkeel_simulation::company::Shape;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -452,4 +452,34 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
+}
+
+/// A worker has stopped in the middle of a pass, and the next one asks for a second look.
+#[tokio::test(start_paused = true)]
+async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
+    let (lab, has, wants) = contested(SMALL).await;
+    lab.write(employee(wants, WANTED, "Ryan")).await;
+    let (mut told, mut at) = (0, 0);
+    loop {
+        at += 1;
+        lab.faults.arm(at, Disturbance::Crash);
+        let stopped = lab.deliver(&sync("Sales", wants), 1).await.is_none();
+        lab.faults.calm();
+        let refused = lab.deliver(&sync("Sales", wants), 2).await.expect("no crash");
+        assert_eq!(refused.unwrap_err().class, FailureClass::Permanent, "stopped at operation {at}");
+        for recheck in lab.rechecks().await {
+            let second = lab.engine.execute(&Work::Recheck(recheck.clone()), &lab.delivery()).await;
+            assert!(second.is_ok(), "stopped at operation {at}: {recheck:?}: {}", second.unwrap_err().chain());
+            told += 1;
+        }
+        if !stopped {
+            break;
+        }
+        lab.write(employee(wants, WANTED, &format!("Ryan{at}"))).await;
+    }
+    assert!(told > 0, "no recheck was queued");
+    let primary = Primary { table: table("Employees"), key: EntityKey::new("Sales", wants).unwrap() };
+    let untold = Recheck { primary, items: Vec::new(), chained: 0, told: None };
+    assert_eq!(lab.engine.execute(&Work::Recheck(untold), &lab.delivery()).await.unwrap_err().class, FailureClass::Permanent);
+    assert_eq!(holder(&lab).await.as_deref(), Some(has));
 }

@@ -24,7 +24,7 @@ fn put(email: &str) -> Job {
 fn recheck() -> Recheck {
     let (key, former) = (EntityKey::new("Sales", "1").unwrap(), EntityKey::new("email_Sales", "ada@contoso.com").unwrap());
     let item = ItemAddress::row(ViewName::new("by_email").unwrap(), AccountName::main(), table("ByEmail"), former);
-    Recheck { primary: Primary { table: table("Employees"), key }, items: vec![item], chained: 0 }
+    Recheck { primary: Primary { table: table("Employees"), key }, items: vec![item], chained: 0, told: None }
 }
 
 /// Delivers a recheck until it is done.

@@ -16,7 +16,7 @@ use crate::patterns::{PatternsShape, TEAM};
 use crate::sim_accounts::SimulatedAccounts;
 use crate::stage::Stage;
 use evenkeel::client::Client;
-use evenkeel::model::{EntityKey, Row, claim};
+use evenkeel::model::{EntityKey, Row};
 
 /// The readers of teams.
 pub(in super::super) struct TeamReaders {
@@ -73,7 +73,7 @@ impl TeamReaders {
             let said = said.and_then(|team| team.entity.text("Name"));
             // Whom a client or a job has just written asks for itself, and has been told nothing yet.
             let is_told = row.entity.text("ek_owner_team_name").is_some();
-            if is_told && row.entity.text("Team") != said && !self.claims_twice(key) && self.is_settled(&row).await? {
+            if is_told && row.entity.text("Team") != said && self.is_settled(&row).await? {
                 return Err(format!("a reader was told that the team {key} is in step, {now:?}, and an employee says otherwise: {row:?}"));
             }
         }
@@ -86,14 +86,5 @@ impl TeamReaders {
         let told = self.client.settled(&table(SOURCE), &row.entity.key, None).await.map_err(|error| fair(&error))?;
         let is_same = |now: &Row| now.entity.key == row.entity.key && now.etag == row.etag;
         Ok(told.in_step && self.accounts.rows(SOURCE).iter().any(is_same))
-    }
-
-    /// Whether a worker that was held up has brought back what a team has claimed before: a limit that is known (docs/guarantees.md, freshness),
-    /// which the second look of the disturbed pass ends.
-    fn claims_twice(&self, team: &EntityKey) -> bool {
-        let rows = self.accounts.rows(claim::table().as_str());
-        let claims =
-            rows.iter().filter_map(|row| row.entity.text("Claims")).filter_map(|text| serde_json::from_str::<Vec<Vec<String>>>(text).ok());
-        claims.flatten().filter(|claim| claim.starts_with(&[team.pk.to_string(), team.rk.to_string()])).count() > 1
     }
 }
