@@ -327,7 +327,7 @@ async fn a_member_that_no_longer_fits_leaves_its_list() {
 
 /// A list in a blob that takes more than half of the share of memory for lists, three times over.
 async fn long_list(lab: &Lab, skill: &str) {
-    const MEMBERS: u64 = 1_600;
+    const MEMBERS: u64 = 1_700;
     let (container, name) = (ContainerName::new("skilled").unwrap(), BlobName::new(format!("{skill}.jsonl")).unwrap());
     let view = ViewName::new("skilled").unwrap();
     let place = Site::Blob { container: container.clone(), name: name.clone() };
