@@ -4,11 +4,15 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
 /// Each argument, and its substitute.
-const GONE: [(&str, &str); 1] = [(
-    "--list",
-    "send the primaries as single jobs: `evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 of them into a message; a whole table is \
-     brought in step by `evenkeel backfill`",
-)];
+const GONE: [(&str, &str); 3] = [
+    (
+        "--list",
+        "send the primaries as single jobs: `evenkeel submit --pack 1000 - < jobs.jsonl` puts up to 1,000 of them into a message; a whole \
+         table is brought in step by `evenkeel backfill`",
+    ),
+    ("--wait", "a store that does not answer is waited for a minute; for longer, repeat `evenkeel migrate up`, which is safe"),
+    ("--entities", "a sample has 1,000 entities at most; --sample reads a file of the ones that you choose"),
+];
 
 /// An error of the command line, with what takes the place of the argument in it.
 #[must_use]
@@ -29,10 +33,15 @@ mod tests {
 
     #[test]
     fn an_argument_that_no_command_has_is_refused_with_what_takes_its_place() {
-        let command = ["evenkeel", "submit", "--list", "keys.jsonl", r#"{"op":"sync","table":"Employees"}"#];
-        let said = advised(Cli::try_parse_from(command).unwrap_err());
-        assert_eq!(said.exit_code(), 2);
-        let said = said.to_string();
-        assert!(said.contains("--list") && said.contains("submit --pack") && said.contains("backfill"), "{said}");
+        for (command, instead) in [
+            (&["submit", "--list", "keys.jsonl", r#"{"op":"sync","table":"Employees"}"#][..], "submit --pack 1000"),
+            (&["migrate", "up", "--wait", "5m"], "repeat `evenkeel migrate up`"),
+            (&["stress", "--entities", "400"], "1,000 entities at most"),
+        ] {
+            let said = advised(Cli::try_parse_from([&["evenkeel"], command].concat()).unwrap_err());
+            assert_eq!(said.exit_code(), 2);
+            let said = said.to_string();
+            assert!(said.contains(instead), "{said}");
+        }
     }
 }

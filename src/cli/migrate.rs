@@ -8,9 +8,10 @@ use super::progress::{SAMPLING, saying};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use crate::migrations::{AcceptedLosses, Consent, Lack, MigrationError, Migrator, Planned, ViewAction, ViewSurvey, acceptance};
 use crate::model::nearest::nearest;
-use crate::model::units::parse_duration;
 use crate::model::{ViewName, cause};
 
+/// How long a store that does not answer is waited for.
+const WAIT: Duration = Duration::from_mins(1);
 /// How soon a store that did not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -36,7 +37,6 @@ pub enum MigrateAction {
         ("evenkeel migrate up", "brings every account up to date; two at once are safe"),
         ("evenkeel migrate up --retire", "the same where views were changed, or taken out of the catalog"),
         ("evenkeel migrate up --retire --accept-loss orders_by_status", "the same where a changed view loses items that exist, and that is meant"),
-        ("evenkeel migrate up --wait 5m", "the same, for a store that is only being started"),
         ("evenkeel migrate up --json", "the same, one JSON value per change"),
     ]))]
     Up(UpArgs),
@@ -52,9 +52,6 @@ pub struct UpArgs {
     /// A changed view that may lose items that exist: without it, nothing is done where a sample of the data says that it would. Repeatable
     #[arg(long, value_name = "VIEW")]
     pub accept_loss: Vec<ViewName>,
-    /// How long a store that does not answer is waited for: "0s" for not at all
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
-    pub wait: Duration,
 }
 
 /// Shows or applies migrations.
@@ -147,20 +144,20 @@ async fn patiently(args: &UpArgs, migrator: &Migrator, context: &Context, out: &
         let ended = migrator.up(consent, |change| done.push(change.clone())).await;
         let Err(error) = &ended else { return (done, ended) };
         let waited = context.clock.monotonic().saturating_sub(started);
-        if !error.is_unanswered() || waited >= args.wait {
+        if !error.is_unanswered() || waited >= WAIT {
             return (done, ended);
         }
         if !told {
             told = true;
             // Where output is closed it is waited for all the same.
             let _ = out.say(format_args!(
-                "The store does not answer yet: waiting for it, {} s at most (--wait). {}",
-                args.wait.as_secs(),
+                "The store does not answer yet: waiting for it, {} s at most. {}",
+                WAIT.as_secs(),
                 cause::chain(error)
             ));
             let _ = out.flush();
         }
-        tokio::time::sleep(AGAIN.min(args.wait.saturating_sub(waited))).await;
+        tokio::time::sleep(AGAIN.min(WAIT.saturating_sub(waited))).await;
     }
 }
 
@@ -247,10 +244,10 @@ mod tests {
         }
     }
 
-    /// Migrates with this timeout a store that takes twenty seconds to start; whether that succeeded, and the output.
-    async fn migrated(wait: Duration) -> (bool, String) {
+    /// Migrates a store that takes so long to start; whether that succeeded, and the output.
+    async fn migrated(takes: Duration) -> (bool, String) {
         let clock = SystemClock::new();
-        let world = world(Arc::new(Starting { clock, takes: Duration::from_secs(20) }));
+        let world = world(Arc::new(Starting { clock, takes }));
         let catalog = catalog(&[("name", "{Name}")]);
         let stores = Stores::new([(crate::model::AccountName::main(), world.account())].into());
         let context = Context {
@@ -263,17 +260,17 @@ mod tests {
         let paper = Paper::default();
         let mut out = Output::to(Box::new(std::io::sink()), Box::new(paper.clone()), Format::Text);
         let (done, ended) =
-            patiently(&UpArgs { retire: false, accept_loss: Vec::new(), wait }, &migrator(&world, &catalog), &context, &mut out).await;
+            patiently(&UpArgs { retire: false, accept_loss: Vec::new() }, &migrator(&world, &catalog), &context, &mut out).await;
         assert_eq!(ended.is_ok(), !done.is_empty());
         (ended.is_ok(), paper.text())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_store_that_is_being_started_is_waited_for_as_long_as_was_asked_for() {
-        let (done, said) = migrated(Duration::from_mins(1)).await;
+    async fn a_store_that_is_being_started_is_waited_for_a_minute() {
+        let (done, said) = migrated(Duration::from_secs(20)).await;
         assert!(done && said.contains("waiting for it, 60 s at most"), "{said}");
         assert_eq!(said.lines().count(), 1, "once: {said}");
-        assert!(!migrated(Duration::from_secs(10)).await.0);
-        assert_eq!(migrated(Duration::ZERO).await, (false, String::new()));
+        assert!(!migrated(Duration::from_secs(70)).await.0);
+        assert_eq!(migrated(Duration::ZERO).await, (true, String::new()));
     }
 }

@@ -61,9 +61,6 @@ pub struct StressArgs {
     /// Without --key: how many partitions are loaded after the one
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(2..=1_000))]
     pub partitions: usize,
-    /// Entities of the sample, at most
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
-    pub entities: usize,
     /// Size of an entity where there is no sample: 64KiB at most
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = entity_size)]
     pub size: u64,
@@ -200,9 +197,9 @@ impl StressPlan {
         let account = source.as_ref().map(|table| table.account.clone()).or_else(|| args.account.clone()).unwrap_or_else(AccountName::main);
         context.stores.account(&account).map_err(UsageError::of)?;
         let loads = if args.key.is_empty() { 2 } else { args.key.len() };
-        let pages = if source.is_some() { sample::pages(args.entities) } else { 0 };
+        let pages = if source.is_some() { sample::PAGES } else { 0 };
         // The scratch table is created and deleted; an entity may need a transaction of its own.
-        let table = 2 + pages as u64 + loads as u64 * (args.entities as u64 + args.requests);
+        let table = 2 + pages as u64 + loads as u64 * (sample::ENTITIES as u64 + args.requests);
         Ok(Self { source, account, loads, cost: Billed { table, ..Billed::default() } })
     }
 }

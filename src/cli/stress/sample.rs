@@ -14,14 +14,16 @@ use crate::ports::{Page, Query};
 
 /// Most bytes of a sample.
 const BYTES: usize = 64 << 20;
-/// Pages that are read beyond those that the entities fill: a page may come short.
-pub(super) const MORE_PAGES: usize = 10;
+/// Most entities of a sample: a page.
+pub(super) const ENTITIES: usize = 1_000;
+/// Most pages that are read for them: a page may come short.
+pub(super) const PAGES: usize = 11;
 
 /// Reads the sample, or makes one.
 pub(super) async fn sample(args: &StressArgs, table: Option<&TableRef>, context: &Context) -> anyhow::Result<Vec<Entity>> {
     let entities = match (table, &args.sample) {
-        (Some(table), _) => of_table(table, args.entities, context).await?,
-        (None, Some(file)) => of_file(file, args.entities).await?,
+        (Some(table), _) => of_table(table, context).await?,
+        (None, Some(file)) => of_file(file).await?,
         (None, None) => made(args)?,
     };
     if entities.is_empty() {
@@ -30,11 +32,11 @@ pub(super) async fn sample(args: &StressArgs, table: Option<&TableRef>, context:
     Ok(entities)
 }
 
-async fn of_table(table: &TableRef, most: usize, context: &Context) -> anyhow::Result<Vec<Entity>> {
+async fn of_table(table: &TableRef, context: &Context) -> anyhow::Result<Vec<Entity>> {
     let tables = &context.stores.account(&table.account)?.tables;
     let (mut entities, mut bytes, mut query) = (Vec::new(), 0, Query::default());
-    for _ in 0..pages(most) {
-        query.top = u32::try_from((most - entities.len()).min(1_000)).ok();
+    for _ in 0..PAGES {
+        query.top = u32::try_from(ENTITIES - entities.len()).ok();
         let Page { rows, continuation } = tables.query(&table.table, &query).await.with_context(|| format!("reading {table}"))?;
         for row in rows {
             bytes += row.entity.size();
@@ -44,25 +46,20 @@ async fn of_table(table: &TableRef, most: usize, context: &Context) -> anyhow::R
             entities.push(row.entity);
         }
         query.continuation = continuation;
-        if query.continuation.is_none() || entities.len() >= most {
+        if query.continuation.is_none() || entities.len() >= ENTITIES {
             break;
         }
     }
     Ok(entities)
 }
 
-/// Pages that are read for so many entities, at most.
-pub(super) const fn pages(entities: usize) -> usize {
-    entities.div_ceil(1_000) + MORE_PAGES
-}
-
-async fn of_file(file: &Path, most: usize) -> anyhow::Result<Vec<Entity>> {
+async fn of_file(file: &Path) -> anyhow::Result<Vec<Entity>> {
     let name = file.display();
     let mut lines = BufReader::new(File::open(file).await.with_context(|| format!("opening {name}"))?).lines();
     let (mut entities, mut bytes) = (Vec::new(), 0);
     while let Some(line) = lines.next_line().await.with_context(|| format!("reading {name}"))? {
         bytes += line.len();
-        if entities.len() == most || bytes > BYTES {
+        if entities.len() == ENTITIES || bytes > BYTES {
             break;
         }
         let read = serde_json::from_str(&line).map_err(|error| error.to_string());
@@ -79,5 +76,5 @@ fn made(args: &StressArgs) -> anyhow::Result<Vec<Entity>> {
     let entity = |at: usize| -> anyhow::Result<Entity> {
         Ok(Entity::new(EntityKey::new("p", format!("{at:06}"))?).with("Content", EdmValue::Binary(content.clone())))
     };
-    (0..args.entities).map(entity).collect()
+    (0..ENTITIES).map(entity).collect()
 }

@@ -48,7 +48,7 @@ async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
         clock: Arc::new(SystemClock::new()),
         stop: user.stop.clone(),
     };
-    let cli = Cli::try_parse_from([&["evenkeel", "stress", "--yes", "--entities", "400", "--duration", "3s"], args].concat()).unwrap();
+    let cli = Cli::try_parse_from([&["evenkeel", "stress", "--yes", "--duration", "3s"], args].concat()).unwrap();
     let Command::Stress(args) = cli.command else { panic!("another command") };
     let paper = Paper::default();
     let mut out = Output::to(Box::new(paper.clone()), Box::new(std::io::sink()), Format::Json);
