@@ -419,7 +419,6 @@ impl AppParts {
             clock: Arc::clone(&self.context.clock),
             catalog: Arc::clone(&self.context.catalog),
             queues: self.context.settings.queues.clone(),
-            freshness_goal: self.context.settings.worker.freshness_goal,
             readiness: Arc::<ProgramState>::clone(condition),
             health: Arc::<crate::adapters::circuit::Circuits>::clone(&self.opened.circuits),
             meter: Arc::new(self.opened.meter()),
@@ -457,16 +456,9 @@ impl AppParts {
     }
 }
 
-/// Shows how much of each share of memory is in use.
-#[expect(clippy::cast_precision_loss, reason = "no machine has 2^53 bytes")]
+/// Shows how many jobs wait for each share of memory.
+#[expect(clippy::cast_precision_loss, reason = "a count of jobs")]
 fn memory_gauges() -> MemoryListener {
-    let gauges = MemoryShare::ALL.map(|share| {
-        [names::MEMORY_LIMIT, names::MEMORY_HELD, names::MEMORY_WAITING].map(|name| metrics::gauge!(name, names::SHARE => share.name()))
-    });
-    Box::new(move |share, used: MemoryUse| {
-        let [limit, held, waiting] = &gauges[share as usize];
-        limit.set(used.bytes as f64);
-        held.set(used.held as f64);
-        waiting.set(used.waiting as f64);
-    })
+    let gauges = MemoryShare::ALL.map(|share| metrics::gauge!(names::MEMORY_WAITING, names::SHARE => share.name()));
+    Box::new(move |share, used: MemoryUse| gauges[share as usize].set(used.waiting as f64))
 }

@@ -117,7 +117,7 @@ def facts():
 
     for place, settings in (("docker", compose_config), ("kubernetes", config)):
         yield f"{place}: reachable in its container, by token", (
-            settings["http"] == {"listen": "0.0.0.0:9464", "token_env": "EVENKEEL_TOKEN"}
+            settings["http"]["listen"] == "0.0.0.0:9464" and settings["http"]["token_env"] == "EVENKEEL_TOKEN"
         )
         yield f"{place}: only the migration migrates", settings["migrate"]["auto"] is False
     environment = worker["environment"]

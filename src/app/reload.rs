@@ -21,7 +21,7 @@ const TUNED: [&str; 7] = [
     "log.level",
     "worker.poll.",
     "worker.retry_delay.",
-    "worker.storage_retry", // a name or a list
+    "worker.storage_retry", // a list
     "worker.storage_retry.",
     "worker.give_up_after",
     "worker.max_dequeue_count",

@@ -27,7 +27,7 @@ use crate::ports::{Account, AccountFacts, Chance, Clock, Service, Sink, Stores};
 use crate::settings::{
     AccountKind, AccountSettings, AzureAuth, IssuedSas, PacedAccounts, RetryPolicy, SasGrant, Settings, SinkKind, SinkSettings,
 };
-use crate::telemetry::{announce_account, secret_reloads};
+use crate::telemetry::announce_account;
 
 /// The service of a sink.
 const SINK: [Service; 1] = [Service::Search];
@@ -173,10 +173,6 @@ pub(super) fn open(settings: &Settings, clock: &Arc<dyn Clock>, chance: &Arc<dyn
         retries.push(decorated.retry);
         metered.push(Metered { account: name.clone(), services: &SINK, counts: decorated.counts, pace: decorated.pace });
         sinks.insert(name, decorated.sink);
-    }
-    for keyring in &keyrings {
-        let [taken, refused] = secret_reloads(keyring.owner());
-        keyring.listen(Box::new(move |is_taken| if is_taken { taken.increment(1) } else { refused.increment(1) }));
     }
     Ok(OpenedStores {
         observed: Stores::new(observed).with_sinks(sinks.clone()),

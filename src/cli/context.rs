@@ -127,7 +127,6 @@ pub(crate) mod tests {
                 max_dequeue_count: 5,
                 retry_delay: backoff,
                 job_timeout: Duration::from_mins(10),
-                freshness_goal: Duration::from_secs(5),
                 recheck_after: Duration::from_mins(26),
                 give_up_after: Duration::from_hours(6),
                 drain: Duration::from_secs(25),

@@ -159,7 +159,7 @@ mod tests {
             path: LogPath::parse("%Y/%m/%d/%H00").unwrap(),
             time: None,
             spread: 1,
-            roll_at: 4 << 20,
+            roll_at: LogTarget::ROLL_AT,
         };
         let of = |from: &str, to: &str| folders(&target, moment(from).unwrap(), moment(to).unwrap()).collect::<Vec<_>>();
         assert_eq!(of("2026-11-20T15:30:00Z", "2026-11-20T16:00:01Z"), ["2026/11/20/1500", "2026/11/20/1600"]);

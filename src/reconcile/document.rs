@@ -19,6 +19,8 @@ use crate::ports::{BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, 
 
 /// How much of a blob is read at first: the documents of nearly all entities whole.
 const BEGINNING: u64 = 1 << 20;
+/// What documents are said to be.
+const CONTENT_TYPE: &str = "application/json";
 /// A document is there as bytes, as JSON and as an entity.
 const COPIES: u64 = 3;
 
@@ -229,7 +231,7 @@ impl<'e> ArchiveDocument<'e> {
 
     fn upload(&self, target: &BlobTarget, entity: &Entity, condition: BlobCondition) -> Result<BlobUpload, Failure> {
         let mut upload =
-            BlobUpload { condition, content_type: Some(target.content_type.clone()), cache_control: None, ..BlobUpload::default() };
+            BlobUpload { condition, content_type: Some(CONTENT_TYPE.to_owned()), cache_control: None, ..BlobUpload::default() };
         let mut bytes = 0;
         for (name, template) in &target.metadata {
             let value = document::metadata(template, entity);

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_encrypted_otherwise_waits_for_a_restart() {
-        const KEYS: &str = "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n";
+        const KEYS: &str = "[encryption]\ncurrent = \"k\"\n[encryption.keys.k]\nkey_env = \"NOT_SET\"\n";
         let of = |encrypted: &str| catalog(&format!("{}[tables.Employees]\n{encrypted}{KEYS}", view("a", "x")));
         let (plain, one, two) = (of(""), of("encrypt = [\"Ssn\"]\n"), of("encrypt = [\"Ssn\", \"Salary\"]\n"));
         for (old, new) in [(&plain, &one), (&one, &two), (&one, &plain)] {

@@ -1,7 +1,7 @@
 //! Descriptions for the recorder, and zeros where nothing has happened yet.
 
 use jiff::Timestamp;
-use metrics::{Counter, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 
 use super::names::{self, METRICS, Type};
 
@@ -36,15 +36,6 @@ pub fn announce_account(account: &str) {
     counter!(names::TABLE_ENTITIES_TOTAL, names::ACCOUNT => account.to_owned()).increment(0);
 }
 
-/// The counters of a secret's reloads, from zero on: those that were taken over, and those that were refused.
-pub fn secret_reloads(secret: &str) -> [Counter; 2] {
-    [names::TAKEN, names::REFUSED].map(|outcome| {
-        let counter = counter!(names::SECRET_RELOADS_TOTAL, names::SECRET => secret.to_owned(), names::OUTCOME => outcome);
-        counter.increment(0);
-        counter
-    })
-}
-
 /// Makes a queue's gauges and the counters behind alerts (poison, renewals, panics of these operations, unknown fields) report zero until
 /// something happens: an increase is seen from zero alone. (Other counters of jobs appear with the first job of each `op`: the full
 /// cross product would be mostly noise.)
@@ -74,9 +65,6 @@ pub fn announce_view(view: &str) {
     counter!(names::VIEW_FAILURES_TOTAL, names::VIEW => view.to_owned()).absolute(0);
     for action in ["create", "update", "delete"] {
         counter!(names::ITEMS_TOTAL, names::VIEW => view.to_owned(), names::ACTION => action).absolute(0);
-    }
-    for outcome in ["in_time", "late"] {
-        counter!(names::FOUND_TOTAL, names::VIEW => view.to_owned(), names::OUTCOME => outcome).absolute(0);
     }
 }
 

@@ -16,8 +16,6 @@ pub const JOB_DURATION: &str = "evenkeel_job_duration_seconds";
 pub const LAG: &str = "evenkeel_lag_seconds";
 /// From the last write of a primary until everything derived from it was in step. Labels: [`VIEW`].
 pub const WRITE_TO_FOUND: &str = "evenkeel_write_to_found_seconds";
-/// Writes that were found, within the goal or not. Labels: [`VIEW`], [`OUTCOME`].
-pub const FOUND_TOTAL: &str = "evenkeel_found_total";
 /// Jobs being run now. Labels: [`QUEUE`].
 pub const JOBS_IN_FLIGHT: &str = "evenkeel_jobs_in_flight";
 /// Jobs that may be run at once, all shards of a queue together. Labels: [`QUEUE`].
@@ -59,8 +57,6 @@ pub const AUDIT_LAST_COMPLETED_TIMESTAMP: &str = "evenkeel_audit_last_completed_
 pub const POISON_MESSAGES: &str = "evenkeel_poison_messages";
 /// Partitions, queues and containers that throttle and are left alone now. Labels: [`ACCOUNT`].
 pub const HELD_LANES: &str = "evenkeel_held_lanes";
-/// Partitions, tables, queues, blobs and the account that requests have waited for in the last half minute. Labels: [`ACCOUNT`].
-pub const PACED_SCOPES: &str = "evenkeel_paced_scopes";
 /// Requests per second that the account is let have. Labels: [`ACCOUNT`].
 pub const PACE_REQUESTS: &str = "evenkeel_pace_requests_per_second";
 /// Entities that requests to an account's tables named or found. Labels: [`ACCOUNT`].
@@ -77,14 +73,8 @@ pub const START_TIMESTAMP: &str = "evenkeel_start_timestamp_seconds";
 /// Always 1. Labels: [`VERSION`].
 pub const BUILD_INFO: &str = "evenkeel_build_info";
 
-/// Bytes of memory that jobs hold now, of `worker.memory`. Labels: [`SHARE`].
-pub const MEMORY_HELD: &str = "evenkeel_memory_held_bytes";
-/// Bytes of memory that jobs may hold together. Labels: [`SHARE`].
-pub const MEMORY_LIMIT: &str = "evenkeel_memory_limit_bytes";
 /// Jobs that wait for memory now. Labels: [`SHARE`].
 pub const MEMORY_WAITING: &str = "evenkeel_memory_waiting_jobs";
-/// Secret files with another content than before. Labels: [`SECRET`], [`OUTCOME`].
-pub const SECRET_RELOADS_TOTAL: &str = "evenkeel_secret_reloads_total";
 
 /// The queue's name, or its shard's.
 pub const QUEUE: &str = "queue";
@@ -94,7 +84,7 @@ pub const OP: &str = "op";
 /// How it ended. Jobs: `done`, `skipped`; poisoned: `permanent`, `exhausted`, `undecodable`, `expired`; released for
 /// another try: `transient`, `timeout`, `panic`, `interrupted` (drain, or a lease that could not be renewed);
 /// `lost`: another receiver has the message; `advanced`: part of a walk or a batch. Primaries of batches: `done`, `skipped`,
-/// `poisoned`, `retried`, `lost`. Renewals: `renewed`, `lost`, `failed`. Freshness: `in_time`, `late`.
+/// `poisoned`, `retried`, `lost`. Renewals: `renewed`, `lost`, `failed`.
 pub const OUTCOME: &str = "outcome";
 /// Why a message was poisoned: one of [`POISON_REASONS`].
 pub const REASON: &str = "reason";
@@ -121,13 +111,6 @@ pub const ACTION: &str = "action";
 /// A share of the memory of jobs: `messages`, `rows` (large primaries), `bodies` (staged entities, pages of rows), `values` (large values on their
 /// way) or `documents` (lists in blobs, archived documents).
 pub const SHARE: &str = "share";
-
-/// The secret's section of the configuration, such as `accounts.main` or `http.tokens.alice`.
-pub const SECRET: &str = "secret";
-/// A value of [`OUTCOME`]: the content of a secret file is in use.
-pub const TAKEN: &str = "taken";
-/// A value of [`OUTCOME`]: the content of a secret file is of no use, and the one before stays.
-pub const REFUSED: &str = "refused";
 
 /// The values of [`REASON`].
 pub const POISON_REASONS: [&str; 4] = ["exhausted", "permanent", "undecodable", "expired"];
@@ -163,7 +146,7 @@ const fn metric(kind: Type, unit: Unit, name: &'static str, labels: &'static [&'
 }
 
 /// Every metric, in the order in which the documentation lists them.
-pub const METRICS: [Metric; 38] = [
+pub const METRICS: [Metric; 33] = [
     metric(Type::Counter, Unit::Count, JOBS_TOTAL, &[QUEUE, OP, OUTCOME], "Jobs that ended, by how they ended"),
     metric(
         Type::Counter,
@@ -181,7 +164,6 @@ pub const METRICS: [Metric; 38] = [
         &[VIEW],
         "Time from the last write of a primary until everything derived from it was in step",
     ),
-    metric(Type::Counter, Unit::Count, FOUND_TOTAL, &[VIEW, OUTCOME], "Writes that could be found, within freshness.goal or late"),
     metric(Type::Gauge, Unit::Count, JOBS_IN_FLIGHT, &[QUEUE], "Jobs being run now"),
     metric(Type::Gauge, Unit::Count, CONCURRENCY, &[QUEUE], "Jobs that may be run at once, all shards of a queue together"),
     metric(Type::Gauge, Unit::Count, QUEUE_MESSAGES, &[QUEUE], "About how many messages the queue holds, hidden ones included"),
@@ -227,7 +209,6 @@ pub const METRICS: [Metric; 38] = [
         "Entities that requests to the account's tables named or found, at least one for each request",
     ),
     metric(Type::Gauge, Unit::Count, HELD_LANES, &[ACCOUNT], "Partitions, queues and containers that throttle and are left alone now"),
-    metric(Type::Gauge, Unit::Count, PACED_SCOPES, &[ACCOUNT], "Scopes that requests have waited for in the last half minute"),
     metric(Type::Gauge, Unit::Count, PACE_REQUESTS, &[ACCOUNT], "Requests per second that the account is let have"),
     metric(
         Type::Gauge,
@@ -237,16 +218,7 @@ pub const METRICS: [Metric; 38] = [
         "Entities (of a queue: messages) per second of the busiest partition or queue in the last ten seconds",
     ),
     metric(Type::Gauge, Unit::Count, MISSING_TABLES, &[ACCOUNT], "Declared tables that do not exist"),
-    metric(Type::Gauge, Unit::Bytes, MEMORY_HELD, &[SHARE], "Bytes of memory that jobs hold now, of worker.memory"),
-    metric(Type::Gauge, Unit::Bytes, MEMORY_LIMIT, &[SHARE], "Bytes of memory that jobs may hold together"),
     metric(Type::Gauge, Unit::Count, MEMORY_WAITING, &[SHARE], "Jobs that wait for memory now"),
-    metric(
-        Type::Counter,
-        Unit::Count,
-        SECRET_RELOADS_TOTAL,
-        &[SECRET, OUTCOME],
-        "Secret files with another content than before, by whether that is in use",
-    ),
     metric(Type::Gauge, Unit::Count, READY, &[], "1 while the program does its work, else 0"),
     metric(Type::Gauge, Unit::Seconds, START_TIMESTAMP, &[], "Unix time at which the program was started"),
     metric(Type::Gauge, Unit::Count, BUILD_INFO, &[VERSION], "The program's version; always 1"),

@@ -77,47 +77,30 @@ pub(crate) fn lag(source: &Intake, lag: Duration) {
 }
 
 /// Counters of item changes, by view.
-pub(crate) struct Items {
-    goal: Duration,
-    views: Mutex<BTreeMap<ViewName, ViewCounters>>,
-}
+#[derive(Default)]
+pub(crate) struct Items(Mutex<BTreeMap<ViewName, ViewCounters>>);
 
 /// Counters of one view.
 struct ViewCounters {
     changes: [Counter; 3],
     found_after: Histogram,
-    in_time: Counter,
-    late: Counter,
 }
 
 impl ViewCounters {
     fn of(view: &ViewName) -> Self {
         let name = || view.as_str().to_owned();
         let change = |action: Action| counter!(names::ITEMS_TOTAL, names::VIEW => name(), names::ACTION => action.name());
-        let found = |outcome| counter!(names::FOUND_TOTAL, names::VIEW => name(), names::OUTCOME => outcome);
         Self {
             changes: [Action::Create, Action::Update, Action::Delete].map(change),
             found_after: histogram!(names::WRITE_TO_FOUND, names::VIEW => name()),
-            in_time: found("in_time"),
-            late: found("late"),
         }
-    }
-
-    fn found(&self, after: Duration, goal: Duration) {
-        self.found_after.record(after.as_secs_f64());
-        if after <= goal { &self.in_time } else { &self.late }.increment(1);
     }
 }
 
 impl Items {
-    /// With the time within which a write is to be found.
-    pub(crate) const fn new(goal: Duration) -> Self {
-        Self { goal, views: Mutex::new(BTreeMap::new()) }
-    }
-
     /// A run changed items.
     pub(crate) fn changed(&self, summary: &Summary) {
-        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, change) in summary.changes.iter().enumerate() {
             if !views.contains_key(&change.view) {
                 views.insert(change.view.clone(), ViewCounters::of(&change.view));
@@ -127,7 +110,7 @@ impl Items {
             if let Some(after) = summary.found_after
                 && !summary.changes[..at].iter().any(|earlier| earlier.view == change.view)
             {
-                counters.found(after, self.goal);
+                counters.found_after.record(after.as_secs_f64());
             }
         }
     }

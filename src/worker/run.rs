@@ -235,7 +235,7 @@ impl Worker {
             stop: Stop::new(),
             outdated: CancellationToken::new(),
             tally: WorkerTally::default(),
-            items: count::Items::new(parts.settings.freshness_goal),
+            items: count::Items::default(),
             observer: self.observer.clone(),
         }
     }

@@ -107,7 +107,6 @@ impl SearchStub {
             sink: sink.clone(),
             endpoint: self.endpoint().parse().unwrap(),
             auth: SinkAuth::Key(SecretString::from(KEY).into()),
-            key_field: KEY_FIELD.to_owned(),
         }
     }
 }

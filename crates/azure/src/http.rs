@@ -10,7 +10,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Url};
 
 use crate::identity::{BearerToken, TokenCache, TokenError};
-use crate::keyring::{Keyring, Outgoing, PresentSigner};
+use crate::keyring::{Keyring, Outgoing};
 use evenkeel_model::ports::{ErrorClass, Service};
 
 /// Largest answer that is read. Tables answer at most 4 MiB, a page of 32 messages about 3 MiB, a listing of
@@ -129,9 +129,6 @@ pub fn printable(words: &str, most_chars: usize) -> String {
     words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most_chars).collect()
 }
 
-/// How many times a request is sent again with another secret: the one that its file has by now, and the alternate.
-const RESENDS: usize = 2;
-
 /// The credential that requests carry.
 #[derive(Debug, Clone)]
 pub(crate) enum Authentication {
@@ -208,19 +205,12 @@ impl Exchange {
     }
 
     async fn send_signed(&self, keyring: &Arc<Keyring>, service: Service, request: Outgoing) -> Result<HttpAnswer, HttpFault> {
-        let mut present = keyring.signer().await;
-        let mut answer = self.send_once(present.signer.sign(service, request.clone())?).await?;
-        let mut refused: Vec<PresentSigner> = Vec::new();
-        while present.signer.is_refused(&answer) && refused.len() < RESENDS {
-            refused.push(present);
-            let Some(other) = keyring.in_place_of(&refused).await else { return Ok(answer) };
-            answer = self.send_once(other.signer.sign(service, request.clone())?).await?;
-            present = other;
+        let signer = keyring.signer().await;
+        let answer = self.send_once(signer.sign(service, request.clone())?).await?;
+        match if signer.is_refused(&answer) { keyring.in_place_of(&signer).await } else { None } {
+            Some(other) => self.send_once(other.sign(service, request)?).await,
+            None => Ok(answer),
         }
-        if !refused.is_empty() && present.signer.is_accepted(&answer) {
-            keyring.accepted(&present);
-        }
-        Ok(answer)
     }
 
     async fn send_once(&self, request: Outgoing) -> Result<HttpAnswer, HttpFault> {

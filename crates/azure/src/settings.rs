@@ -14,7 +14,7 @@ use crate::keyring::{AccountKey, KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::ports::Service;
-use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, ConnectionStringError, Identity, SecretPair};
+use evenkeel_model::settings::{self, AzureAuth, ConfiguredSecret, ConnectionStringError, Identity};
 
 /// Everything needed to connect to an account. `Debug` prints no secret.
 #[derive(Debug, Clone)]
@@ -126,12 +126,9 @@ pub enum SettingsError {
     /// A token or a signature that would go over the network unencrypted.
     #[error("the {} endpoint is asked over http, and each request carries the token or signature; expected https", .0.name())]
     Unencrypted(Service),
-    /// A secret of another account than the first one.
-    #[error("it is of another account or other endpoints than the first secret: that takes a restart")]
+    /// A secret of another account than the one before.
+    #[error("it is of another account or other endpoints than the one before: that takes a restart")]
     OtherAccount,
-    /// A mistake in the alternate.
-    #[error("in {0}: {1}")]
-    Alternate(&'static str, Box<Self>),
     /// A protocol other than http and https.
     #[error("DefaultEndpointsProtocol is neither http nor https")]
     Protocol,
@@ -151,8 +148,8 @@ impl AzureAccount {
     /// An account by the settings of `[accounts.NAME]`.
     pub fn of(account: AccountName, auth: &AzureAuth) -> Result<Self, SettingsError> {
         match auth {
-            AzureAuth::ConnectionString(pair) => {
-                Self::rotated(pair, Arc::new(move |text| Self::from_connection_string(account.clone(), text)))
+            AzureAuth::ConnectionString(secret) => {
+                Self::rotated(secret, Arc::new(move |text| Self::from_connection_string(account.clone(), text)))
             }
             AzureAuth::Key { account: name, key, endpoints } => {
                 let (name, endpoints) = (name.clone(), endpoints.into());
@@ -168,9 +165,9 @@ impl AzureAccount {
         }
     }
 
-    /// An account by secrets that may be rotated, each of which makes an account of its own.
-    fn rotated(pair: &SecretPair, read: Arc<ReadAccount>) -> Result<Self, SettingsError> {
-        let account = read(&pair.first.text)?;
+    /// An account by a secret that may be rotated: each content of its file makes an account of its own.
+    fn rotated(secret: &ConfiguredSecret, read: Arc<ReadAccount>) -> Result<Self, SettingsError> {
+        let account = read(&secret.text)?;
         let (name, endpoints) = (account.name.clone(), account.endpoints.clone());
         let signer = move |text: &SecretString| {
             let other = read(text)?;
@@ -180,12 +177,7 @@ impl AzureAccount {
             other.keyring().map(|keyring| keyring.in_use()).ok_or(SettingsError::Key)
         };
         let make: MakeSigner<SettingsError> = Arc::new(signer);
-        let slot = |secret: &ConfiguredSecret| KeySlot::new(secret, Arc::clone(&make));
-        let mut slots = vec![slot(&pair.first)?];
-        if let Some(second) = pair.second.as_deref() {
-            slots.push(slot(second).map_err(|error| SettingsError::Alternate(second.setting, Box::new(error)))?);
-        }
-        let keyring = Keyring::new(format!("[accounts.{}]", account.account), slots);
+        let keyring = Keyring::new(format!("[accounts.{}]", account.account), KeySlot::new(secret, make)?);
         Ok(Self { credential: Credential::Secrets(keyring), ..account })
     }
 
@@ -195,7 +187,7 @@ impl AzureAccount {
         Ok(Exchange::new(far, self.timeouts.connect, self.timeouts.request)?.with(authentication))
     }
 
-    /// The secrets that its requests are signed with. `None` where an identity signs in.
+    /// The secret that its requests are signed with. `None` where an identity signs in.
     pub fn keyring(&self) -> Option<Arc<Keyring>> {
         match &self.credential {
             Credential::Secrets(keyring) => Some(Arc::clone(keyring)),

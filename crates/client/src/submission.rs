@@ -255,7 +255,7 @@ mod tests {
             path: evenkeel_model::model::log::LogPath::parse("logs/%Y/%m/%d/%H00").unwrap(),
             time: None,
             spread: 1,
-            roll_at: 64 << 20,
+            roll_at: LogTarget::ROLL_AT,
         });
         catalog.archives.insert(name.clone(), Arc::new(Archive { name, source: table("Employees"), target }));
         catalog

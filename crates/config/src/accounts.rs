@@ -8,38 +8,26 @@ use url::Url;
 use super::address;
 use super::identity;
 use super::request::AccountCheck;
-use super::secret::{PairKeys, SecretKeys};
+use super::secret::SecretKeys;
 use super::section::{Reported, Section};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::connection_string::names_more;
 use evenkeel_model::settings::{AccountKind, AccountSettings, AzureAuth, ConfiguredSecret, ConnectionString, Endpoints};
 
-const CONNECTION_STRING: PairKeys = PairKeys {
-    first: SecretKeys { inline: "connection_string", env: "connection_string_env", file: "connection_string_file" },
-    second: SecretKeys { inline: "second_connection_string", env: "second_connection_string_env", file: "second_connection_string_file" },
-};
+const CONNECTION_STRING: SecretKeys = SecretKeys { env: "connection_string_env", file: "connection_string_file" };
+/// The connection string of the emulator, which is no secret.
+const EMULATOR: &str = "connection_string";
 /// Of a storage account, or of a search service.
-pub(super) const KEY: PairKeys = PairKeys {
-    first: SecretKeys { inline: "key", env: "key_env", file: "key_file" },
-    second: SecretKeys { inline: "second_key", env: "second_key_env", file: "second_key_file" },
-};
-/// The key that events are signed with.
-pub(super) const SECRET: PairKeys = PairKeys {
-    first: SecretKeys { inline: "secret", env: "secret_env", file: "secret_file" },
-    second: SecretKeys { inline: "second_secret", env: "second_secret_env", file: "second_secret_file" },
-};
-const SAS: PairKeys = PairKeys {
-    first: SecretKeys { inline: "sas", env: "sas_env", file: "sas_file" },
-    second: SecretKeys { inline: "second_sas", env: "second_sas_env", file: "second_sas_file" },
-};
+pub(super) const KEY: SecretKeys = SecretKeys { env: "key_env", file: "key_file" };
+const SAS: SecretKeys = SecretKeys { env: "sas_env", file: "sas_file" };
 
 /// Which keys go with which kind and auth.
 const EMBEDDED_KEYS: [&str; 1] = ["path"];
-const CONNECTION_STRING_KEYS: [&str; 6] = CONNECTION_STRING.all();
+const CONNECTION_STRING_KEYS: [&str; 3] = [EMULATOR, CONNECTION_STRING.env, CONNECTION_STRING.file];
 const NAMED_KEYS: [&str; 2] = ["name", "endpoints"];
-pub(super) const KEY_KEYS: [&str; 6] = KEY.all();
-const SAS_KEYS: [&str; 6] = SAS.all();
+pub(super) const KEY_KEYS: [&str; 2] = KEY.all();
+const SAS_KEYS: [&str; 2] = SAS.all();
 
 #[derive(Clone, Copy, PartialEq)]
 enum Backend {
@@ -116,14 +104,13 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     match auth {
         Auth::ConnectionString => {
             section.refuse("auth", "auth = \"connection_string\"", &[&NAMED_KEYS, &KEY_KEYS, &SAS_KEYS, &identity::KEYS]);
-            let pair = CONNECTION_STRING.required(section, "a connection string")?;
-            for ConfiguredSecret { text, setting, .. } in pair.iter() {
-                let parts = ConnectionString::parse(text.expose_secret()).map_err(|problem| section.error(setting, problem)).ok()?;
-                if let Some(host) = plain_host(&parts) {
-                    section.warning(setting, unencrypted(&host));
-                }
+            let secret = connection_string(section)?;
+            let parts =
+                ConnectionString::parse(secret.text.expose_secret()).map_err(|problem| section.error(secret.setting, problem)).ok()?;
+            if let Some(host) = plain_host(&parts) {
+                section.warning(secret.setting, unencrypted(&host));
             }
-            Some(AzureAuth::ConnectionString(pair))
+            Some(AzureAuth::ConnectionString(secret))
         }
         Auth::Key => {
             section.refuse("auth", "auth = \"key\"", &[&CONNECTION_STRING_KEYS, &SAS_KEYS, &identity::KEYS]);
@@ -141,6 +128,21 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
             Some(AzureAuth::Entra { account: account?, identity: identity?, endpoints: endpoints? })
         }
     }
+}
+
+/// The connection string: of the environment or a file, else that of the emulator.
+fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
+    const EXPECTED: &str = "expected UseDevelopmentStorage=true; another connection string holds a secret: name an environment variable with connection_string_env or a file with connection_string_file";
+    if !section.has(EMULATOR) {
+        return CONNECTION_STRING.required(section, "a connection string");
+    }
+    let emulator = section.parsed(EMULATOR, |text| match ConnectionString::parse(text) {
+        Ok(parts) if parts.is_development() => Ok(ConfiguredSecret::fixed(EMULATOR, text.into())),
+        Ok(_) => Err(EXPECTED.to_owned()),
+        Err(problem) => Err(problem.to_string()),
+    })?;
+    let later = CONNECTION_STRING.all().iter().all(|key| section.rank(key) < section.rank(EMULATOR));
+    if later { Some(emulator) } else { CONNECTION_STRING.configured(section).or(Some(emulator)) }
 }
 
 /// The first of some keys that is there, else the first.

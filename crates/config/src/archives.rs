@@ -13,17 +13,12 @@ use evenkeel_model::model::log::LogPath;
 use evenkeel_model::model::names::NameError;
 use evenkeel_model::model::nearest::nearest;
 use evenkeel_model::model::template::Template;
-use evenkeel_model::model::units::parse_size;
 use evenkeel_model::model::{AccountName, ContainerName, TableName, ViewName};
 
 /// Kinds of targets.
 const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];
 /// Where logs lie where the catalog does not say.
 const LOG_PATH: &str = "logs/%Y/%m/%d/%H00";
-/// How large a log blob grows where the catalog does not say: a read in one piece stays quick.
-const ROLL_AT: u64 = 64 << 20;
-/// Default content type of documents.
-const CONTENT_TYPE: &str = "application/json";
 
 /// An archive without mistakes of its own.
 pub(super) struct ArchiveDraft<'a> {
@@ -104,7 +99,6 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     refuse_accounts(to, "what is archived stays where it was written, and is not derived anew when an account is added");
     let account = account(to, accounts, "account");
     let path = path(to);
-    let content_type = if to.has("content_type") { to.parsed("content_type", content_type) } else { Some(CONTENT_TYPE.to_owned()) };
     let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
     for (name, text) in to.pairs("metadata") {
         let template = text.and_then(|text| metadatum(to, name, text));
@@ -116,13 +110,7 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
             _ => metadata = None,
         }
     }
-    Some(BlobTarget {
-        account: account.ok()?.unwrap_or_else(AccountName::main),
-        container: container?,
-        path: path?,
-        content_type: content_type?,
-        metadata: metadata?,
-    })
+    Some(BlobTarget { account: account.ok()?.unwrap_or_else(AccountName::main), container: container?, path: path?, metadata: metadata? })
 }
 
 /// Expected value of a folder for documents.
@@ -154,7 +142,6 @@ fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     let path = if to.has("path") { to.parsed("path", LogPath::parse) } else { LogPath::parse(LOG_PATH).ok() };
     let time = if to.has("time") { Some(to.parsed("time", property)) } else { None };
     let spread = if to.has("spread") { to.integer("spread", 1..=64) } else { Some(1) };
-    let roll_at = if to.has("roll_at") { to.measure("roll_at", "a size such as \"64MiB\"", "B", roll_at) } else { Some(ROLL_AT) };
     Some(LogTarget {
         account: account.ok()?.unwrap_or_else(AccountName::main),
         container: container?,
@@ -164,19 +151,12 @@ fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
             Some(time) => Some(time?),
         },
         spread: spread?,
-        roll_at: roll_at?,
+        roll_at: LogTarget::ROLL_AT,
     })
 }
 
 fn property(text: &str) -> Result<String, String> {
     if valid_property_name(text) { Ok(text.to_owned()) } else { Err(format!("expected the name of a property, found {text:?}")) }
-}
-
-fn roll_at(text: &str) -> Result<u64, String> {
-    // 4 MiB is one append; an append blob of 50,000 such blocks has 195 GiB.
-    let bounds = (4 << 20)..=(195 << 30);
-    let size = parse_size(text)?;
-    if bounds.contains(&size) { Ok(size) } else { Err(format!("expected 4MiB to 195GiB, found {text:?}")) }
 }
 
 /// A container other than the program's own: staged blobs in those are deleted, and their content is trusted.
@@ -189,12 +169,6 @@ fn container(text: &str) -> Result<ContainerName, String> {
 
 fn path(to: &Section<'_>) -> Option<DocumentPath> {
     if to.has("path") { to.parsed("path", DocumentPath::parse) } else { DocumentPath::parse(DEFAULT_PATH).ok() }
-}
-
-/// Accepts a text that a header carries unchanged.
-fn content_type(text: &str) -> Result<String, String> {
-    let printable = !text.is_empty() && text.trim() == text && text.bytes().all(|b| (b' '..=b'~').contains(&b));
-    if printable { Ok(text.to_owned()) } else { Err(format!("expected a content type such as \"application/json\", found {text:?}")) }
 }
 
 fn metadatum(to: &Section<'_>, name: &str, text: &str) -> Option<Template> {

@@ -24,7 +24,7 @@ use super::views::{TableDraft, ViewDraft};
 
 const VAULT_KEY: &str = "vault_key";
 const WRAPPED_KEY: &str = "wrapped_key";
-const KEY: SecretKeys = SecretKeys { inline: "key", env: "key_env", file: "key_file" };
+const KEY: SecretKeys = SecretKeys { env: "key_env", file: "key_file" };
 
 /// Reads the keys. One without its secret is left out: what it has wrapped is not opened here.
 pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
@@ -76,7 +76,7 @@ fn here(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
 
 /// A key that a key of a vault has wrapped.
 fn wrapped(name: &str, section: &Section<'_>, settings: &mut EncryptionSettings) {
-    section.refuse(VAULT_KEY, "a key of a vault", &[&[KEY.inline, KEY.env, KEY.file]]);
+    section.refuse(VAULT_KEY, "a key of a vault", &[&KEY.all()]);
     let address = section.parsed(VAULT_KEY, vault_key);
     let identity = identity::read(section);
     let (Some(address), Some(identity)) = (address, identity) else { return };

@@ -8,12 +8,11 @@ use super::secret::SecretKeys;
 use super::section::{Reported, Section};
 use evenkeel_model::model::ViewName;
 use evenkeel_model::model::local::is_loopback;
-use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken, OpenReads};
+use evenkeel_model::settings::{HttpRole, HttpSettings, HttpToken};
 
-const TOKEN: SecretKeys = SecretKeys { inline: "token", env: "token_env", file: "token_file" };
-const READ_TOKEN: SecretKeys = SecretKeys { inline: "read_token", env: "read_token_env", file: "read_token_file" };
-/// The tokens of `[http]` itself, by the name of their key: they see contents.
-const UNNAMED: [(&str, SecretKeys, HttpRole); 2] = [("token", TOKEN, HttpRole::Operate), ("read_token", READ_TOKEN, HttpRole::Read)];
+const TOKEN: SecretKeys = SecretKeys { env: "token_env", file: "token_file" };
+/// The name of the token of `[http]` itself, which sees contents.
+const UNNAMED: &str = "token";
 
 /// Reads `[http]`.
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
@@ -22,19 +21,11 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
         text.parse::<SocketAddr>()
             .map_err(|_| format!("expected an address and a port, such as \"127.0.0.1:9464\" or \"[::1]:9464\", found {text:?}"))
     });
-    let open_reads = section.required("open_reads", "\"direct\", \"proxied\" or \"never\"", |text| match text {
-        "direct" => Ok(OpenReads::Direct),
-        "proxied" => Ok(OpenReads::Proxied),
-        "never" => Ok(OpenReads::Never),
-        other => Err(format!("expected \"direct\", \"proxied\" or \"never\", found {other:?}")),
-    });
-    let open_contents = section.truth("open_contents");
+    let open_reads = section.truth("open_reads");
     let mut tokens = Vec::new();
     let mut is_whole = true;
-    for (name, keys, role) in UNNAMED {
-        if let Some(secret) = keys.configured(&section) {
-            is_whole &= add(&mut tokens, &section, HttpToken { name: name.to_owned(), secret, role, contents: true });
-        }
+    if let Some(secret) = TOKEN.configured(&section) {
+        is_whole &= add(&mut tokens, &section, HttpToken { name: UNNAMED.to_owned(), secret, role: HttpRole::Operate, contents: true });
     }
     for (name, token) in section.named("tokens") {
         match named(name, &token) {
@@ -53,13 +44,13 @@ pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
         section.error("listen", format!("{listen} is reachable from other machines and needs a token: {hint}, or listen on 127.0.0.1"));
         return None;
     }
-    Some(HttpSettings { listen, tokens, open_reads: open_reads?, open_contents: open_contents? }).filter(|_| is_whole)
+    Some(HttpSettings { listen, tokens, open_reads: open_reads? }).filter(|_| is_whole)
 }
 
 /// Reads `[http.tokens.NAME]`: nothing where the variable of its token is not set here.
 fn named(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, Reported> {
     let valid = ViewName::new(name).map_err(|error| section.error("", error)).is_ok();
-    let is_taken = UNNAMED.iter().any(|(unnamed, ..)| *unnamed == name);
+    let is_taken = name == UNNAMED;
     if is_taken {
         section.error("", format!("audit lines call the token of http.{name} so: expected another name"));
     }

@@ -11,53 +11,38 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::address;
-use super::secret::SecretKeys;
+use super::secret;
 use super::section::Section;
 use evenkeel_model::settings::{Application, EntraCredential, Identity};
 
-const CLIENT_SECRET: SecretKeys = SecretKeys { inline: "client_secret", env: "client_secret_env", file: "client_secret_file" };
-
 /// All keys of an identity.
-pub(super) const KEYS: [&str; 9] = [
-    "credential",
-    "tenant_id",
-    "client_id",
-    "client_secret",
-    "client_secret_env",
-    "client_secret_file",
-    "client_certificate_file",
-    "federated_token_file",
-    "authority_host",
-];
+pub(super) const KEYS: [&str; 5] = ["credential", "tenant_id", "client_id", "client_secret_file", "client_certificate_file"];
 
-/// A setting by its key, else by an environment variable.
+const CREDENTIAL: &str = "credential";
+const SECRET_FILE: &str = "client_secret_file";
+
+/// A setting by its key, if it has one, else by an environment variable.
 struct IdentitySetting {
-    key: &'static str,
+    key: Option<&'static str>,
     variable: &'static str,
     expected: &'static str,
 }
 
 const TENANT: IdentitySetting =
-    IdentitySetting { key: "tenant_id", variable: "AZURE_TENANT_ID", expected: "the id or domain of the tenant" };
+    IdentitySetting { key: Some("tenant_id"), variable: "AZURE_TENANT_ID", expected: "the id or domain of the tenant" };
 const CLIENT: IdentitySetting =
-    IdentitySetting { key: "client_id", variable: "AZURE_CLIENT_ID", expected: "the client id of the application" };
-const SECRET: IdentitySetting = IdentitySetting {
-    key: "client_secret",
-    variable: "AZURE_CLIENT_SECRET",
-    expected: "an application's secret: name an environment variable with client_secret_env or a file with client_secret_file",
-};
+    IdentitySetting { key: Some("client_id"), variable: "AZURE_CLIENT_ID", expected: "the client id of the application" };
+const SECRET: IdentitySetting =
+    IdentitySetting { key: Some(SECRET_FILE), variable: "AZURE_CLIENT_SECRET", expected: "a file with an application's secret" };
 const CERTIFICATE: IdentitySetting = IdentitySetting {
-    key: "client_certificate_file",
+    key: Some("client_certificate_file"),
     variable: "AZURE_CLIENT_CERTIFICATE_PATH",
     expected: "a PEM file with an application's certificate and private key",
 };
-const FEDERATED_TOKEN: IdentitySetting = IdentitySetting {
-    key: "federated_token_file",
-    variable: "AZURE_FEDERATED_TOKEN_FILE",
-    expected: "the file with the token that the application trusts",
-};
+const FEDERATED_TOKEN: IdentitySetting =
+    IdentitySetting { key: None, variable: "AZURE_FEDERATED_TOKEN_FILE", expected: "the file with the token that the application trusts" };
 const AUTHORITY: IdentitySetting = IdentitySetting {
-    key: "authority_host",
+    key: None,
     variable: "AZURE_AUTHORITY_HOST",
     expected: "an https address such as \"https://login.microsoftonline.com\"",
 };
@@ -76,8 +61,8 @@ struct CredentialKind {
 const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_secret",
-        keys: &["tenant_id", "client_id", "authority_host", "client_secret", "client_secret_env", "client_secret_file"],
-        own: &["client_secret", "client_secret_env", "client_secret_file"],
+        keys: &["tenant_id", "client_id", "client_secret_file"],
+        own: &["client_secret_file"],
         read: |from| {
             let (application, secret) = (from.application(), from.secret());
             Some(vec![EntraCredential::ClientSecret { application: application?, secret: secret? }])
@@ -85,7 +70,7 @@ const COMPLETE: [CredentialKind; 3] = [
     },
     CredentialKind {
         word: "client_certificate",
-        keys: &["tenant_id", "client_id", "authority_host", "client_certificate_file"],
+        keys: &["tenant_id", "client_id", "client_certificate_file"],
         own: &["client_certificate_file"],
         read: |from| {
             let (application, certificate) = (from.application(), from.required(&CERTIFICATE));
@@ -94,8 +79,8 @@ const COMPLETE: [CredentialKind; 3] = [
     },
     CredentialKind {
         word: "workload_identity",
-        keys: &["tenant_id", "client_id", "authority_host", "federated_token_file"],
-        own: &["federated_token_file"],
+        keys: &["tenant_id", "client_id"],
+        own: &[],
         read: |from| {
             let (application, token) = (from.application(), from.required(&FEDERATED_TOKEN));
             Some(vec![EntraCredential::WorkloadIdentity { application: application?, token: PathBuf::from(token?) }])
@@ -129,7 +114,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
     words.extend(COMPLETE.iter().chain(&TRIED).map(|kind| (kind.word, Some(kind))));
     let chosen = if section.has("credential") { section.word("credential", &words)? } else { None };
     let authority = match AUTHORITY.read(section) {
-        Some(text) => Some(authority(&text).map_err(|expected| section.error(AUTHORITY.key, expected)).ok()?),
+        Some(text) => Some(authority(&text).map_err(|expected| section.error(CREDENTIAL, expected)).ok()?),
         None => None,
     };
     let (credentials, ruled_out) = match chosen {
@@ -151,8 +136,11 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
                 return None;
             }
             None => {
-                let missing: Vec<String> =
-                    reader.missing.iter().map(|setting| format!("{} or {}", setting.key, setting.variable)).collect();
+                let missing: Vec<String> = reader
+                    .missing
+                    .iter()
+                    .map(|setting| setting.key.into_iter().chain([setting.variable]).collect::<Vec<_>>().join(" or "))
+                    .collect();
                 ruled_out.push(format!("{} without {}", kind.word, missing.join(", ")));
             }
         }
@@ -164,8 +152,8 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
 impl CredentialKind {
     /// The credential, chosen by its word.
     fn alone(&self, section: &Section<'_>) -> Option<Vec<EntraCredential>> {
-        let others: Vec<&'static str> = KEYS.into_iter().filter(|key| *key != "credential" && !self.keys.contains(key)).collect();
-        section.refuse("credential", &format!("credential = {:?}", self.word), &[&others]);
+        let others: Vec<&'static str> = KEYS.into_iter().filter(|key| *key != CREDENTIAL && !self.keys.contains(key)).collect();
+        section.refuse(CREDENTIAL, &format!("credential = {:?}", self.word), &[&others]);
         let mut reader = Reader { section, missing: Vec::new() };
         let credentials = (self.read)(&mut reader);
         reader.report();
@@ -175,7 +163,10 @@ impl CredentialKind {
 
 impl IdentitySetting {
     fn read(&self, section: &Section<'_>) -> Option<String> {
-        let given = if section.has(self.key) { section.text(self.key) } else { self.of_environment(section) };
+        let given = match self.key.filter(|key| section.has(key)) {
+            Some(key) => section.text(key),
+            None => self.of_environment(section),
+        };
         given.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
     }
 
@@ -203,16 +194,17 @@ impl Reader<'_> {
         let (tenant, client) = (self.required(&TENANT), self.required(&CLIENT));
         let tenant = tenant?;
         if !tenant.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-')) {
-            self.section.error(TENANT.key, format!("expected {}, found {tenant:?}", TENANT.expected));
+            self.section.error("tenant_id", format!("expected {}, found {tenant:?}", TENANT.expected));
             return None;
         }
         Some(Application { tenant, client: client? })
     }
 
     fn secret(&mut self) -> Option<SecretString> {
-        let found = CLIENT_SECRET.read(self.section);
-        let found = found.or_else(|| SECRET.of_environment(self.section).filter(|secret| !secret.is_empty()).map(SecretString::from));
-        if found.is_none() {
+        let of_environment = || SECRET.of_environment(self.section).filter(|secret| !secret.is_empty()).map(SecretString::from);
+        let found = if self.section.has(SECRET_FILE) { secret::of_file(self.section, SECRET_FILE) } else { of_environment() };
+        // Problems of a file have been reported.
+        if found.is_none() && !self.section.has(SECRET_FILE) {
             self.missing.push(&SECRET);
         }
         found
@@ -220,7 +212,12 @@ impl Reader<'_> {
 
     fn report(&self) {
         for IdentitySetting { key, variable, expected } in &self.missing {
-            self.section.error(key, format!("missing; expected {expected}, or the environment variable {variable}"));
+            match key {
+                Some(key) => self.section.error(key, format!("missing; expected {expected}, or the environment variable {variable}")),
+                None => {
+                    self.section.error(CREDENTIAL, format!("expected {expected} in the environment variable {variable}, which is not set"))
+                }
+            }
         }
     }
 }
@@ -228,5 +225,5 @@ impl Reader<'_> {
 fn authority(text: &str) -> Result<Url, String> {
     let IdentitySetting { variable, expected, .. } = AUTHORITY;
     let url = address::plain(text, expected).ok().filter(|url| url.scheme() == "https");
-    url.ok_or_else(|| format!("expected {expected}, here or in the environment variable {variable}"))
+    url.ok_or_else(|| format!("expected {expected} in the environment variable {variable}"))
 }

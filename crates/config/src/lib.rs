@@ -31,6 +31,7 @@ mod duplicate;
 mod encryption;
 mod events;
 mod finding;
+mod gone;
 mod http;
 mod identity;
 mod layers;

@@ -13,7 +13,7 @@ use super::tree::{Effective, Node, Toml, effective};
 use super::{accounts, catalog, encryption, events, queues, sas, settings, sinks};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::model::AccountName;
-use evenkeel_model::settings::{HttpSettings, QueueSettings, Settings};
+use evenkeel_model::settings::{HttpSettings, Settings};
 
 /// A configuration without mistakes.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ fn read(request: &Request, tree: &BTreeMap<String, Node>, unread: Vec<Finding>) 
     }
     let sinks = sinks::read(&root, &names);
     let queues = queues::read(&root, &names);
-    let worker = settings::worker(&root, queues.iter().map(QueueSettings::polled).sum());
+    let worker = settings::worker(&root);
     let http = super::http::http(&root);
     let migrate = settings::migrate(&root);
     let (log, traces, pace) = (settings::log(&root), settings::traces(&root), settings::pace(&root));

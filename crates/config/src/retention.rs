@@ -9,8 +9,6 @@ use evenkeel_model::catalog::{Retention, TableArchive};
 use evenkeel_model::model::dated::DatedTables;
 use evenkeel_model::model::{AccountName, ContainerName, ViewName};
 
-/// Tables that are created ahead of the present one where nothing is said.
-const AHEAD: u32 = 2;
 /// Longest that tables are kept: ten years.
 const LONGEST: Duration = Duration::from_hours(24 * 3_660);
 
@@ -29,7 +27,6 @@ fn retention<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> 
     let name = ViewName::new(name).map_err(|error| section.error("", error)).ok();
     let tables = section.required("tables", "a pattern of table names, such as \"LoginAttempts%Y%m%d\"", DatedTables::parse);
     let keep = section.duration("keep", Duration::from_hours(1)..=LONGEST);
-    let ahead = if section.has("ahead") { section.integer("ahead", 1..=100) } else { Some(AHEAD) };
     let account = account(&section, accounts, "account");
     let archive_to = if section.has("archive_to") { Some(section.section("archive_to").map(|to| archive_to(&to, accounts))) } else { None };
     section.finish();
@@ -38,7 +35,7 @@ fn retention<'a>(name: &str, section: Section<'a>, accounts: &[AccountName]) -> 
         None => None,
         Some(archive_to) => Some(archive_to??),
     };
-    let retention = Retention { name: name?, account, tables: tables?, keep: keep?, ahead: ahead?, archive_to };
+    let retention = Retention { name: name?, account, tables: tables?, keep: keep?, ahead: Retention::AHEAD, archive_to };
     Some(RetentionDraft { section, retention })
 }
 

@@ -9,7 +9,7 @@ use super::section::Section;
 use evenkeel_model::catalog::{Catalog, Rule, TableRef};
 use evenkeel_model::model::condition::TimedCondition;
 use evenkeel_model::model::nearest::{listed, nearest};
-use evenkeel_model::model::sweep::{PACES, PER_SECOND, Sweep, SweepAction};
+use evenkeel_model::model::sweep::{PER_SECOND, Sweep, SweepAction};
 use evenkeel_model::model::{TableName, ViewName};
 
 /// How often a rule is applied where nothing is said.
@@ -39,9 +39,8 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
         compares(section, source, when, catalog);
     }
     let every = if section.has("every") { section.duration("every", TIMES) } else { Some(EVERY) };
-    let pace = if section.has("per_second") { section.integer("per_second", PACES) } else { Some(PER_SECOND) };
     section.finish();
-    let sweep = Sweep::new(action?.0, None, Some(when?), false, pace?).map_err(|problem| section.error("", problem)).ok()?;
+    let sweep = Sweep::new(action?.0, None, Some(when?), false, PER_SECOND).map_err(|problem| section.error("", problem)).ok()?;
     Some(Rule { name: name?, sweep, every: every? })
 }
 

@@ -1,26 +1,18 @@
-//! Secrets: from the environment, a file, or (with a warning) the configuration itself.
+//! Secrets: from the environment or a file, never from the configuration itself.
 
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-use super::origin::Layer;
 use super::section::{Reported, Section};
 use super::text_file;
-use evenkeel_model::settings::{ConfiguredSecret, ConnectionString, SecretFile, SecretPair};
-
-/// Whether a text is the connection string of the local emulator, which is public knowledge and no secret.
-pub(super) fn is_development_storage(text: &str) -> bool {
-    ConnectionString::parse(text).is_ok_and(|parsed| parsed.is_development())
-}
+use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
 /// Largest secret file, in bytes.
 const MAX_FILE_BYTES: u64 = 65_536;
 
-/// The three keys under which one secret may be given.
+/// The two keys under which one secret may be given.
 pub(super) struct SecretKeys {
-    /// The value itself.
-    pub(super) inline: &'static str,
     /// The name of an environment variable.
     pub(super) env: &'static str,
     /// The path of a file.
@@ -28,16 +20,21 @@ pub(super) struct SecretKeys {
 }
 
 impl SecretKeys {
-    /// Reads a secret from the first of these keys that has one: those of the latest layer first, and within one
-    /// layer the environment variable, then the file, then the value itself. `None` where there is none.
+    /// Both.
+    pub(super) const fn all(&self) -> [&'static str; 2] {
+        [self.env, self.file]
+    }
+
+    /// Reads a secret from the first of these keys that has one: that of the later layer first, and within one
+    /// layer the environment variable. `None` where there is none.
     pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
         self.find(section).map(|(_, secret)| secret)
     }
 
     /// As [`read`](Self::read), with the key that has it, to report at.
     pub(super) fn find(&self, section: &Section<'_>) -> Option<(&'static str, SecretString)> {
-        section.also_known(&[self.env, self.file, self.inline]);
-        let mut keys = [self.env, self.file, self.inline];
+        let mut keys = self.all();
+        section.also_known(&keys);
         keys.sort_by_key(|key| std::cmp::Reverse(section.rank(key)));
         keys.into_iter().filter(|key| section.has(key)).find_map(|key| Some((key, SecretString::from(self.read_key(section, key)?))))
     }
@@ -53,76 +50,32 @@ impl SecretKeys {
         let text = section.text(key)?;
         let value = if key == self.env {
             section.cx.environment.get(text).map(|value| text_file::secret(value).to_owned()).unwrap_or_default()
-        } else if key == self.file {
-            read_text(Path::new(text)).map_err(|problem| section.error(key, problem)).ok()?
         } else {
-            self.warn_if_written(section, text);
-            text.trim().to_owned()
+            read_text(Path::new(text)).map_err(|problem| section.error(key, problem)).ok()?
         };
         (!value.is_empty()).then_some(value)
     }
 
-    /// A value from the environment is not written down beside the code, nor shown to other users of the machine.
-    fn warn_if_written(&self, section: &Section<'_>, value: &str) {
-        let written = match section.origin_of(self.inline).map(|origin| origin.layer) {
-            Some(Layer::File | Layer::Default) => "in a configuration file",
-            Some(Layer::Flag) => "on the command line, which every user of the machine can read",
-            Some(Layer::Environment) | None => return,
-        };
-        if !is_development_storage(value) {
-            section.warning(
-                self.inline,
-                format!("a secret {written}; better name an environment variable with {} or a file with {}", self.env, self.file),
-            );
-        }
-    }
-
     /// A secret that must be there.
-    fn required(&self, section: &Section<'_>, what: &str) -> Option<ConfiguredSecret> {
+    pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<ConfiguredSecret> {
         let secret = self.configured(section);
         // Problems of a file have been reported.
         if secret.is_none() && !section.has(self.file) {
             match self.variable(section) {
                 Some(variable) => section.error(self.env, format!("expected {what} in {variable}, which is not set")),
                 None => section.error(
-                    self.inline,
+                    self.env,
                     format!("missing; expected {what}: name an environment variable with {} or a file with {}", self.env, self.file),
                 ),
             }
         }
         secret
     }
-}
 
-/// The keys of a secret that may be rotated, and of its alternate.
-pub(super) struct PairKeys {
-    pub(super) first: SecretKeys,
-    pub(super) second: SecretKeys,
-}
-
-impl PairKeys {
-    /// All of them; those of the alternate stand first.
-    pub(super) const fn all(&self) -> [&'static str; 6] {
-        let Self { first, second } = self;
-        [second.inline, second.env, second.file, first.inline, first.env, first.file]
-    }
-
-    /// Reads both secrets, of which the first must be there.
-    pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<SecretPair> {
-        let (first, second) = (self.first.required(section, what), self.second.configured(section));
-        Some(SecretPair { first: first?, second: second.map(Box::new) })
-    }
-}
-
-impl SecretKeys {
     /// A secret that may be left out; an error where a key names one that is not there.
     pub(super) fn given(&self, section: &Section<'_>) -> Result<Option<ConfiguredSecret>, Reported> {
-        let named = [self.inline, self.env, self.file].iter().any(|key| section.has(key));
-        if !named {
-            section.also_known(&[self.env, self.file, self.inline]);
-            return Ok(None);
-        }
-        self.required(section, "a secret").map(Some).ok_or(Reported)
+        let is_named = self.all().iter().any(|key| section.has(key));
+        if is_named { self.required(section, "a secret").map(Some).ok_or(Reported) } else { Ok(None) }
     }
 
     /// As [`read`](Self::read), with the file that it can be read from again.
@@ -131,6 +84,12 @@ impl SecretKeys {
         let path = section.text(setting).filter(|_| setting == self.file).map(PathBuf::from);
         Some(ConfiguredSecret { text, setting, file: path.map(|path| SecretFile { path, read: read_file }) })
     }
+}
+
+/// A secret of a file alone.
+pub(super) fn of_file(section: &Section<'_>, key: &'static str) -> Option<SecretString> {
+    let path = section.text(key)?;
+    read_file(Path::new(path)).map_err(|problem| section.error(key, problem)).ok()
 }
 
 fn read_file(path: &Path) -> Result<SecretString, String> {

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::finding::Finding;
+use super::gone;
 use super::origin::{Layer, Origin};
 use super::tree::{Node, Toml};
 pub(super) use evenkeel_model::catalog::Reported;
@@ -434,13 +435,21 @@ impl<'a> Section<'a> {
         }
         let known = self.known.borrow();
         for key in self.table.keys().filter(|key| !known.contains(key.as_str())) {
-            let hint = match nearest(key, known.iter().copied()) {
-                Some(meant) => format!("did you mean {meant:?}?"),
-                None => format!("known here are {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+            let names: Vec<&str> = known.iter().copied().filter(|name| names_secret(key, name)).collect();
+            let hint = match (gone::advice(&self.path, key), nearest(key, known.iter().copied())) {
+                (Some(advice), _) => advice.to_owned(),
+                (None, _) if !names.is_empty() => format!("no secret stands in a configuration; expected {}", names.join(" or ")),
+                (None, Some(meant)) => format!("did you mean {meant:?}?"),
+                (None, None) => format!("known here are {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
             };
             self.error(key, format!("unknown key; {hint}"));
         }
     }
+}
+
+/// Whether a key names the environment variable or the file of a secret.
+fn names_secret(secret: &str, key: &str) -> bool {
+    key.strip_prefix(secret).is_some_and(|suffix| matches!(suffix, "_env" | "_file"))
 }
 
 fn untyped(node: &Node) -> bool {

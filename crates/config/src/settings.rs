@@ -6,9 +6,9 @@ use super::address;
 use super::secret::SecretKeys;
 use super::section::Section;
 use crate::levels::levels;
+use evenkeel_model::model::CatalogOwner;
 use evenkeel_model::model::limits::LATE_REQUEST;
 use evenkeel_model::model::units::duration_text;
-use evenkeel_model::model::{CatalogOwner, prices};
 use evenkeel_model::settings::{
     Backoff, LogSettings, MOST_LISTED_WAITS, MigrateSettings, PaceCeilings, PaceSettings, PacedAccounts, PollInterval, RetryPolicy,
     TraceSettings, WorkerSettings,
@@ -24,7 +24,7 @@ const WEEK: Duration = Duration::from_hours(7 * 24);
 const LEAST_MEMORY: u64 = 64 << 20;
 const MOST_MEMORY: u64 = 1 << 40;
 
-const HEADERS: SecretKeys = SecretKeys { inline: "headers", env: "headers_env", file: "headers_file" };
+const HEADERS: SecretKeys = SecretKeys { env: "headers_env", file: "headers_file" };
 
 const STORAGE_RETRY: &str = "storage_retry";
 /// With the margin for the close that follows, a second look is due within the week for which a queue hides a message.
@@ -32,20 +32,8 @@ const LONGEST_RECHECK: Duration = Duration::from_hours(7 * 24 - 1);
 /// The longest wait between two attempts of one storage request.
 const LONGEST_RETRY_WAIT: Duration = Duration::from_mins(5);
 
-/// Retry policies by name: the three of the design guide for scalable tables, the exponential one with its numbers.
-const RETRY_POLICIES: [(&str, RetryPolicy); 3] = [
-    ("none", retry(Duration::ZERO, Duration::ZERO, Duration::ZERO, 1)),
-    ("fixed", retry(Duration::from_secs(2), Duration::ZERO, Duration::from_secs(2), 4)),
-    ("exponential", retry(Duration::from_secs(3), Duration::from_secs(30), Duration::from_secs(90), 4)),
-];
-
-const fn retry(min: Duration, base: Duration, max: Duration, attempts: u32) -> RetryPolicy {
-    RetryPolicy::growing(Backoff { min, base, max }, attempts)
-}
-
-/// Reads `[worker]` and `[freshness]`.
-/// `polled` is how many queues an idle worker asks at its slowest pace.
-pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> {
+/// Reads `[worker]`.
+pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     let section = root.section("worker")?;
     let lease = section.duration("lease", 10 * SECOND..=WEEK);
     let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
@@ -55,7 +43,7 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     let recheck_after = section.duration("recheck_after", LATE_REQUEST..=LONGEST_RECHECK);
     let give_up_after = section.duration("give_up_after", SECOND..=30 * DAY);
     let drain = section.duration("drain", Duration::ZERO..=Duration::from_hours(1));
-    let poll = poll(&section, polled);
+    let poll = poll(&section);
     let storage_retry = storage_retry(&section);
     if let (Some(retry), Some(timeout)) = (storage_retry, job_timeout)
         && retry.longest_sum() >= timeout
@@ -67,9 +55,6 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
     }
     let memory = section.size("memory", LEAST_MEMORY..=MOST_MEMORY);
     section.finish();
-    let freshness = root.section("freshness")?;
-    let freshness_goal = freshness.duration("goal", 10 * MS..=WEEK);
-    freshness.finish();
     let (job_timeout, recheck_after) = (job_timeout?, recheck_after?);
     if recheck_after < job_timeout + LATE_REQUEST {
         let least = duration_text(job_timeout + LATE_REQUEST);
@@ -94,17 +79,17 @@ pub(super) fn worker(root: &Section<'_>, polled: f64) -> Option<WorkerSettings> 
         poll: poll?,
         storage_retry: storage_retry?,
         memory: memory?,
-        freshness_goal: freshness_goal?,
     })
 }
 
-/// The retry of a storage request: a policy by its name, a list of waits, or the numbers of the formula.
+/// The retry of a storage request: a list of waits, or the numbers of the formula.
 fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
     if parent.lists(STORAGE_RETRY) {
         let waits = parent.durations(STORAGE_RETRY, MS..=LONGEST_RETRY_WAIT)?;
         return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
             None => {
-                let expected = format!("expected 1 to {MOST_LISTED_WAITS} waits, found {}; \"none\" retries nothing", waits.len());
+                let expected =
+                    format!("expected 1 to {MOST_LISTED_WAITS} waits, found {}; {{ attempts = 1 }} retries nothing", waits.len());
                 parent.error(STORAGE_RETRY, expected);
                 None
             }
@@ -112,7 +97,9 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
         };
     }
     if parent.glance(STORAGE_RETRY).is_some() {
-        return parent.word(STORAGE_RETRY, &RETRY_POLICIES);
+        let (none, fixed) = ("{ attempts = 1 } retries nothing", "[\"2s\", \"2s\", \"2s\"] waits the same each time");
+        parent.error(STORAGE_RETRY, format!("expected {{ min, base, max, attempts }} or a list of waits, found a string; {none}, {fixed}"));
+        return None;
     }
     let backoff = backoff(parent, STORAGE_RETRY, MS, LONGEST_RETRY_WAIT, &["attempts"]);
     let attempts = parent.section(STORAGE_RETRY).and_then(|section| section.integer("attempts", 1..=20));
@@ -138,26 +125,11 @@ fn backoff(parent: &Section<'_>, key: &'static str, least: Duration, most: Durat
     Some(backoff)
 }
 
-fn poll(parent: &Section<'_>, polled: f64) -> Option<PollInterval> {
+fn poll(parent: &Section<'_>) -> Option<PollInterval> {
     let section = parent.section("poll")?;
-    let min = section.duration("min", 10 * MS..=DAY);
-    let max = section.duration("max", 10 * MS..=DAY);
-    let cost = section.parsed("idle_cost", parse_monthly);
-    let mistaken = section.has("idle_cost") && cost.is_none();
+    let (min, max) = (section.duration("min", 10 * MS..=DAY), section.duration("max", 10 * MS..=DAY));
     section.finish();
-    let (min, max) = (min?, max?);
-    if mistaken {
-        return None;
-    }
-    // The later layer counts; the shipped one always says `max`.
-    let poll = match cost.filter(|_| section.rank("idle_cost") > section.rank("max")) {
-        Some(dollars) => PollInterval { min, max: whole_millis(prices::polling_interval(dollars).mul_f64(polled)).clamp(min, DAY) },
-        None if cost.is_some() && section.rank("idle_cost") == section.rank("max") => {
-            section.error("idle_cost", "max is there as well; expected one of them");
-            return None;
-        }
-        None => PollInterval { min, max },
-    };
+    let poll = PollInterval { min: min?, max: max? };
     if poll.min > poll.max {
         section.error("max", format!("expected at least min ({}), found {}", duration_text(poll.min), duration_text(poll.max)));
         return None;
@@ -167,14 +139,6 @@ fn poll(parent: &Section<'_>, polled: f64) -> Option<PollInterval> {
 
 fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// US dollars of a text such as "$1/month".
-fn parse_monthly(text: &str) -> Result<f64, String> {
-    let dollars =
-        text.trim().strip_prefix('$').and_then(|text| text.strip_suffix("/month")).and_then(|dollars| dollars.trim().parse::<f64>().ok());
-    let dollars = dollars.filter(|dollars| (0.01..=1_000.0).contains(dollars));
-    dollars.ok_or_else(|| format!("expected US dollars a month from \"$0.01/month\" to \"$1000/month\", found {text:?}"))
 }
 
 /// Reads `[migrate]`.
@@ -219,10 +183,8 @@ pub(super) fn pace(root: &Section<'_>) -> Option<PaceSettings> {
     let section = root.section("pace")?;
     let words = [("azure", PacedAccounts::Azure), ("all", PacedAccounts::All), ("none", PacedAccounts::None)];
     let accounts = section.word("accounts", &words);
-    let ceiling = |key| section.integer(key, 1..=1_000_000).map(f64::from);
-    let (partition, queue, blob, account) = (ceiling("partition"), ceiling("queue"), ceiling("blob"), ceiling("account"));
-    let start = section.integer("start_percent", 1..=100).map(|percent| f64::from(percent) / 100.0);
+    let account = section.integer("account", 1..=1_000_000).map(f64::from);
     section.finish();
-    let ceilings = PaceCeilings { partition: partition?, queue: queue?, blob: blob?, account: account?, start: start? };
+    let ceilings = PaceCeilings { account: account?, ..PaceCeilings::AZURE };
     Some(PaceSettings { accounts: accounts?, ceilings })
 }

@@ -85,7 +85,7 @@ impl Node {
 pub struct Effective {
     /// The key, such as `worker.lease` or `queues[0].name`.
     pub key: String,
-    /// The value as TOML writes it; `"<hidden>"` for a secret.
+    /// The value as TOML writes it. No secret stands in a configuration.
     pub value: String,
     /// The layer it came from.
     pub layer: super::Layer,
@@ -93,28 +93,11 @@ pub struct Effective {
     pub origin: String,
 }
 
-/// Keys of secrets, wherever they stand.
-const SECRETS: [&str; 13] = [
-    "client_secret",
-    "connection_string",
-    "headers",
-    "key",
-    "password",
-    "read_token",
-    "sas",
-    "secret",
-    "second_connection_string",
-    "second_key",
-    "second_sas",
-    "second_secret",
-    "token",
-];
-
 /// The leaves of a configuration, in the order of their keys.
 pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
     let mut found = Vec::new();
     for (key, node) in root {
-        collect(key.clone(), key, node, &mut found);
+        collect(key.clone(), node, &mut found);
     }
     // A lower layer's database file means nothing once a later layer has moved the account to Azure.
     let azure: Vec<String> = found
@@ -126,28 +109,22 @@ pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<Effective> {
     found
 }
 
-fn collect(path: String, name: &str, node: &Node, found: &mut Vec<Effective>) {
+fn collect(path: String, node: &Node, found: &mut Vec<Effective>) {
     match &node.kind {
         Toml::Table(table) if !table.is_empty() => {
             for (key, child) in table {
-                collect(format!("{path}.{key}"), key, child, found);
+                collect(format!("{path}.{key}"), child, found);
             }
         }
         Toml::List(items) if items.iter().any(|item| matches!(item.kind, Toml::Table(_))) => {
             for (at, item) in items.iter().enumerate() {
-                collect(format!("{path}[{at}]"), name, item, found);
+                collect(format!("{path}[{at}]"), item, found);
             }
         }
         Toml::Bool(_) | Toml::Integer(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => {
-            let secret = SECRETS.contains(&name)
-                && ["accounts.", "encryption.keys.", "http.", "sinks.", "traces."].iter().any(|section| path.starts_with(section));
-            let hidden = match &node.kind {
-                Toml::Text(text) => secret && !super::secret::is_development_storage(text),
-                _ => secret,
-            };
             found.push(Effective {
                 key: path,
-                value: if hidden { "\"<hidden>\"".to_owned() } else { node.toml() },
+                value: node.toml(),
                 layer: node.origin.as_ref().map_or(super::Layer::Default, |origin| origin.layer),
                 origin: node.origin.as_ref().map(ToString::to_string).unwrap_or_default(),
             });

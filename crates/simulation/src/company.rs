@@ -294,7 +294,6 @@ fn archives() -> [Archive; 4] {
         account: AccountName::main(),
         container: container(CONTAINER),
         path: path(),
-        content_type: "application/json".to_owned(),
         metadata: [("last_name".to_owned(), Template::parse("{LastName}").expect("a template"))].into(),
     };
     let files = FileTarget { dir: FOLDER.to_owned(), path: path() };
@@ -304,7 +303,7 @@ fn archives() -> [Archive; 4] {
         path: LogPath::parse("logs/%Y/%m/%d/%H00").expect("a path"),
         time: None,
         spread: 1,
-        roll_at: 64 << 20,
+        roll_at: LogTarget::ROLL_AT,
     };
     let archive = |name, target| Archive { name: view_name(name), source: table_ref("Employees"), target };
     [

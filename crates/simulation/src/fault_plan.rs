@@ -325,7 +325,6 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
         retry_delay: Backoff { min: second, base: second, max: retry_max },
         job_timeout,
         recheck_after: job_timeout + Duration::from_mins(16),
-        freshness_goal: Duration::from_secs(5),
         give_up_after: Duration::from_hours(6),
         drain: Duration::from_secs(*draw.of(&[1, 5, 25])),
         poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(*draw.of(&[1, 5, 20])) },

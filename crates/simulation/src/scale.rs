@@ -433,7 +433,6 @@ fn worker(
         max_dequeue_count: 5,
         retry_delay: backoff(2 * second, 2 * second, Duration::from_mins(10)),
         job_timeout: Duration::from_mins(10),
-        freshness_goal: 5 * second,
         recheck_after: Duration::from_mins(26),
         give_up_after: Duration::from_hours(6),
         drain: 25 * second,

@@ -41,8 +41,6 @@ pub struct BoardParts {
     pub catalog: Arc<Catalog>,
     /// `[[queues]]`
     pub queues: Vec<QueueSettings>,
-    /// `freshness.goal`
-    pub freshness_goal: Duration,
     /// Whether the program does its work.
     pub readiness: Arc<dyn Readiness>,
     /// Whether the stores answer.
@@ -131,7 +129,7 @@ impl Board {
 
     /// How long writes took to be found.
     pub fn freshness(&self) -> Freshness {
-        lock(&self.found).now(self.slot(), self.parts.freshness_goal)
+        lock(&self.found).now(self.slot())
     }
 
     /// Rings at a queue, or at all: it has new messages. How many receivers look now.
@@ -440,7 +438,7 @@ impl Observer for Board {
     }
 
     fn found(&self, after: Duration) {
-        lock(&self.found).found(self.slot(), after, self.parts.freshness_goal);
+        lock(&self.found).found(self.slot(), after);
     }
 
     fn changed(&self, changes: &[ItemChange]) {

@@ -22,7 +22,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::AUDIT_LAST_COMPLETED_TIMESTAMP, names::VIEW => view.as_str().to_owned()).set(completed.as_second() as f64);
 }
 
-/// The requests to each account in a slot, its withheld and paced scopes, and the rate that it is let have.
+/// The requests to each account in a slot, its withheld scopes, and the rate that it is let have.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
 pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], holds: &[Hold], rates: &[(AccountName, f64)]) {
     for (account, rate) in rates {
@@ -30,12 +30,10 @@ pub(super) fn accounts(accounts: &[AccountName], busiest: &[PartitionLoad], hold
     }
     for account in accounts {
         let hottest = busiest.iter().filter(|busy| busy.account == *account).map(|busy| busy.entities).max().unwrap_or(0);
-        let of_account = holds.iter().filter(|hold| hold.account == account.as_str());
-        let (paced, held): (Vec<&Hold>, Vec<&Hold>) = of_account.partition(|hold| hold.per_second.is_some());
+        let held = holds.iter().filter(|hold| hold.account == account.as_str() && hold.per_second.is_none()).count();
         let label = || account.as_str().to_owned();
         gauge!(names::BUSIEST_PARTITION, names::ACCOUNT => label()).set(hottest as f64 / SLOT.as_secs_f64());
-        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held.len() as f64);
-        gauge!(names::PACED_SCOPES, names::ACCOUNT => label()).set(paced.len() as f64);
+        gauge!(names::HELD_LANES, names::ACCOUNT => label()).set(held as f64);
     }
 }
 
@@ -73,7 +71,6 @@ mod tests {
         let text = recorder.handle().render();
         assert!(text.contains("evenkeel_busiest_partition_entities_per_second{account=\"main\"} 70"), "{text}");
         assert!(text.contains("evenkeel_held_lanes{account=\"main\"} 1"), "{text}");
-        assert!(text.contains("evenkeel_paced_scopes{account=\"main\"} 1"), "{text}");
         assert!(text.contains("evenkeel_pace_requests_per_second{account=\"main\"} 2000"), "{text}");
     }
 }

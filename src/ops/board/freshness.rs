@@ -9,6 +9,9 @@ use serde::Serialize;
 use super::lag::Lags;
 use super::{RECENT, SLOTS};
 
+/// The time within which a write of a primary is to be found by everything derived from it.
+const GOAL: Duration = Duration::from_secs(5);
+
 /// The figures of an hour, in slots.
 #[derive(Debug, Default)]
 pub(super) struct FoundSeries(VecDeque<FoundSlot>);
@@ -25,7 +28,7 @@ struct FoundSlot {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "freshness")]
 pub struct Freshness {
-    /// `freshness.goal`, in seconds.
+    /// The time within which a write is to be found, in seconds.
     pub goal_seconds: f64,
     /// Writes of the last hour that were found.
     pub found: u64,
@@ -39,7 +42,7 @@ pub struct Freshness {
 
 impl FoundSeries {
     /// A write was found after this time.
-    pub(super) fn found(&mut self, number: u64, after: Duration, goal: Duration) {
+    pub(super) fn found(&mut self, number: u64, after: Duration) {
         if self.0.back().is_none_or(|last| last.number < number) {
             self.0.push_back(FoundSlot { number, ..FoundSlot::default() });
         }
@@ -48,11 +51,11 @@ impl FoundSeries {
         }
         if let Some(slot) = self.0.back_mut() {
             slot.after.add(after);
-            *(if after <= goal { &mut slot.in_time } else { &mut slot.late }) += 1;
+            *(if after <= GOAL { &mut slot.in_time } else { &mut slot.late }) += 1;
         }
     }
 
-    pub(super) fn now(&self, number: u64, goal: Duration) -> Freshness {
+    pub(super) fn now(&self, number: u64) -> Freshness {
         let since = |slots: u64| self.0.iter().filter(move |slot| slot.number + slots > number);
         let mut recent = Lags::default();
         since(5 * RECENT).for_each(|slot| recent.merge(&slot.after));
@@ -60,7 +63,7 @@ impl FoundSeries {
         let found: u64 = in_time + late;
         #[expect(clippy::cast_precision_loss, reason = "an hour's writes")]
         let late = (found > 0).then(|| late as f64 / found as f64);
-        Freshness { goal_seconds: goal.as_secs_f64(), found, late, p50_seconds: recent.quantile(0.5), p99_seconds: recent.quantile(0.99) }
+        Freshness { goal_seconds: GOAL.as_secs_f64(), found, late, p50_seconds: recent.quantile(0.5), p99_seconds: recent.quantile(0.99) }
     }
 }
 
@@ -70,19 +73,18 @@ mod tests {
 
     #[test]
     fn shares_are_of_an_hour_and_quantiles_of_five_minutes() {
-        let goal = Duration::from_secs(5);
         let mut series = FoundSeries::default();
-        assert_eq!(series.now(0, goal).late, None);
-        series.found(0, Duration::from_secs(7), goal);
+        assert_eq!(series.now(0).late, None);
+        series.found(0, Duration::from_secs(7));
         for number in 0..3 {
-            series.found(100 + number, Duration::from_millis(100), goal);
+            series.found(100 + number, Duration::from_millis(100));
         }
-        let now = series.now(105, goal);
+        let now = series.now(105);
         assert_eq!((now.found, now.late), (4, Some(0.25)));
         assert!(now.p99_seconds.unwrap() < 0.2, "{now:?}");
-        let later = series.now(370, goal);
+        let later = series.now(370);
         assert_eq!((later.found, later.p50_seconds), (3, None));
-        series.found(1_000, goal, goal);
-        assert_eq!((series.0.len(), series.now(1_000, goal).late), (1, Some(0.0)));
+        series.found(1_000, GOAL);
+        assert_eq!((series.0.len(), series.now(1_000).late), (1, Some(0.0)));
     }
 }

@@ -92,7 +92,6 @@ fn board(clock: Arc<dyn Clock>) -> Board {
     let queue = QueueSettings::plain(QueueName::new("jobs").unwrap());
     Board::new(BoardParts {
         worker: "host-7".to_owned(),
-        freshness_goal: Duration::from_secs(5),
         clock,
         catalog: Arc::new(Catalog::default()),
         queues: vec![queue],

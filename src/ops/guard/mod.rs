@@ -33,7 +33,7 @@ pub use tokens::bell_key;
 
 use crate::model::local::is_loopback;
 use crate::ports::Clock;
-use crate::settings::{HttpRole, HttpSettings, OpenReads};
+use crate::settings::{HttpRole, HttpSettings};
 use crate::telemetry::AUDIT;
 use failures::AddressFailures;
 use origin::RequestOrigin;
@@ -48,8 +48,7 @@ const WAKE: &str = "/api/v1/wake";
 pub struct Guard {
     tokens: Arc<Tokens>,
     loopback: bool,
-    open_reads: OpenReads,
-    open_contents: bool,
+    open_reads: bool,
     clock: Arc<dyn Clock>,
     failures: Arc<AddressFailures>,
     sessions: Arc<Sessions>,
@@ -85,7 +84,6 @@ impl Guard {
             tokens: Arc::new(Tokens::new(&settings.tokens, clock.monotonic())),
             loopback: is_loopback(address.ip()),
             open_reads: settings.open_reads,
-            open_contents: settings.open_contents,
             clock,
             failures: Arc::default(),
             sessions: Arc::default(),
@@ -140,13 +138,13 @@ impl Guard {
 
     /// Whether reading is open to a request without a token; else why not.
     fn open(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
-        if !self.loopback || self.open_reads == OpenReads::Never {
+        if !self.loopback || !self.open_reads {
             return Err(AccessRefusal::WrongToken);
         }
         if !origin::names_this_machine(asked.headers) {
             return Err(AccessRefusal::ForeignName);
         }
-        if self.open_reads == OpenReads::Direct && origin::is_proxied(asked.version, asked.headers) {
+        if origin::is_proxied(asked.version, asked.headers) {
             return Err(AccessRefusal::Proxied);
         }
         // Another site's page cannot read the answer, but it can have it computed, and tell by the time it takes which keys exist.
@@ -200,9 +198,7 @@ impl AccessRefusal {
             Self::NoTokenConfigured => "this needs a token, and none is configured: set http.token_env, or [http.tokens.NAME]",
             Self::WrongToken => "this needs Authorization: Bearer TOKEN, with a token of [http], or a session (/login)",
             Self::ReadsOnly => "this token reads only: a change needs one with role = \"operate\", or that of http.token_env",
-            Self::Proxied => {
-                "without a token this is not answered through a proxy: send one, or set http.open_reads (\"proxied\") where the proxy lets nobody in whom it does not know"
-            }
+            Self::Proxied => "without a token this is not answered through a proxy: send one, or let the proxy add one of its own",
             Self::TooOften(_) => "too many wrong tokens: wait",
             Self::ForeignName => "without a token this is answered under a name of this machine only: localhost, 127.0.0.1 or [::1]",
             Self::OtherSite => "another site's page may link here, and neither change nor fetch anything",
@@ -236,7 +232,7 @@ pub(super) async fn check(State(guard): State<Guard>, mut request: Request, next
     match guard.admits(asked) {
         Ok(holder) => {
             let signed_in = guard.session(request.headers()).is_some_and(|holder| holder.role == HttpRole::Operate);
-            let contents = holder.is_some_and(|holder| holder.contents) || guard.open_contents && guard.open(asked).is_ok();
+            let contents = holder.is_some_and(|holder| holder.contents) || guard.open(asked).is_ok();
             let actor = Actor::of(peer, holder.map(|holder| Arc::clone(&holder.name)), request.headers());
             request.extensions_mut().insert(Visitor { signed_in, can_sign_in: guard.tokens.allow(HttpRole::Read), contents });
             request.extensions_mut().insert(actor);
@@ -315,10 +311,10 @@ mod tests {
     }
 
     fn guard(address: &str, token: Option<&str>) -> Guard {
-        with(address, token, None, OpenReads::Direct)
+        with(address, token, None, true)
     }
 
-    fn with(address: &str, token: Option<&str>, read_token: Option<&str>, open_reads: OpenReads) -> Guard {
+    fn with(address: &str, token: Option<&str>, read_token: Option<&str>, open_reads: bool) -> Guard {
         let listen: SocketAddr = address.parse().unwrap();
         let named = [("token", HttpRole::Operate, token), ("read_token", HttpRole::Read, read_token)];
         let tokens = named.into_iter().filter_map(|(name, role, text)| text.map(|text| tokens::tests::token(name, role, text))).collect();
@@ -416,7 +412,7 @@ mod tests {
 
     #[test]
     fn the_reading_token_reads_and_changes_nothing() {
-        let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), OpenReads::Direct);
+        let guard = with("0.0.0.0:9464", Some("s3cret"), Some("scrape"), true);
         let bearer = headers(&[("authorization", "Bearer scrape")]);
         assert_eq!(guard.lets(&Method::GET, &bearer, PEER), Ok(()));
         assert_eq!(guard.lets(&Method::POST, &bearer, PEER), Err(AccessRefusal::ReadsOnly));
@@ -424,13 +420,13 @@ mod tests {
         let own = headers(&[("host", "h"), ("origin", "http://h"), ("cookie", cookie.split(';').next().unwrap())]);
         assert_eq!(guard.lets(&Method::GET, &own, PEER), Ok(()), "nor does a session that it gave");
         assert_eq!(guard.lets(&Method::POST, &own, PEER), Err(AccessRefusal::ReadsOnly));
-        let alone = with("0.0.0.0:9464", None, Some("scrape"), OpenReads::Direct);
+        let alone = with("0.0.0.0:9464", None, Some("scrape"), true);
         assert_eq!(alone.lets(&Method::GET, &bearer, PEER), Ok(()));
         assert_eq!(alone.lets(&Method::POST, &bearer, PEER), Err(AccessRefusal::NoTokenConfigured));
     }
 
     #[test]
-    fn through_a_proxy_nothing_is_read_without_a_token_unless_configured() {
+    fn through_a_proxy_nothing_is_read_without_a_token() {
         let proxied = [
             ("x-forwarded-for", "203.0.113.7"),
             ("x-forwarded-host", "evenkeel.contoso.com"),
@@ -439,13 +435,10 @@ mod tests {
             ("forwarded", "for=203.0.113.7"),
             ("via", "1.1 proxy"),
         ];
-        let guards =
-            [OpenReads::Direct, OpenReads::Proxied, OpenReads::Never].map(|open| with("127.0.0.1:9464", Some("s3cret"), None, open));
-        let [direct, open, never] = &guards;
+        let [direct, closed] = &[true, false].map(|open| with("127.0.0.1:9464", Some("s3cret"), None, open));
         for header in proxied {
             let asked = headers(&[("host", "127.0.0.1:9464"), header]);
             assert_eq!(direct.lets(&Method::GET, &asked, PEER), Err(AccessRefusal::Proxied), "{header:?}");
-            assert_eq!(open.lets(&Method::GET, &asked, PEER), Ok(()), "{header:?}");
             let token = headers(&[("host", "127.0.0.1:9464"), header, ("authorization", "Bearer s3cret")]);
             assert_eq!(direct.lets(&Method::GET, &token, PEER), Ok(()), "{header:?}");
         }
@@ -454,7 +447,7 @@ mod tests {
         let old = RequestFacts { method, version: Version::HTTP_10, headers: &direct_headers, peer: PEER };
         assert_eq!(direct.admits(old).map(drop), Err(AccessRefusal::Proxied));
         assert_eq!(direct.admits(RequestFacts { version: Version::HTTP_11, ..old }).map(drop), Ok(()));
-        assert_eq!(never.lets(method, &direct_headers, PEER), Err(AccessRefusal::WrongToken));
+        assert_eq!(closed.lets(method, &direct_headers, PEER), Err(AccessRefusal::WrongToken));
     }
 
     #[test]

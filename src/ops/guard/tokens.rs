@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use metrics::Counter;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::Mutex;
 
 use crate::settings::{HttpRole, HttpToken, SecretFile};
-use crate::telemetry::secret_reloads;
 
 /// How often the files of tokens are read again.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -45,8 +43,6 @@ struct KnownToken {
     holder: Holder,
     digests: ArcSwap<Digests>,
     file: Option<SecretFile>,
-    /// How often another content of it was taken over, and how often it was of no use.
-    reloads: [Counter; 2],
     /// Whether the log says that the file is of no use.
     reported: AtomicBool,
 }
@@ -118,28 +114,24 @@ impl KnownToken {
     fn new(token: &HttpToken) -> Self {
         let holder = Holder { name: token.name.as_str().into(), role: token.role, contents: token.contents };
         let digests = ArcSwap::from_pointee(Digests::of(&token.secret.text, token.role));
-        let reloads = token.secret.file.as_ref().map(|_| secret_reloads(&format!("http.tokens.{}", token.name)));
-        let reloads = reloads.unwrap_or_else(|| [Counter::noop(), Counter::noop()]);
-        Self { holder, digests, file: token.secret.file.clone(), reloads, reported: AtomicBool::new(false) }
+        Self { holder, digests, file: token.secret.file.clone(), reported: AtomicBool::new(false) }
     }
 
     /// Takes over the content of its file. Blocks for the disk.
     fn read_again(&self) {
         let Some(file) = &self.file else { return };
-        let (name, [taken, refused]) = (&self.holder.name, &self.reloads);
+        let name = &self.holder.name;
         let read = (file.read)(&file.path).and_then(|text| HttpToken::refusal(&text).map_or(Ok(text), Err));
         match read.map(|text| Digests::of(&text, self.holder.role)) {
             Ok(digests) => {
                 self.reported.store(false, Ordering::Relaxed);
                 if **self.digests.load() != digests {
                     self.digests.store(Arc::new(digests));
-                    taken.increment(1);
                     tracing::info!("the token of {name} (http) has changed: the one before and its sessions are let in no more");
                 }
             }
             Err(why) => {
                 if !self.reported.swap(true, Ordering::Relaxed) {
-                    refused.increment(1);
                     tracing::warn!("the token of {name} (http) is not taken over: {why}; the one that was read before stays");
                 }
             }

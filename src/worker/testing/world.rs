@@ -57,7 +57,6 @@ impl World {
             retry_delay: backoff,
             job_timeout: Duration::from_mins(10),
             recheck_after: Duration::from_mins(26),
-            freshness_goal: Duration::from_secs(5),
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),
             poll: PollInterval { min: Duration::from_millis(100), max: Duration::from_secs(5) },

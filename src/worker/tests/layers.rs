@@ -117,7 +117,6 @@ impl Daemon {
             max_dequeue_count: 5,
             retry_delay: backoff(2 * SECOND, 2 * SECOND, Duration::from_mins(10)),
             job_timeout: Duration::from_mins(10),
-            freshness_goal: Duration::from_secs(5),
             recheck_after: RECHECK_AFTER,
             give_up_after: Duration::from_hours(6),
             drain: Duration::from_secs(25),

@@ -32,7 +32,8 @@ path = "unused.db"
 [sinks.catalog]
 kind = "search"
 endpoint = "http://127.0.0.1:9"
-key = "admin-key-that-nobody-asks-for"
+auth = "entra"
+credential = "developer_tools"
 
 [views.by_email]
 kind = "secondary_index"

@@ -61,7 +61,8 @@ set = { People = "count()" }
 [sinks.catalog]
 kind = "search"
 endpoint = "$SEARCH"
-key = "admin-key-of-the-stub"
+auth = "entra"
+credential = "developer_tools"
 
 [views.found]
 kind = "search_index"

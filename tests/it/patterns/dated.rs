@@ -22,7 +22,6 @@ path = "unused.db"
 [retention.logins]
 tables = "Logins§x%Y%m%d"
 keep = "60d"
-ahead = 1
 
 [views.by_user]
 kind = "secondary_index"

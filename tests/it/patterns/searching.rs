@@ -19,7 +19,8 @@ path = "unused.db"
 [sinks.catalog]
 kind = "search"
 endpoint = "$SEARCH"
-key = "admin-key-of-the-stub"
+auth = "entra"
+credential = "developer_tools"
 
 [views.found]
 kind = "search_index"

@@ -259,7 +259,8 @@ path = "unused.db"
 [sinks.catalog]
 kind = "search"
 endpoint = "http://127.0.0.1:1"
-key = "unused"
+auth = "entra"
+credential = "developer_tools"
 
 [views.by_email]
 kind = "secondary_index"

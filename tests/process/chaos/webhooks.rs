@@ -23,7 +23,7 @@ name = "evenkeel-jobs"
 [sinks.hooks]
 kind = "webhook"
 url = "http://127.0.0.1:{port}/staff"
-secret = "{SECRET}"
+secret_file = "webhook-secret"
 
 [views.staff]
 kind = "webhook"
@@ -96,6 +96,7 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
         _ => Reply::status(204).into(),
     });
     let site = Site::embedded("");
+    std::fs::write(site.file("webhook-secret"), SECRET).unwrap();
     site.declare(&catalog(stub.port()));
     site.migrate();
     for round in 0..4 {

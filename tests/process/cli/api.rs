@@ -367,9 +367,8 @@ fn a_token_for_reading_scrapes_and_looks_and_changes_nothing() {
     for (name, token) in [("token", "s3cret-token-of-tests"), ("read-token", "a-token-that-only-reads")] {
         std::fs::write(place.folder().join(name), token).unwrap();
     }
-    let file = |key: &str, name: &str| format!("--set=http.{key}={}", place.folder().join(name).display());
-    let (token, read_token) = (file("token_file", "token"), file("read_token_file", "read-token"));
-    let mut daemon = Daemon::start(&place, &[FREE_PORT, "--set=http.open_reads=never", &token, &read_token, "run"]);
+    place.add("[http]\nopen_reads = false\ntoken_file = \"token\"\n[http.tokens.scraper]\nrole = \"read\"\ntoken_file = \"read-token\"\n");
+    let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();
     let ask = |method: &str, path: &str, token: &str| {
         let bearer = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };

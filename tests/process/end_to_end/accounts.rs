@@ -138,7 +138,7 @@ impl Accounts {
         let cold = Azurite::persistent(data);
         let site = Site::new(Place::Azurite(Azurite::with_accounts(&["derived", "messages"])), "");
         let text = cold.ports.connection_string();
-        let archives = format!("\n[accounts.cold]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n");
+        let archives = site.azure_account("cold", &text);
         site.declare(&format!("{}{archives}{CATALOG}", site.settings_of(&["derived", "messages"])));
         Self { site, cold: Some(cold) }
     }

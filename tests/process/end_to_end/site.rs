@@ -154,12 +154,16 @@ impl Site {
     pub(crate) fn settings_of(&self, accounts: &[&str]) -> String {
         let settings = |name: &&str| match &self.place {
             Place::Embedded => format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"),
-            Place::Azurite(azurite) => {
-                let text = azurite.ports.connection_string_of(name);
-                format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n")
-            }
+            Place::Azurite(azurite) => self.azure_account(name, &azurite.ports.connection_string_of(name)),
         };
         accounts.iter().map(settings).collect()
+    }
+
+    /// The settings of an account, whose connection string goes into a file.
+    pub(crate) fn azure_account(&self, name: &str, connection_string: &str) -> String {
+        let file = self.file(&format!("{name}-connection-string"));
+        std::fs::write(&file, connection_string).unwrap();
+        format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string_file = {file:?}\n")
     }
 
     /// The stores of an account, behind the program's back. Of the runtime in which it is called.

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::end_to_end::site::{Place, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
-use crate::support::azurite::{Azurite, Ports};
+use crate::support::azurite::Azurite;
 
 const NAMES: [&str; 5] = ["Kwok", "Cao", "Hall", "Jones", "Kim"];
 const FURTHER: [&str; 3] = ["east", "north", "south"];
@@ -99,12 +99,6 @@ fn delete(number: usize) -> Value {
     json!({"op": "delete", "table": "Employees", "pk": pk, "rk": rk})
 }
 
-/// The settings of an account on an Azurite.
-fn on_azurite(name: &str, ports: Ports) -> String {
-    let text = ports.connection_string_of(name);
-    format!("\n[accounts.{name}]\nkind = \"azure\"\nauth = \"connection_string\"\nconnection_string = \"{text}\"\n")
-}
-
 /// An account, a table or container, and a partition key or a blob's name.
 type Item = (String, &'static str, String);
 
@@ -137,10 +131,8 @@ impl Spread {
     fn declare_with(&self, names: &[&str], configured: &[&str]) {
         let settings = |name: &str| match (&self.site.place, &self.apart) {
             (Place::Embedded, _) => format!("\n[accounts.{name}]\nkind = \"embedded\"\npath = \"{name}.db\"\n"),
-            (Place::Azurite(_), Some(apart)) if name == APART => {
-                on_azurite("devstoreaccount1", apart.ports).replace("[accounts.devstoreaccount1]", &format!("[accounts.{APART}]"))
-            }
-            (Place::Azurite(azurite), _) => on_azurite(name, azurite.ports),
+            (Place::Azurite(_), Some(apart)) if name == APART => self.site.azure_account(name, &apart.ports.connection_string()),
+            (Place::Azurite(azurite), _) => self.site.azure_account(name, &azurite.ports.connection_string_of(name)),
         };
         let further: String = configured.iter().copied().map(settings).collect();
         self.site.declare(&format!("{further}{}", catalog(names)));

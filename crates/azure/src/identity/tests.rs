@@ -405,8 +405,7 @@ async fn a_search_sink_sends_tokens_of_its_own_audience_and_names_its_roles() {
     let refuse = Stub::always(Reply::status(403));
     let endpoint = Url::parse(&format!("http://127.0.0.1:{}", refuse.port())).unwrap();
     let (identity, authority, tokens) = signed_in(by_secret(), 0, Arc::default(), "https://search.azure.com/.default");
-    let service =
-        SearchService { sink: AccountName::new("catalog").unwrap(), endpoint, auth: SinkAuth::Entra(identity), key_field: "id".to_owned() };
+    let service = SearchService { sink: AccountName::new("catalog").unwrap(), endpoint, auth: SinkAuth::Entra(identity) };
     let sink = search::service::connect_with(service, Authentication::Tokens(tokens)).unwrap();
     let index = CollectionName::new("people").unwrap();
     for (error, role) in [

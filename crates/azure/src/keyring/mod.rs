@@ -3,14 +3,13 @@
 //! ```text
 //!  request ── Exchange ──▶ Keyring ──▶ Signer in use: signs at the moment of sending
 //!                │            ├── every 10 s: a secret file with another time or length is read again
-//!                └─ 401, 403 ─┴── at once: the files are read again; then the request is sent with another signer
+//!                └─ 401, 403 ─┴── at once: the file is read again; then the request is sent again where it has another secret
 //! ```
 //!
-//! - `ring`: the secrets of one account or sink, and the one in use. `slot`: one of them, and its file.
+//! - `ring`: the secret of one account or sink. `slot`: the secret and its file.
 //! - `signer`: how a request carries a secret; `shared_key`: the signature by an account key.
 //!
-//! Invariants: a secret that cannot be read, or that is of another account, replaces no other; a secret is given up for its alternate only
-//! once the service has accepted that; no secret gets into an error, a `Debug` text or a log line.
+//! Invariants: a secret that cannot be read, or that is of another account, replaces no other; no secret gets into an error, a `Debug` text or a log line.
 
 mod ring;
 mod shared_key;
@@ -20,7 +19,6 @@ mod slot;
 mod tests;
 
 pub use ring::Keyring;
-pub(crate) use ring::PresentSigner;
 pub(crate) use shared_key::AccountKey;
 pub(crate) use signer::{Outgoing, Signer};
 pub(crate) use slot::{KeySlot, MakeSigner};

@@ -1,7 +1,6 @@
-//! The secrets of one account or sink, and the one in use.
+//! The secret of one account or sink.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -11,35 +10,21 @@ use super::{KeySlot, Signer};
 use crate::system::SystemClock;
 use evenkeel_model::ports::Clock;
 
-/// How often files are looked at.
+/// How often its file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a look is waited for: a folder of the network may hang.
 const LOOK_FOR: Duration = Duration::from_secs(5);
-/// How often they are read where the service refuses what they say.
+/// How often it is read where the service refuses what it says.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// The secrets of one account or sink.
+/// The secret of one account or sink.
 pub struct Keyring {
-    /// Whose they are, in logs.
+    /// Whose it is, in logs.
     of: String,
-    /// One or two.
-    slots: Vec<KeySlot>,
-    /// The place of the one in use.
-    in_use: AtomicUsize,
-    /// When the files were looked at last.
+    slot: KeySlot,
+    /// When the file was looked at last.
     looked: tokio::sync::Mutex<Duration>,
     clock: Arc<dyn Clock>,
-    listener: OnceLock<ReloadListener>,
-}
-
-/// Told of each secret file with another content than before: whether that was taken over.
-pub(crate) type ReloadListener = Box<dyn Fn(bool) + Send + Sync>;
-
-/// A signer, and its place on the keyring.
-#[derive(Debug, Clone)]
-pub(crate) struct PresentSigner {
-    place: usize,
-    pub(crate) signer: Arc<Signer>,
 }
 
 impl std::fmt::Debug for Keyring {
@@ -49,56 +34,46 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// The secrets of `of`, `[accounts.main]` for instance. The first is in use.
-    pub(crate) fn new(of: String, slots: Vec<KeySlot>) -> Arc<Self> {
-        Self::by(of, slots, Arc::new(SystemClock::new()))
+    /// The secret of `of`, `[accounts.main]` for instance.
+    pub(crate) fn new(of: String, slot: KeySlot) -> Arc<Self> {
+        Self::by(of, slot, Arc::new(SystemClock::new()))
     }
 
-    /// One secret, which does not change.
+    /// A secret that does not change.
     pub(crate) fn fixed(signer: Signer) -> Arc<Self> {
-        Self::new("the account".to_owned(), vec![KeySlot::fixed("the secret", Arc::new(signer))])
+        Self::new("the account".to_owned(), KeySlot::fixed("the secret", Arc::new(signer)))
     }
 
     /// The signer in use.
     pub(crate) fn in_use(&self) -> Arc<Signer> {
-        self.present(self.in_use.load(Ordering::Relaxed)).signer
+        self.slot.signer()
     }
 
     /// As [`new`](Self::new), with a clock.
-    pub(super) fn by(of: String, slots: Vec<KeySlot>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(super) fn by(of: String, slot: KeySlot, clock: Arc<dyn Clock>) -> Arc<Self> {
         let looked = tokio::sync::Mutex::new(clock.monotonic());
-        Arc::new(Self { of, slots, in_use: AtomicUsize::new(0), looked, clock, listener: OnceLock::new() })
+        Arc::new(Self { of, slot, looked, clock })
     }
 
-    /// Reads all files again, whatever they look like.
+    /// Reads the file again, whatever it looks like.
     pub async fn read_again(self: &Arc<Self>) {
         let mut looked = self.looked.lock().await;
         self.look(true).await;
         *looked = self.clock.monotonic();
     }
 
-    /// The account or sink, as the configuration names it: `accounts.main`.
-    pub fn owner(&self) -> &str {
-        self.of.trim_matches(['[', ']'])
-    }
-
-    /// Tells of reloads from now on; the first listener stays.
-    pub fn listen(&self, listener: ReloadListener) {
-        let _ = self.listener.set(listener);
-    }
-
-    /// Whether a text holds one of the secrets.
+    /// Whether a text holds the secret, or the one before it.
     pub(crate) fn is_told_by(&self, text: &str) -> bool {
         self.secrets().iter().any(|secret| text.contains(secret.expose_secret()))
     }
 
-    /// The texts to hide, of secrets replaced lately too.
+    /// The texts to hide, of the secret before it too.
     pub(crate) fn secrets(&self) -> Vec<SecretString> {
-        self.slots.iter().flat_map(KeySlot::secrets).collect()
+        self.slot.secrets()
     }
 
-    /// The signer in use, after a look at the files where one is due.
-    pub(crate) async fn signer(self: &Arc<Self>) -> PresentSigner {
+    /// The signer in use, after a look at the file where one is due.
+    pub(crate) async fn signer(self: &Arc<Self>) -> Arc<Signer> {
         // Whoever finds the lock taken goes on with the signer that is there.
         if let Ok(mut looked) = self.looked.try_lock()
             && self.clock.monotonic().saturating_sub(*looked) >= LOOK_EVERY
@@ -106,50 +81,31 @@ impl Keyring {
             *looked = self.clock.monotonic();
             self.look(false).await;
         }
-        self.present(self.in_use.load(Ordering::Relaxed))
+        self.in_use()
     }
 
-    /// Another signer in place of those that the service refused, where there is one.
-    pub(crate) async fn in_place_of(self: &Arc<Self>, refused: &[PresentSigner]) -> Option<PresentSigner> {
+    /// Another signer in place of the one that the service refused, where its file has another secret by now.
+    pub(crate) async fn in_place_of(self: &Arc<Self>, refused: &Arc<Signer>) -> Option<Arc<Signer>> {
         let mut looked = self.looked.lock().await;
         if self.clock.monotonic().saturating_sub(*looked) >= READ_EVERY {
             *looked = self.clock.monotonic();
             self.look(true).await;
         }
         drop(looked);
-        let first = self.in_use.load(Ordering::Relaxed);
-        let places = (0..self.slots.len()).map(|place| (first + place) % self.slots.len());
-        let mut others = places.map(|place| self.present(place));
-        others.find(|other| !refused.iter().any(|refused| Arc::ptr_eq(&refused.signer, &other.signer)))
+        Some(self.in_use()).filter(|present| !Arc::ptr_eq(present, refused))
     }
 
-    /// The service accepted this one, after it had refused another.
-    pub(crate) fn accepted(&self, accepted: &PresentSigner) {
-        let before = self.in_use.swap(accepted.place, Ordering::Relaxed);
-        if before != accepted.place {
-            let [refused, taken] = [before, accepted.place].map(|place| self.slots[place].setting);
-            warn!("{}: {refused} is refused by the service; requests carry {taken} from now on", self.of);
-        }
-    }
-
-    fn present(&self, place: usize) -> PresentSigner {
-        PresentSigner { place, signer: self.slots[place].signer() }
-    }
-
-    /// Looks at the files, on a thread that may block.
+    /// Looks at the file, on a thread that may block.
     async fn look(self: &Arc<Self>, in_any_case: bool) {
-        if !self.slots.iter().any(KeySlot::has_file) {
+        if !self.slot.has_file() {
             return;
         }
         let ring = Arc::clone(self);
-        let looking = tokio::task::spawn_blocking(move || {
-            let news = ring.slots.iter().filter_map(|slot| slot.look(&ring.of, in_any_case));
-            news.for_each(|taken| ring.listener.get().into_iter().for_each(|listener| listener(taken)));
-        });
+        let looking = tokio::task::spawn_blocking(move || ring.slot.look(&ring.of, in_any_case));
         match tokio::time::timeout(LOOK_FOR, looking).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!("{}: the files of its secrets were not looked at: {error}", self.of),
-            Err(_) => warn!("{}: the files of its secrets were not read in {} s; the secrets stay", self.of, LOOK_FOR.as_secs()),
+            Ok(Err(error)) => warn!("{}: the file of its secret was not looked at: {error}", self.of),
+            Err(_) => warn!("{}: the file of its secret was not read in {} s; the secret stays", self.of, LOOK_FOR.as_secs()),
         }
     }
 }

@@ -6,7 +6,7 @@ use reqwest::{Method, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::shared_key::AccountKey;
-use crate::http::{HttpAnswer, HttpFault, STORAGE_REQUEST_ID};
+use crate::http::{HttpAnswer, HttpFault};
 use crate::refusal::Refusal;
 use evenkeel_model::ports::Service;
 
@@ -77,14 +77,6 @@ impl Signer {
             (_, 403) => Refusal::of(answer).code.is_none_or(|code| UNAUTHENTICATED.contains(&code.as_str())),
             _ => false,
         }
-    }
-
-    /// Whether an answer shows that the service knows the secret: one that is too busy to look has not checked it, nor has a gateway in
-    /// its place, which does not name the request.
-    pub(crate) fn is_accepted(&self, answer: &HttpAnswer) -> bool {
-        let name = if matches!(self, Self::ApiKey(_)) { "request-id" } else { STORAGE_REQUEST_ID };
-        let looked = answer.header(name).is_some() && !matches!(answer.status, 408 | 429 | 500..);
-        looked && !self.is_refused(answer)
     }
 
     /// The texts that are hidden wherever they would be shown.

@@ -1,4 +1,4 @@
-//! One secret of a keyring, and the file that it is read from again.
+//! A secret, and the file that it is read from again.
 
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 /// Makes a signer of a secret. The error says why it is none, without it.
 pub(crate) type MakeSigner<E = String> = Arc<dyn Fn(&SecretString) -> Result<Arc<Signer>, E> + Send + Sync>;
 
-/// One secret of a keyring.
+/// The secret of a keyring.
 pub(crate) struct KeySlot {
     /// The key of the configuration, for logs.
     pub(super) setting: &'static str,
@@ -66,19 +66,18 @@ impl KeySlot {
         [self.signer.load(), self.former.load()].iter().flat_map(|signer| signer.secrets()).collect()
     }
 
-    /// Reads the file again where it looks changed, or in any case. Blocks for the disk. `of` is the owner, in logs. Tells whether another
-    /// content was taken over; nothing where there is no news.
-    pub(super) fn look(&self, of: &str, in_any_case: bool) -> Option<bool> {
-        let watched = self.watched.as_ref()?;
+    /// Reads the file again where it looks changed, or in any case. Blocks for the disk. `of` is the owner, in logs.
+    pub(super) fn look(&self, of: &str, in_any_case: bool) {
+        let Some(watched) = &self.watched else { return };
         let mut watched = match watched.try_lock() {
             Ok(watched) => watched,
             Err(TryLockError::Poisoned(watched)) => watched.into_inner(),
             // An earlier look hangs in its folder: each that waits for it would take a thread.
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => return,
         };
         let mark = file_mark(&watched.file);
         if mark.is_some() && mark == watched.mark && !in_any_case {
-            return None;
+            return;
         }
         watched.mark = mark;
         let setting = self.setting;
@@ -87,20 +86,16 @@ impl KeySlot {
                 if std::mem::take(&mut watched.reported) {
                     info!("{of}: {setting} can be read again, and is unchanged");
                 }
-                None
             }
             Ok(Some((text, signer))) => {
                 self.former.store(self.signer.swap(signer));
                 (watched.text, watched.reported) = (text, false);
                 info!("{of}: {setting} has changed; requests carry its secret from now on");
-                Some(true)
             }
             Err(why) => {
-                if std::mem::replace(&mut watched.reported, true) {
-                    return None;
+                if !std::mem::replace(&mut watched.reported, true) {
+                    warn!("{of}: {setting} is not taken over: {why}; requests carry the secret that was read before");
                 }
-                warn!("{of}: {setting} is not taken over: {why}; requests carry the secret that was read before");
-                Some(false)
             }
         }
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
-use super::{KeySlot, Keyring, MakeSigner, PresentSigner, Signer};
+use super::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::ports::Clock;
 use evenkeel_model::settings::{ConfiguredSecret, SecretFile};
 
@@ -31,7 +31,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Two keys in files, read by a keyring.
+/// A key in a file, read by a keyring.
 struct Keys {
     folder: TempDir,
     clock: Arc<TestClock>,
@@ -50,89 +50,86 @@ fn make(text: &SecretString) -> Result<Arc<Signer>, String> {
 }
 
 impl Keys {
-    /// `key_file` with `first-1`, `second_key_file` with `second-1`.
-    fn new(names: &[&'static str]) -> Self {
+    /// `key_file` with `key-1`.
+    fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::default());
-        let slot = |name: &&'static str| {
-            let path = folder.path().join(name);
-            fs::write(&path, format!("{name}-1")).unwrap();
-            let secret = ConfiguredSecret { text: read(&path).unwrap(), setting: name, file: Some(SecretFile { path, read }) };
-            KeySlot::new(&secret, Arc::new(make) as MakeSigner).unwrap()
-        };
-        let ring = Keyring::by("[accounts.main]".to_owned(), names.iter().map(slot).collect(), clock.clone());
+        let path = folder.path().join("key");
+        fs::write(&path, "key-1").unwrap();
+        let secret = ConfiguredSecret { text: read(&path).unwrap(), setting: "key_file", file: Some(SecretFile { path, read }) };
+        let slot = KeySlot::new(&secret, Arc::new(make) as MakeSigner).unwrap();
+        let ring = Keyring::by("[accounts.main]".to_owned(), slot, clock.clone());
         Self { folder, clock, ring }
     }
 
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.folder.path().join(name), text).unwrap();
+    fn write(&self, text: &str) {
+        fs::write(self.folder.path().join("key"), text).unwrap();
     }
 
     /// The secret in use.
     async fn in_use(&self) -> String {
-        secret(&self.ring.signer().await)
+        let signer = self.ring.signer().await;
+        secret(&signer)
     }
 }
 
-fn secret(present: &PresentSigner) -> String {
-    present.signer.secrets()[0].expose_secret().to_owned()
+fn secret(signer: &Signer) -> String {
+    signer.secrets()[0].expose_secret().to_owned()
 }
 
 #[tokio::test]
 async fn a_changed_file_is_taken_over_within_ten_seconds() {
-    let keys = Keys::new(&["first"]);
-    keys.write("first", "first-2, which is longer".replace([',', ' '], "").as_str());
-    assert_eq!(keys.in_use().await, "first-1", "it is not looked at for every request");
+    let keys = Keys::new();
+    keys.write("key-2, which is longer".replace([',', ' '], "").as_str());
+    assert_eq!(keys.in_use().await, "key-1", "it is not looked at for every request");
     keys.clock.pass(Duration::from_secs(10));
-    assert_eq!(keys.in_use().await, "first-2whichislonger");
-    assert!(keys.ring.is_told_by("a text with first-1 in it"), "requests under way may still carry it");
-    keys.write("first", "first-3");
+    assert_eq!(keys.in_use().await, "key-2whichislonger");
+    assert!(keys.ring.is_told_by("a text with key-1 in it"), "requests under way may still carry it");
+    keys.write("key-3");
     keys.clock.pass(Duration::from_secs(10));
-    assert_eq!(keys.in_use().await, "first-3");
+    assert_eq!(keys.in_use().await, "key-3");
 }
 
 #[tokio::test]
 async fn a_file_that_is_gone_empty_or_no_key_keeps_the_last_secret() {
-    let keys = Keys::new(&["first"]);
+    let keys = Keys::new();
     for bad in [Some(""), Some("no key"), None] {
         match bad {
-            Some(text) => keys.write("first", text),
-            None => fs::remove_file(keys.folder.path().join("first")).unwrap(),
+            Some(text) => keys.write(text),
+            None => fs::remove_file(keys.folder.path().join("key")).unwrap(),
         }
         keys.clock.pass(Duration::from_secs(10));
-        assert_eq!(keys.in_use().await, "first-1", "{bad:?}");
+        assert_eq!(keys.in_use().await, "key-1", "{bad:?}");
         keys.ring.read_again().await;
-        assert_eq!(keys.in_use().await, "first-1", "{bad:?}");
+        assert_eq!(keys.in_use().await, "key-1", "{bad:?}");
     }
-    keys.write("first", "first-2");
+    keys.write("key-2");
     keys.clock.pass(Duration::from_secs(10));
-    assert_eq!(keys.in_use().await, "first-2");
+    assert_eq!(keys.in_use().await, "key-2");
 }
 
 #[tokio::test]
-async fn a_refusal_reads_the_files_at_once_and_offers_each_secret_once() {
-    let keys = Keys::new(&["first", "second"]);
+async fn a_refusal_reads_the_file_at_once_and_offers_its_secret_once() {
+    let keys = Keys::new();
     let old = keys.ring.signer().await;
-    keys.write("first", "first-2");
     keys.clock.pass(Duration::from_secs(1));
-    let new = keys.ring.in_place_of(std::slice::from_ref(&old)).await.unwrap();
-    assert_eq!(secret(&new), "first-2");
-    let other = keys.ring.in_place_of(&[old.clone(), new.clone()]).await.unwrap();
-    assert_eq!(secret(&other), "second-1");
-    assert!(keys.ring.in_place_of(&[old, new, other.clone()]).await.is_none());
-    assert_eq!(keys.in_use().await, "first-2", "nothing is given up before the service has accepted another");
-    keys.ring.accepted(&other);
-    assert_eq!(keys.in_use().await, "second-1");
+    assert!(keys.ring.in_place_of(&old).await.is_none(), "it has the refused one");
+    keys.write("key-2");
+    keys.clock.pass(Duration::from_secs(1));
+    let new = keys.ring.in_place_of(&old).await.unwrap();
+    assert_eq!(secret(&new), "key-2");
+    assert!(keys.ring.in_place_of(&new).await.is_none());
+    assert_eq!(keys.in_use().await, "key-2");
 }
 
 #[tokio::test]
-async fn a_storm_of_refusals_reads_the_files_once_a_second() {
-    let keys = Keys::new(&["first"]);
+async fn a_storm_of_refusals_reads_the_file_once_a_second() {
+    let keys = Keys::new();
     let old = keys.ring.signer().await;
-    keys.write("first", "first-2");
-    assert!(keys.ring.in_place_of(std::slice::from_ref(&old)).await.is_none());
+    keys.write("key-2");
+    assert!(keys.ring.in_place_of(&old).await.is_none());
     keys.clock.pass(Duration::from_secs(1));
-    assert_eq!(secret(&keys.ring.in_place_of(&[old]).await.unwrap()), "first-2");
+    assert_eq!(secret(&keys.ring.in_place_of(&old).await.unwrap()), "key-2");
 }
 
 #[test]
@@ -146,12 +143,12 @@ fn a_folder_that_hangs_takes_one_thread() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
-    fs::write(&path, "first-2").unwrap();
+    fs::write(&path, "key-2").unwrap();
     let file = Some(SecretFile { path, read: read_late });
-    let slot = KeySlot::new(&ConfiguredSecret { text: "first-1".into(), setting: "first", file }, Arc::new(make) as MakeSigner).unwrap();
+    let slot = KeySlot::new(&ConfiguredSecret { text: "key-1".into(), setting: "first", file }, Arc::new(make) as MakeSigner).unwrap();
     let look = || slot.look("[accounts.main]", true);
     let hangs = HANGS.lock().unwrap();
-    let (first, second) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let first = scope.spawn(look);
         while !HUNG.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -160,18 +157,17 @@ fn a_folder_that_hangs_takes_one_thread() {
         scope.spawn(move || tell.send(look()));
         let second = told.recv_timeout(Duration::from_secs(10));
         drop(hangs);
-        (first.join().unwrap(), second)
+        first.join().unwrap();
+        assert_eq!(second, Ok(()), "the second does not wait for the first");
     });
-    assert_eq!((first, second), (Some(true), Ok(None)), "the second does not wait for the first");
+    assert_eq!(secret(&slot.signer()), "key-2");
 }
 
 #[tokio::test]
-async fn a_signal_reads_the_files_whatever_they_look_like() {
-    let keys = Keys::new(&["first", "second"]);
-    keys.write("second", "second-2");
-    keys.write("first", "first-2");
+async fn a_signal_reads_the_file_whatever_it_looks_like() {
+    let keys = Keys::new();
+    keys.write("key-2");
     keys.ring.read_again().await;
-    assert_eq!(keys.in_use().await, "first-2");
-    assert!(keys.ring.is_told_by("second-2"));
-    assert!(!format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("first-"), "no text for people has a secret");
+    assert_eq!(keys.in_use().await, "key-2");
+    assert!(!format!("{:?} {:?}", keys.ring, keys.ring.signer().await).contains("key-"), "no text for people has a secret");
 }

@@ -16,6 +16,7 @@ use crate::call;
 use crate::http::{Exchange, HttpAnswer};
 use crate::identity::roles;
 use crate::keyring::Keyring;
+use evenkeel_model::catalog::KEY_FIELD;
 use evenkeel_model::model::{CollectionName, ColumnType, DocumentKey, SinkDocument, limits};
 use evenkeel_model::ports::{DocumentWrite, ErrorClass, Fields, Missing, Service, Sink, SinkBatching, StoreError, Subject, What, Written};
 use evenkeel_model::settings::SinkAuth;
@@ -83,7 +84,7 @@ impl Indexes {
         let mut action = Map::new();
         let kind = if write.document.is_some() { "upload" } else { "delete" };
         action.insert("@search.action".to_owned(), kind.into());
-        action.insert(self.service.key_field.clone(), write.key.as_str().into());
+        action.insert(KEY_FIELD.to_owned(), write.key.as_str().into());
         for (name, value) in write.document.iter().flat_map(|document| &document.0) {
             action.insert(name.clone(), value.clone());
         }
@@ -152,7 +153,7 @@ impl Sink for Indexes {
         }
         let fields: Result<BTreeMap<String, Value>, _> = serde_json::from_slice(&answer.body);
         let mut fields = fields.map_err(|_| self.error(&call, call.effect.unknown(), "the answer is no document"))?;
-        fields.retain(|name, _| !name.starts_with('@') && *name != self.service.key_field);
+        fields.retain(|name, _| !name.starts_with('@') && *name != KEY_FIELD);
         Ok(Some(SinkDocument(fields)))
     }
 

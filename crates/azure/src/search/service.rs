@@ -14,7 +14,7 @@ use crate::identity::TokenCache;
 use crate::keyring::{KeySlot, Keyring, MakeSigner, Signer};
 use evenkeel_model::model::AccountName;
 use evenkeel_model::ports::{Service, Sink};
-use evenkeel_model::settings::{SearchSettings, SecretPair, SinkAuth};
+use evenkeel_model::settings::{ConfiguredSecret, SearchSettings, SinkAuth};
 
 /// To get a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -30,15 +30,13 @@ pub struct SearchService {
     pub endpoint: Url,
     /// How to sign in to it.
     pub auth: SinkAuth,
-    /// The field that is the key in every index.
-    pub key_field: String,
 }
 
 impl SearchService {
     /// The service of a sink.
     pub fn of(sink: AccountName, settings: SearchSettings) -> Self {
-        let SearchSettings { endpoint, auth, key_field } = settings;
-        Self { sink, endpoint, auth, key_field }
+        let SearchSettings { endpoint, auth } = settings;
+        Self { sink, endpoint, auth }
     }
 }
 
@@ -62,7 +60,7 @@ pub fn connect(service: SearchService) -> Result<Arc<dyn Sink>, SearchError> {
 pub struct OpenedSearch {
     /// The indexes.
     pub sink: Arc<dyn Sink>,
-    /// The admin keys that requests carry. `None` where an identity signs in.
+    /// The admin key that requests carry. `None` where an identity signs in.
     pub keyring: Option<Arc<Keyring>>,
 }
 
@@ -70,8 +68,8 @@ pub struct OpenedSearch {
 pub fn open(service: SearchService) -> Result<OpenedSearch, SearchError> {
     let name = format!("[sinks.{}]", service.sink);
     let (authentication, keyring) = match &service.auth {
-        SinkAuth::Key(pair) => {
-            let keyring = keyring(name, pair)?;
+        SinkAuth::Key(secret) => {
+            let keyring = keyring(name, secret)?;
             (Authentication::Secrets(Arc::clone(&keyring), Service::Search), Some(keyring))
         }
         SinkAuth::Entra(identity) => {
@@ -83,15 +81,14 @@ pub fn open(service: SearchService) -> Result<OpenedSearch, SearchError> {
     Ok(OpenedSearch { sink: connect_with(service, authentication)?, keyring })
 }
 
-fn keyring(name: String, pair: &SecretPair) -> Result<Arc<Keyring>, SearchError> {
+fn keyring(name: String, secret: &ConfiguredSecret) -> Result<Arc<Keyring>, SearchError> {
     let signer = |key: &SecretString| {
         let key = key.expose_secret().trim();
         HeaderValue::from_str(key).map_err(|_| SearchError::Key)?;
         Ok(Arc::new(Signer::ApiKey(SecretString::from(key.to_owned()))))
     };
     let make: MakeSigner<SearchError> = Arc::new(signer);
-    let slots = pair.iter().map(|secret| KeySlot::new(secret, Arc::clone(&make)));
-    Ok(Keyring::new(name, slots.collect::<Result<_, _>>()?))
+    Ok(Keyring::new(name, KeySlot::new(secret, make)?))
 }
 
 /// As [`connect`], with a credential from elsewhere.

@@ -72,9 +72,9 @@ impl WebhookEvent {
         Self { id, body: event.to_string() }
     }
 
-    /// The signatures by each of some keys: a receiver that has one of them accepts the event.
-    pub(super) fn signatures(&self, keys: &[WebhookKey], timestamp: i64) -> String {
-        keys.iter().map(|key| key.sign(&self.id, timestamp, self.body.as_bytes())).collect::<Vec<_>>().join(" ")
+    /// The signature by a key.
+    pub(super) fn signature(&self, key: &WebhookKey, timestamp: i64) -> String {
+        key.sign(&self.id, timestamp, self.body.as_bytes())
     }
 }
 

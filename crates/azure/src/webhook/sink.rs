@@ -14,7 +14,7 @@ use crate::http::{Exchange, Far, HttpFault};
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::model::{AccountName, CollectionName, ColumnType, DocumentKey, SinkDocument};
 use evenkeel_model::ports::{Clock, DocumentWrite, ErrorClass, Fields, Sink, SinkBatching, StoreError, Subject, What, Written};
-use evenkeel_model::settings::{ConfiguredSecret, WebhookKeyError, WebhookSettings};
+use evenkeel_model::settings::{WebhookKeyError, WebhookSettings};
 
 const SEND: &str = "Send Event";
 const DEFINE: &str = "Define Topic";
@@ -46,9 +46,7 @@ struct Webhook {
 
 /// A receiver. Nothing is sent yet.
 pub fn open(sink: &AccountName, settings: WebhookSettings, clock: Arc<dyn Clock>) -> Result<Arc<dyn Sink>, WebhookError> {
-    for secret in settings.secret.iter() {
-        WebhookKey::parse(&secret.text)?;
-    }
+    WebhookKey::parse(&settings.secret.text)?;
     let far = if settings.url.host_str().is_some_and(is_local_host) { Far::Local } else { Far::Azure };
     let exchange = Exchange::new(far, CONNECT, settings.timeout).map_err(WebhookError::Client)?.reading_at_most(ANSWER_BYTES);
     Ok(Arc::new(Webhook { sink: sink.clone(), settings, exchange, clock }))
@@ -59,17 +57,17 @@ impl Webhook {
         StoreError::new(class, operation, Subject { account: self.sink.clone(), what }, message)
     }
 
-    /// The keys as their files have them now: a rotated secret needs no restart.
-    fn keys(&self) -> Result<Vec<WebhookKey>, String> {
-        let key = |secret: &ConfiguredSecret| WebhookKey::parse(&secret.present()?).map_err(|error| format!("{}: {error}", secret.setting));
-        self.settings.secret.iter().map(key).collect()
+    /// The key as its file has it now: a rotated secret needs no restart.
+    fn key(&self) -> Result<WebhookKey, String> {
+        let secret = &self.settings.secret;
+        WebhookKey::parse(&secret.present()?).map_err(|error| format!("{}: {error}", secret.setting))
     }
 
-    async fn send(&self, topic: &CollectionName, write: &DocumentWrite, keys: &[WebhookKey]) -> Result<(), StoreError> {
+    async fn send(&self, topic: &CollectionName, write: &DocumentWrite, key: &WebhookKey) -> Result<(), StoreError> {
         let what = || What::Document(topic.clone(), write.key.clone());
         let event = WebhookEvent::of(&self.sink, topic, write);
         let timestamp = self.clock.now().as_second();
-        let headers = headers(&event, timestamp, keys)
+        let headers = headers(&event, timestamp, key)
             .ok_or_else(|| self.error(SEND, what(), ErrorClass::Permanent, "the event's id cannot be sent as a header"))?;
         let sent = self.exchange.send(Method::POST, self.settings.url.clone(), headers, event.body.into()).await;
         let answer = sent.map_err(|fault: HttpFault| self.error(SEND, what(), answer::faulted(&fault), fault.text()))?;
@@ -78,7 +76,7 @@ impl Webhook {
         }
         // Of the whole answer that was read: its beginning could end within the secret.
         let body = String::from_utf8_lossy(&answer.body);
-        let message = if keys.iter().any(|key| key.is_told_by(&body)) {
+        let message = if key.is_told_by(&body) {
             format!("the receiver answered {}, and its message holds the secret, and is not shown", answer.status)
         } else {
             answer::message(&answer)
@@ -87,13 +85,13 @@ impl Webhook {
     }
 }
 
-fn headers(event: &WebhookEvent, timestamp: i64, keys: &[WebhookKey]) -> Option<HeaderMap> {
+fn headers(event: &WebhookEvent, timestamp: i64, key: &WebhookKey) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/cloudevents+json; charset=utf-8"));
     headers.insert("user-agent", HeaderValue::from_static(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))));
     headers.insert("webhook-id", HeaderValue::from_str(&event.id).ok()?);
     headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
-    headers.insert("webhook-signature", HeaderValue::from_str(&event.signatures(keys, timestamp)).ok()?);
+    headers.insert("webhook-signature", HeaderValue::from_str(&event.signature(key, timestamp)).ok()?);
     Some(headers)
 }
 
@@ -110,15 +108,15 @@ impl Sink for Webhook {
 
     /// Sends events, one after another. The failure of a single one is the request's own.
     async fn write(&self, collection: &CollectionName, writes: &[DocumentWrite]) -> Result<Written, StoreError> {
-        let keys =
-            self.keys().map_err(|problem| self.error(SEND, What::Collection(collection.clone()), ErrorClass::Unauthorised, problem))?;
+        let key =
+            self.key().map_err(|problem| self.error(SEND, What::Collection(collection.clone()), ErrorClass::Unauthorised, problem))?;
         if let [event] = writes {
-            self.send(collection, event, &keys).await?;
+            self.send(collection, event, &key).await?;
             return Ok(vec![Ok(())]);
         }
         let mut sent = Vec::with_capacity(writes.len());
         for event in writes {
-            sent.push(self.send(collection, event, &keys).await);
+            sent.push(self.send(collection, event, &key).await);
         }
         Ok(sent)
     }

@@ -8,14 +8,8 @@ use crate::section::Section;
 use evenkeel_model::model::local::is_local_host;
 use evenkeel_model::settings::{PostgresSettings, SinkKind, SqlSettings, SqlTls};
 
-const PASSWORD: SecretKeys = SecretKeys { inline: "password", env: "password_env", file: "password_file" };
+const PASSWORD: SecretKeys = SecretKeys { env: "password_env", file: "password_file" };
 const PORT: u16 = 5_432;
-
-#[derive(Clone, Copy, PartialEq)]
-enum Tls {
-    Off,
-    Verify,
-}
 
 pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let host = section.required("host", "the name of a server, or the folder of its socket, such as \"/run/postgresql\"", server);
@@ -24,24 +18,16 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let user = section.required("user", "the role to sign in as", named);
     let password = PASSWORD.given(section);
     let socket = host.as_deref().is_some_and(|host| host.starts_with('/'));
-    let default = if socket { Tls::Off } else { Tls::Verify };
-    let tls = if section.has("tls") { section.word("tls", &[("verify", Tls::Verify), ("off", Tls::Off)]) } else { Some(default) };
     let ca_file = section.optional("ca_file", |section| section.text("ca_file").map(PathBuf::from));
     let host = host?;
-    let tls = match tls? {
-        Tls::Off if !socket && !is_local_host(&host) => {
-            section.error("tls", "without TLS everybody on the way would read the data; expected \"verify\", or a server on this machine");
+    // Nobody listens on the way to this machine.
+    let tls = match ca_file.ok()? {
+        Some(_) if socket => {
+            section.error("ca_file", "a socket is on this machine, and has no TLS; expected no such key");
             return None;
         }
-        Tls::Verify if socket => {
-            section.error("tls", "a socket is on this machine, and has no TLS; expected \"off\"");
-            return None;
-        }
-        Tls::Off => {
-            section.refuse("tls", "tls = \"off\"", &[&["ca_file"]]);
-            SqlTls::Off
-        }
-        Tls::Verify => SqlTls::Verify { ca_file: ca_file.ok()? },
+        None if socket || is_local_host(&host) => SqlTls::Off,
+        ca_file => SqlTls::Verify { ca_file },
     };
     let settings = PostgresSettings { host, port: port?, database: database?, user: user?, password: password.ok()?, tls };
     Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))

@@ -4,11 +4,7 @@ use crate::accounts::{KEY, KEY_KEYS};
 use crate::address;
 use crate::identity;
 use crate::section::Section;
-use evenkeel_model::catalog::field_name;
 use evenkeel_model::settings::{SearchSettings, SinkAuth, SinkKind};
-
-/// The field of an index that is its key, where nothing is said.
-const KEY_FIELD: &str = "id";
 
 #[derive(Clone, Copy)]
 enum SearchAuth {
@@ -20,8 +16,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     let expected = "the address of a search service, such as \"https://contoso.search.windows.net\"";
     let endpoint = section.required("endpoint", expected, |text| address::trusted(text, expected));
     let auth = auth(section);
-    let key_field = if section.has("key_field") { section.parsed("key_field", field_name) } else { Some(KEY_FIELD.to_owned()) };
-    Some(SinkKind::Search(SearchSettings { endpoint: endpoint?, auth: auth?, key_field: key_field? }))
+    Some(SinkKind::Search(SearchSettings { endpoint: endpoint?, auth: auth? }))
 }
 
 fn auth(section: &Section<'_>) -> Option<SinkAuth> {

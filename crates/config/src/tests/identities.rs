@@ -41,7 +41,7 @@ fn auto_takes_the_first_credential_that_has_all_of_its_settings() {
     assert_eq!(
         found.ruled_out,
         [
-            "client_secret without client_secret or AZURE_CLIENT_SECRET",
+            "client_secret without client_secret_file or AZURE_CLIENT_SECRET",
             "client_certificate without client_certificate_file or AZURE_CLIENT_CERTIFICATE_PATH"
         ]
     );
@@ -75,34 +75,40 @@ fn mistakes_name_the_key_and_the_variable_and_no_secret() {
             "credential = \"workload_identity\"",
             "accounts.main.tenant_id: missing; expected the id or domain of the tenant, or the environment variable AZURE_TENANT_ID",
         ),
-        ("credential = \"workload_identity\"", "accounts.main.federated_token_file: missing"),
-        ("credential = \"client_secret\"\ntenant_id = \"t\"\nclient_id = \"c\"", "name an environment variable with client_secret_env"),
+        (
+            "credential = \"workload_identity\"",
+            "accounts.main.credential: expected the file with the token that the application trusts in the environment variable AZURE_FEDERATED_TOKEN_FILE",
+        ),
+        (
+            "credential = \"client_secret\"\ntenant_id = \"t\"\nclient_id = \"c\"",
+            "client_secret_file: missing; expected a file with an application's secret, or the environment variable AZURE_CLIENT_SECRET",
+        ),
         ("credential = \"client_certificate\"\ntenant_id = \"t\"\nclient_id = \"c\"", "environment variable AZURE_CLIENT_CERTIFICATE_PATH"),
         (
-            "credential = \"managed_identity\"\nclient_secret = \"topsecret\"",
-            "client_secret: has no meaning with credential = \"managed_identity\"",
+            "credential = \"managed_identity\"\nclient_secret_file = \"topsecret\"",
+            "client_secret_file: has no meaning with credential = \"managed_identity\"",
         ),
         ("credential = \"managed_identiy\"", "did you mean \"managed_identity\"?"),
-        ("client_secret = \"topsecret\"", "accounts.main.tenant_id: missing"),
-        ("credential = \"client_secret\"\ntenant_id = \"t/../u\"\nclient_id = \"c\"\nclient_secret = \"topsecret\"", "found \"t/../u\""),
-        ("authority_host = \"http://login.example.com\"", "accounts.main.authority_host: expected an https address"),
+        ("client_secret_file = \"topsecret\"", "accounts.main.tenant_id: missing"),
+        (
+            "client_secret = \"topsecret\"",
+            "accounts.main.client_secret: unknown key; no secret stands in a configuration; expected client_secret_file",
+        ),
+        (
+            "credential = \"client_secret\"\ntenant_id = \"t/../u\"\nclient_id = \"c\"\nclient_secret_file = \"topsecret\"",
+            "found \"t/../u\"",
+        ),
         ("tenant = \"t\"", "unknown key; did you mean \"tenant_id\"?"),
-        ("key = \"topsecret\"", "accounts.main.key: has no meaning with auth = \"entra\""),
+        ("key_file = \"topsecret\"", "accounts.main.key_file: has no meaning with auth = \"entra\""),
     ] {
         let errors = identity(keys, &[]).unwrap_err();
         assert!(errors.contains(expected), "{keys}: {errors}");
         assert!(!errors.contains("topsecret"), "{errors}");
     }
-    let with_key = mistakes("[accounts.main]\nkind = \"azure\"\nauth = \"key\"\nname = \"contoso\"\nkey = \"k\"\ntenant_id = \"t\"");
-    assert!(with_key[0].contains("accounts.main.tenant_id: has no meaning with auth = \"key\""), "{with_key:?}");
-}
-
-#[test]
-fn a_secret_in_a_file_of_the_configuration_is_warned_of_and_not_shown() {
-    let text = format!("{ACCOUNT}tenant_id = \"t\"\nclient_id = \"c\"\nclient_secret = \"topsecret\"");
-    let loaded = load_text(&text).unwrap();
-    assert!(loaded.warnings[0].to_string().contains("accounts.main.client_secret: a secret in a configuration file"));
-    assert!(!format!("{loaded:?} {} {}", show_text(&loaded), show_json(&loaded)).contains("topsecret"));
+    let elsewhere = identity("", &[("AZURE_AUTHORITY_HOST", "http://login.example.com")]).unwrap_err();
+    assert!(elsewhere.contains("accounts.main.credential: expected an https address"), "{elsewhere}");
+    let with_key = mistakes("[accounts.main]\nkind = \"azure\"\nauth = \"key\"\nname = \"contoso\"\nkey_env = \"K\"\ntenant_id = \"t\"");
+    assert!(with_key[1].contains("accounts.main.tenant_id: has no meaning with auth = \"key\""), "{with_key:?}");
 }
 
 #[test]

@@ -8,13 +8,13 @@ const VIEW: &str = "[views.by_guest]\nkind = \"secondary_index\"\nsource = \"Boo
 
 #[test]
 fn a_rule_archives_or_deletes_by_a_condition_every_day() {
-    let rules = "[rules.old]\narchive = \"past\"\nwhen = \"At < now - 90d\"\n[rules.gone]\ndelete = \"pastbookings\"\nwhen = \"Timestamp < now - 900d\"\nevery = \"7d\"\nper_second = 20\n";
+    let rules = "[rules.old]\narchive = \"past\"\nwhen = \"At < now - 90d\"\n[rules.gone]\ndelete = \"pastbookings\"\nwhen = \"Timestamp < now - 900d\"\nevery = \"7d\"\n";
     let catalog = load_text(&format!("{ARCHIVE}{rules}")).unwrap().catalog;
     let [gone, old] = ["gone", "old"].map(|name| catalog.rules.iter().find(|(found, _)| found.as_str() == name).unwrap().1.clone());
     assert!(matches!(&old.sweep.action, SweepAction::Archive(archive) if archive.as_str() == "past"));
     assert_eq!((old.every.as_secs(), old.sweep.per_second), (86_400, 500));
     assert!(matches!(&gone.sweep.action, SweepAction::Delete(table) if table.as_str() == "PastBookings"), "as declared");
-    assert_eq!((gone.every.as_secs(), gone.sweep.per_second), (7 * 86_400, 20));
+    assert_eq!((gone.every.as_secs(), gone.sweep.per_second), (7 * 86_400, 500));
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         ("when = \"A == 1\"", "rules.r: expected one of archive = \"an archive\" and delete = \"a table\", found neither"),
         ("archive = \"past\"\ndelete = \"Bookings\"\nwhen = \"A == 1\"", "found both"),
         ("archive = \"past\"\nwhen = \"A == 1\"\nevery = \"5m\"", "rules.r.every: expected 1h to 366d"),
-        ("archive = \"past\"\nwhen = \"A == 1\"\nper_second = 0", "rules.r.per_second: expected an integer from 1 to 10000"),
+        ("archive = \"past\"\nwhen = \"A == 1\"\nper_second = 0", "rules.r.per_second: unknown key; a rule takes 500 entities a second"),
         ("archive = \"past\"\nwhen = \"A == 1\"\nevry = \"5d\"", "rules.r.evry"),
     ] {
         let found = mistakes(&format!("{ARCHIVE}{VIEW}[rules.r]\n{rule}\n"));

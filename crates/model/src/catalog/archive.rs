@@ -41,8 +41,6 @@ pub struct BlobTarget {
     pub container: ContainerName,
     /// Where in it each document lies.
     pub path: DocumentPath,
-    /// What the documents are said to be.
-    pub content_type: String,
     /// The metadata of each document.
     pub metadata: BTreeMap<String, Template>,
 }
@@ -71,6 +69,11 @@ pub struct LogTarget {
     pub spread: u32,
     /// Bytes beyond which no blob grows, unless by a single line.
     pub roll_at: u64,
+}
+
+impl LogTarget {
+    /// How large a blob grows: a read in one piece stays quick.
+    pub const ROLL_AT: u64 = 64 << 20;
 }
 
 impl ArchiveTarget {

@@ -45,6 +45,9 @@ pub enum TableArchive {
 }
 
 impl Retention {
+    /// How many tables the shipped program creates ahead.
+    pub const AHEAD: u32 = 2;
+
     /// Its tables.
     pub fn source(&self) -> DatedRef {
         DatedRef { account: self.account.clone(), tables: self.tables.clone() }

@@ -20,21 +20,12 @@ pub fn polling(interval: Duration) -> f64 {
     MONTH.as_secs_f64() / interval.as_secs_f64() * QUEUE / 10_000.0
 }
 
-/// How often a queue may be asked for so many US dollars a month.
-pub fn polling_interval(dollars: f64) -> Duration {
-    Duration::try_from_secs_f64(MONTH.as_secs_f64() * QUEUE / 10_000.0 / dollars).unwrap_or(Duration::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_poll_a_second_is_about_a_dollar_a_month_and_the_interval_of_a_price_costs_that_price() {
+    fn a_poll_a_second_is_about_a_dollar_a_month() {
         assert!((polling(Duration::from_secs(1)) - 1.05).abs() < 0.01);
-        for dollars in [0.01, 1.0, 30.0] {
-            assert!((polling(polling_interval(dollars)) - dollars).abs() < dollars * 0.001);
-        }
-        assert_eq!(polling_interval(0.0), Duration::MAX);
     }
 }

@@ -23,10 +23,8 @@ pub struct HttpSettings {
     pub listen: SocketAddr,
     /// The tokens that are let in, each of a name of its own.
     pub tokens: Vec<HttpToken>,
-    /// Clients that may read without a token on loopback. On any other address none may.
-    pub open_reads: OpenReads,
-    /// Whether they see contents of entities.
-    pub open_contents: bool,
+    /// Whether programs of this machine read without a token on loopback, contents of entities too. On any other address nobody does.
+    pub open_reads: bool,
 }
 
 /// A token, its holder and their rights.
@@ -51,21 +49,10 @@ pub enum HttpRole {
     Operate,
 }
 
-/// Clients that may read without a token on loopback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenReads {
-    /// Those that connect from this machine, but through no proxy that shows itself.
-    Direct,
-    /// Those that connect from this machine, through a proxy too: the proxy authenticates its users.
-    Proxied,
-    /// None.
-    Never,
-}
-
 impl HttpSettings {
     /// An address that programs of this machine read at, and without tokens.
     pub const fn open(listen: SocketAddr) -> Self {
-        Self { listen, tokens: Vec::new(), open_reads: OpenReads::Direct, open_contents: true }
+        Self { listen, tokens: Vec::new(), open_reads: true }
     }
 
     /// The first token that may change something.

@@ -26,10 +26,10 @@ use crate::model::{AccountName, CatalogOwner, QueueName, TableName};
 pub use backoff::{Backoff, MOST_LISTED_WAITS, RetryPolicy, WaitPolicy, WaitSequence};
 pub use connection_string::{ConnectionString, ConnectionStringError};
 pub use encryption::{EncryptionSettings, KeySource, VAULT_DOMAINS, VaultKey, WrappedText};
-pub use http::{HttpRole, HttpSettings, HttpToken, OpenReads};
+pub use http::{HttpRole, HttpSettings, HttpToken};
 pub use identity::{Application, EntraCredential, Identity};
 pub use sas::{IssuedSas, SasGrant, SasRefusal, SasRequest, SasRows, SasTarget, sorts_before};
-pub use secret::{ConfiguredSecret, ReadSecret, SecretFile, SecretPair};
+pub use secret::{ConfiguredSecret, ReadSecret, SecretFile};
 pub use webhook::{WebhookKeyError, WebhookSettings, webhook_key};
 
 /// All settings beside the catalog.
@@ -97,8 +97,6 @@ pub struct SearchSettings {
     pub endpoint: Url,
     /// How to sign in to it.
     pub auth: SinkAuth,
-    /// The field that is the key of every index of it.
-    pub key_field: String,
 }
 
 /// A database as a sink.
@@ -145,8 +143,8 @@ pub enum SqlTls {
 /// How to sign in to a search service.
 #[derive(Debug, Clone)]
 pub enum SinkAuth {
-    /// Its admin keys, or one of them.
-    Key(SecretPair),
+    /// One of its admin keys.
+    Key(ConfiguredSecret),
     /// By an identity of Entra ID.
     Entra(Arc<Identity>),
 }
@@ -167,13 +165,13 @@ pub enum AccountKind {
 #[derive(Debug, Clone)]
 pub enum AzureAuth {
     /// A connection string (`UseDevelopmentStorage=true` works).
-    ConnectionString(SecretPair),
-    /// The account's name and its keys, or one of them.
+    ConnectionString(ConfiguredSecret),
+    /// The account's name and one of its keys.
     Key {
         /// The storage account's own name.
         account: String,
-        /// The keys, in Base64.
-        key: SecretPair,
+        /// The key, in Base64.
+        key: ConfiguredSecret,
         /// Endpoints other than Azure's public ones.
         endpoints: Endpoints,
     },
@@ -182,7 +180,7 @@ pub enum AzureAuth {
         /// The storage account's own name.
         account: String,
         /// The token, with or without a leading `?`.
-        token: SecretPair,
+        token: ConfiguredSecret,
         /// Endpoints other than Azure's public ones.
         endpoints: Endpoints,
     },
@@ -232,8 +230,6 @@ pub struct WorkerSettings {
     pub storage_retry: RetryPolicy,
     /// Bytes that all jobs in flight may hold in memory together.
     pub memory: u64,
-    /// `freshness.goal`: the time within which a write of a primary is to be found by everything derived from it.
-    pub freshness_goal: Duration,
 }
 
 /// How often an empty queue is asked.

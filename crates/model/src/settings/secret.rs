@@ -27,15 +27,6 @@ pub struct SecretFile {
     pub read: ReadSecret,
 }
 
-/// A secret and its alternate, of which a service accepts one at least while keys are rotated.
-#[derive(Debug, Clone)]
-pub struct SecretPair {
-    /// In use at the start.
-    pub first: ConfiguredSecret,
-    /// In use once the service refuses the first one.
-    pub second: Option<Box<ConfiguredSecret>>,
-}
-
 impl ConfiguredSecret {
     /// A secret of no file, by the key of its setting.
     pub const fn fixed(setting: &'static str, text: SecretString) -> Self {
@@ -48,16 +39,8 @@ impl ConfiguredSecret {
     }
 }
 
-impl SecretPair {
-    /// The first secret, then its alternate.
-    pub fn iter(&self) -> impl Iterator<Item = &ConfiguredSecret> {
-        std::iter::once(&self.first).chain(self.second.as_deref())
-    }
-}
-
-impl From<SecretString> for SecretPair {
-    /// A secret of no file, without an alternate.
+impl From<SecretString> for ConfiguredSecret {
     fn from(text: SecretString) -> Self {
-        Self { first: ConfiguredSecret::fixed("the secret", text), second: None }
+        Self::fixed("the secret", text)
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretBox, SecretString};
 use url::Url;
 
-use super::SecretPair;
+use super::ConfiguredSecret;
 
 /// Bytes of a key (Standard Webhooks: 24 to 64).
 const KEY_BYTES: RangeInclusive<usize> = 24..=64;
@@ -19,10 +19,15 @@ const PREFIX: &str = "whsec_";
 pub struct WebhookSettings {
     /// Where events are sent.
     pub url: Url,
-    /// The keys that they are signed with: by both, while one takes the place of the other.
-    pub secret: SecretPair,
+    /// The key that they are signed with.
+    pub secret: ConfiguredSecret,
     /// How long an answer may take.
     pub timeout: Duration,
+}
+
+impl WebhookSettings {
+    /// How long the program waits for an answer.
+    pub const TIMEOUT: Duration = Duration::from_secs(10);
 }
 
 /// A secret that is no key. The message never repeats it.

@@ -82,7 +82,6 @@ fn archives(shape: ArchivesShape) -> [Archive; 3] {
         account: AccountName::main(),
         container: container(DOCUMENTS),
         path: path(),
-        content_type: "application/json".to_owned(),
         metadata: [("title".to_owned(), key("{Title}"))].into(),
     };
     [

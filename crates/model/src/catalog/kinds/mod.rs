@@ -6,7 +6,7 @@
 mod section;
 
 pub use denormalize_range::RangeRows;
-pub use search_index::field_name;
+pub use search_index::KEY_FIELD;
 pub use section::{DeclaredKind, ReadKind, Reported, Settle, ViewSection, own_property};
 
 use super::definition::Definition;

@@ -26,16 +26,18 @@ impl<P> Kind<P> for SearchIndex {
     }
 }
 
+/// The field that is the key of every index.
+pub const KEY_FIELD: &str = "id";
+
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     view.of_one_table("kind", "no search_index view")?;
     view.refuse(&["on_conflict"], "documents are named by their primaries, so there are no conflicts");
     let keys = ["table", "partition_key", "row_key", "key"];
     view.refuse(&keys, "a document is found by its index and a key that is made of its primary's");
     let wanted = ("a search service", "kind = \"search\", its endpoint and its key");
-    let sink = view.sink(wanted, |kind| if let SinkKind::Search(search) = kind { Some(search.key_field.clone()) } else { None });
+    let sink = view.sink(wanted, |kind| matches!(kind, SinkKind::Search(_)).then_some(()));
     let index = view.required("index", "the name of an index of the search service", str::parse::<CollectionName>);
-    let key_field = sink.as_ref().and_then(|(_, key_field)| key_field.as_deref());
-    let fields = fields(view, key_field);
+    let fields = fields(view, Some(KEY_FIELD));
     let documents = Documents { sink: sink?.0, collection: index?, fields: fields?, types: BTreeMap::new() };
     Some(DeclaredKind::new(SearchIndex(documents)))
 }
@@ -45,7 +47,7 @@ pub(super) fn fields(view: &impl ViewSection, key_field: Option<&str>) -> Option
     let mut fields = BTreeMap::new();
     let mut add = |name: &str, text: &str| {
         let name = field_name(name)?;
-        if key_field == Some(&name) {
+        if key_field == Some(name.as_str()) {
             return Err(format!("{name} is the field of the key, which is made of the primary's keys"));
         }
         if fields.contains_key(&name) {
@@ -76,7 +78,7 @@ pub(super) fn fields(view: &impl ViewSection, key_field: Option<&str>) -> Option
 }
 
 /// A field of a document (Azure AI Search, naming rules).
-pub fn field_name(name: &str) -> Result<String, String> {
+fn field_name(name: &str) -> Result<String, String> {
     let valid = (1..=limits::FIELD_NAME_CHARS).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && name.as_bytes()[0].is_ascii_alphabetic()
