@@ -159,5 +159,5 @@ async fn a_connection_string_of_another_account_is_not_taken_over() {
     fs::write(folder.path().join("secret"), text("fabrikam")).unwrap();
     azure.keyring().unwrap().read_again().await;
     find(&account).await.unwrap();
-    assert!(stub.requests()[0].header("authorization").unwrap().starts_with("SharedKeyLite contoso:"));
+    assert!(stub.requests()[0].header("authorization").unwrap().starts_with("SharedKey contoso:"));
 }
