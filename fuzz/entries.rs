@@ -13,7 +13,7 @@ use evenkeel::model::cause::{self, CHAIN_BYTES};
 use evenkeel::model::condition::Condition;
 use evenkeel::model::event::{EventMapping, EventMappings, ForeignEvent};
 use evenkeel::model::job::{self, Batch, JobRequest, Primary};
-use evenkeel::model::large::{self, Pointer};
+use evenkeel::model::large::Pointer;
 use evenkeel::model::template::Template;
 use evenkeel::model::{Entity, EntityKey, KeyBytes, QueueName, TableName, ViewName, body, document, odata};
 use evenkeel::reconcile::Recheck;
@@ -183,7 +183,6 @@ pub fn pointer(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Some(pointer) = Pointer::of(&text.into()) else { return };
     assert_eq!(Pointer::of(&pointer.to_string().into()), Some(pointer.clone()));
-    drop(large::spilled(&pointer, data));
 }
 
 /// A value of a property that may be sealed.

@@ -13,7 +13,6 @@ use super::jobs::RunJob;
 use super::newer::compared;
 use super::put::refuse_derived;
 use super::since::is_written_since;
-use super::spill::judged;
 use crate::model::condition::Condition;
 use crate::model::job::DeleteJob;
 use crate::model::{ETag, Row};
@@ -39,10 +38,8 @@ impl RunJob for DeleteJob {
                 return Ok(Outcome::Done(reconciler.take_summary()));
             };
             let apart = engine.clocks_apart(delivery, reconciler.pass.scope.source);
-            let asks = when.iter().flat_map(Condition::selected).chain(self.newer_by.as_ref().map(|(property, _)| property.as_str()));
-            let judged = judged(&reconciler.pass.scope, row, &asks.collect::<Vec<_>>()).await?;
-            let wanted = unsatisfied(&judged, when.as_ref());
-            let age = age(self, &judged)?;
+            let wanted = unsatisfied(row, when.as_ref());
+            let age = age(self, row)?;
             if let Some(reason) = unmet((row, age), (self.if_match.as_ref(), wanted), asked.as_ref(), (delivery, apart))? {
                 reconciler.settle_from(&seen).await?;
                 return Ok(Outcome::Skipped { reason, summary: reconciler.take_summary() });

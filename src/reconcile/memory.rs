@@ -37,7 +37,7 @@ pub enum MemoryShare {
     Rows,
     /// Staged entities, and pages of queries of jobs about whole tables.
     Bodies,
-    /// Blocks of large values, blobs of series, and files of archived tables.
+    /// Blocks of large values, and files of archived tables.
     Values,
     /// Lists in blobs, from their reading to the end of their write, and archived documents while they are read. A list is read under its
     /// document's turn, after the run has announced its changes: its holder waits for nothing but the store, neither for a turn nor

@@ -81,7 +81,6 @@ mod sent_at;
 mod shared;
 mod since;
 mod situation;
-mod spill;
 mod staging;
 mod steps;
 mod sweep;

@@ -13,12 +13,11 @@ use super::newer::{Incomparable, compared};
 use super::observation::Observation;
 use super::queueing::look_again;
 use super::reconciler::Reconciler;
-use super::spill::{SpillStep, Spilling, judged};
 use super::staging::Staging;
 use super::value::refuse_foreign;
+use crate::model::Row;
 use crate::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use crate::model::job::{Primary, Put, PutMode, Stamp};
-use crate::model::{ETag, Entity, Row};
 use crate::planted::{Bug, planted};
 use crate::shared;
 
@@ -53,7 +52,6 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
     let primary = Primary { table: put.table.clone(), key: put.entity.key.clone() };
     engine.refuse_view_tables(&primary.table)?;
     let mut reconciler = engine.pass(&primary, delivery)?;
-    let mut room: Option<Room> = None;
     // It is written, by a data key that was erased meanwhile.
     let mut erased = false;
     loop {
@@ -65,12 +63,7 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
-        room = room.filter(|room| seen.row.as_ref().is_some_and(|row| row.entity == room.left));
-        let judged = match &seen.row {
-            Some(row) => Some(judged(&reconciler.pass.scope, row, put.condition.newer_by.as_deref().as_slice()).await?),
-            None => None,
-        };
-        let change = match decided(staging, (seen.row.as_ref(), judged.as_deref()), room.as_ref(), delivery).await? {
+        let change = match decided(staging, seen.row.as_ref(), delivery).await? {
             Ok(change) => change,
             Err(end) => {
                 if let (PutEnd::Mine, Some(row)) = (&end, &seen.row) {
@@ -84,23 +77,12 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
         };
         refuse_foreign(&reconciler.pass.scope, change.sent())?;
         let change = match staging.values().await? {
-            Ok(values) => reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?,
+            Ok(values) => vouched(reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?),
             Err(gone) => {
                 let settled = reconciler.settle_from(&seen).await;
                 let never = || PutEnd::Never(permanent(format!("putting {primary}"), gone));
                 let end = overtaken(seen.row.as_ref(), delivery).map_or_else(never, PutEnd::Skip);
                 return end.after(settled, &mut reconciler);
-            }
-        };
-        let change = match (Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }).step(&seen, change).await? {
-            SpillStep::Whole(change) => vouched(change),
-            SpillStep::Room(change) => {
-                // In either case the next round sees the outcome.
-                reconciler.commit(&seen, &change).await?;
-                if let (Some(row), Some(left)) = (seen.row, change.result()) {
-                    room = Some(Room { before: room.map_or(row.etag, |room| room.before), left: left.clone() });
-                }
-                continue;
             }
         };
         let ended = reconciler.commit(&seen, &change).await?;
@@ -116,14 +98,6 @@ async fn write(engine: &Engine, put: &Put, staging: &mut Staging<'_>, delivery: 
         }
         return Ok(Outcome::Done(reconciler.take_summary()));
     }
-}
-
-/// Room was made in the row, which has another ETag since, and says the same.
-struct Room {
-    /// The ETag that it had before.
-    before: ETag,
-    /// The row as it was left.
-    left: Entity,
 }
 
 /// Why nothing is to be written.
@@ -150,24 +124,17 @@ impl PutEnd {
     }
 }
 
-/// The write over an existing row; conditions are asked of that row as it is `judged`.
-async fn decided(
-    staging: &mut Staging<'_>,
-    (stored, judged): (Option<&Row>, Option<&Row>),
-    room: Option<&Room>,
-    delivery: &Delivery,
-) -> Result<Result<Change, PutEnd>, Failure> {
+/// The write over an existing row.
+async fn decided(staging: &mut Staging<'_>, stored: Option<&Row>, delivery: &Delivery) -> Result<Result<Change, PutEnd>, Failure> {
     if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
         return Ok(staging.sealed_again(row).await?.ok_or(PutEnd::Mine));
     }
     // Conditions that need no content are asked first: an earlier delivery with the same result has deleted the staged
     // blob.
-    if room.is_none()
-        && let Ok(Some(reason)) = unmet(staging.as_sent(), judged)
-    {
+    if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }
-    let mut put = match staging.put(stored.map(|row| &row.entity)).await? {
+    let put = match staging.put(stored.map(|row| &row.entity)).await? {
         Ok(put) => put,
         Err(gone) => {
             return Ok(Err(match overtaken(stored, delivery) {
@@ -176,13 +143,7 @@ async fn decided(
             }));
         }
     };
-    if let (Some(room), Some(row)) = (room, stored)
-        && put.condition.if_match.as_ref() == Some(&room.before)
-    {
-        // The job has met its condition, and made room in the very row.
-        put.to_mut().condition.if_match = Some(row.etag.clone());
-    }
-    Ok(decide(&put, (stored, judged), &delivery.stamp))
+    Ok(decide(&put, stored, &delivery.stamp))
 }
 
 /// The reason to skip, where the staged blob is gone because an earlier delivery took it, and a later job has written
@@ -207,10 +168,8 @@ async fn bring_again(reconciler: &mut Reconciler<'_>, seen: &Observation, row: &
         }
         Err(_) => return Ok(()),
     };
-    if let Ok(values) = staging.values().await?
-        && let Some(whole) = reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?.result()
-    {
-        Spilling { scope: &reconciler.pass.scope, values: &mut reconciler.pass.values }.again(row, whole.clone());
+    if let Ok(values) = staging.values().await? {
+        reconciler.pass.values.take_out(&reconciler.pass.scope, change, values)?;
     }
     Ok(())
 }
@@ -228,12 +187,12 @@ pub(super) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
     Err(permanent(format!("writing {primary}"), DerivedRow { view: text(VIEW_PROPERTY), source_of }))
 }
 
-fn decide(put: &Put, (stored, judged): (Option<&Row>, Option<&Row>), stamp: &Stamp) -> Result<Change, PutEnd> {
+fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
     if stored.is_some_and(|row| stamp.is_on(&row.entity)) {
         return Err(PutEnd::Mine);
     }
     let never = |error| PutEnd::Never(permanent(format!("putting {}{}", put.table, put.entity.key), error));
-    if let Some(reason) = unmet(put, judged).map_err(never)? {
+    if let Some(reason) = unmet(put, stored).map_err(never)? {
         return Err(PutEnd::Skip(reason));
     }
     let entity = stamp.on(put.entity.clone());
@@ -281,11 +240,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
 mod tests {
     use super::*;
     use crate::model::job::PutCondition;
-    use crate::model::{EntityKey, TableName};
-
-    fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutEnd> {
-        super::decide(put, (stored, stored), stamp)
-    }
+    use crate::model::{ETag, Entity, EntityKey, TableName};
 
     fn put(mode: PutMode, condition: PutCondition) -> Put {
         let entity = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 1).with("V", 5_i64);

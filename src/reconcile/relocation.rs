@@ -25,13 +25,11 @@ use super::observation::Observation;
 use super::put::refuse_derived;
 use super::reconciler::Reconciler;
 use super::since::is_written_since;
-use super::spill::judged;
 use super::value::origin;
 use super::{marks, primary};
 use crate::model::condition::Condition;
 use crate::model::item::{OWNER_PREFIX, SOURCE_ETAG, SOURCE_JOB, SOURCE_PROPERTY, SOURCE_SHARED, source_text};
 use crate::model::job::{Primary, Stamp};
-use crate::model::large;
 use crate::model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName};
 use crate::planted::{Bug, planted};
 use crate::sealing::FirstKey;
@@ -140,9 +138,7 @@ impl<'e> Relocation<'e> {
             if let EntityPlace::Log(log) = &mut self.target {
                 log.copies(row);
             }
-            let compared: Vec<&str> = self.when.iter().flat_map(Condition::selected).collect();
-            let judged = judged(&self.source.pass.scope, row, &compared).await?;
-            let copy = self.decide(row, found.row.as_ref(), (if_match, unsatisfied(&judged, self.when.as_ref())))?;
+            let copy = self.decide(row, found.row.as_ref(), (if_match, unsatisfied(row, self.when.as_ref())))?;
             if !matches!(copy, Copy::Skip(_))
                 && let Err(failure) = self.check_way_back(row)
             {
@@ -300,7 +296,7 @@ impl<'e> Relocation<'e> {
             return Ok(());
         }
         let scope = &self.source.pass.scope;
-        let entity = Entity { key: scope.primary.key.clone(), properties: large::travelling(&row.entity) };
+        let entity = Entity { key: scope.primary.key.clone(), properties: row.entity.to_user_properties() };
         primary::check(scope, &Rows::default(), &Change::Insert(entity)).map_err(|failure| {
             permanent(format!("archiving {}", scope.primary), NoWayBack { table: scope.source.table.clone(), source: failure.cause })
         })
@@ -447,7 +443,7 @@ impl<'e> Relocation<'e> {
             }
             EntityPlace::Row(_) | EntityPlace::Document(_) | EntityPlace::Log(_) => row.entity.clone(),
         };
-        let mut entity = Entity { key: self.to.clone(), properties: large::travelling(&source) }
+        let mut entity = Entity { key: self.to.clone(), properties: source.to_user_properties() }
             .with(SOURCE_PROPERTY, source_text(&self.source.pass.scope.primary))
             .with(SOURCE_ETAG, row.etag.as_str());
         if planted(Bug::ArchiveDropsProperty) {

@@ -36,7 +36,6 @@ use super::value::origin;
 use crate::catalog::ArchiveTarget;
 use crate::model::item::{SOURCE_COPIED, SOURCE_ETAG, SOURCE_JOB};
 use crate::model::job::{Looks, Primary, RestoreJob, Stamp};
-use crate::model::large;
 use crate::model::{ETag, Entity, Row, ViewName};
 use crate::planted::{Bug, planted};
 use crate::shared;
@@ -92,7 +91,7 @@ impl RunJob for RestoreJob {
             owners.retain(|owner| engine.catalog.table(&owner.table).is_some());
             let mut entity = delivery
                 .stamp
-                .on(Entity { key: self.key.clone(), properties: large::travelling(&own) })
+                .on(Entity { key: self.key.clone(), properties: own.to_user_properties() })
                 .with(SOURCE_ETAG, row.etag.as_str());
             if let (EntityPlace::Row(_), Some(copied)) = (&kept, row.entity.text(SOURCE_ETAG)) {
                 entity = entity.with(SOURCE_COPIED, copied);

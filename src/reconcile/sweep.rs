@@ -29,7 +29,6 @@ use crate::model::backfill::{Backfill, BackfillCursor, BackfillPart, BackfillSco
 use crate::model::condition::Condition;
 use crate::model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use crate::model::job::Primary;
-use crate::model::large::{SPILLED, may_have_left};
 use crate::model::sweep::{Sweep, SweepAction, SweepCursor, SweepPart};
 use crate::model::{EntityKey, Filter, Row, limits};
 use crate::patterns::sample;
@@ -140,9 +139,9 @@ impl Engine {
     ) -> Result<SweepPage, Failure> {
         let wide = self.catalog.wide.contains(source);
         let condition = condition.filter(|_| !wide);
-        let prefilter = condition.and_then(Condition::prefilter_of_entities);
+        let prefilter = condition.and_then(Condition::prefilter);
         let filter = sweep.range.filter().into_iter().chain(prefilter).reduce(Filter::and);
-        let own = [SOURCE_PROPERTY, VIEW_PROPERTY, SPILLED];
+        let own = [SOURCE_PROPERTY, VIEW_PROPERTY];
         let select = own.into_iter().chain(condition.into_iter().flat_map(Condition::selected)).map(str::to_owned).collect();
         let continuation = Continuation::of_parts(from.0.as_ref(), from.1.as_ref());
         let query = Query { filter, select: Some(select), top: Some(rows), continuation };
@@ -151,7 +150,7 @@ impl Engine {
         let primary = |row: &Row| !(is_derived_within(&source.table, &row.entity) || wide && is_continuation(&row.entity.key.rk));
         let mut found: Vec<Row> = page.rows.into_iter().filter(primary).collect();
         let seen = found.len() as u64;
-        found.retain(|row| condition.is_none_or(|condition| may_have_left(row, condition.selected()) || condition.holds_of(row)));
+        found.retain(|row| condition.is_none_or(|condition| condition.holds_of(row)));
         Ok(SweepPage { rows: found, seen, next: place(page.continuation) })
     }
 }

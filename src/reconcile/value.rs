@@ -220,14 +220,7 @@ impl RunValues {
             Supply::Copy { account, .. } => *account != address.account || !matches!(address.site, Site::Blob { .. }),
             Supply::Staged(_) | Supply::File { .. } => true,
         };
-        if self.supplies.iter().any(carried) {
-            self.hold(scope).await;
-        }
-    }
-
-    /// Waits for the memory of this pass's values, where it has none yet.
-    pub(super) async fn hold(&mut self, scope: &Scope<'_>) {
-        if self.slot.is_none() {
+        if self.slot.is_none() && self.supplies.iter().any(carried) {
             self.slot = Some(scope.engine.memory.take_aside(MemoryShare::Values, VALUE_BYTES).await);
         }
     }

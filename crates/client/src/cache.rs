@@ -235,7 +235,8 @@ impl Client {
         Ok((row, requests + asked))
     }
 
-    async fn read(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
+    /// One entity, whole, and the requests that it took.
+    pub(super) async fn read(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
         let whole = self.whole(table, key).await?;
         Ok(whole.map_or((None, 1), |Whole { row, requests }| (Some(row), requests)))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::encryption::{self, EncryptionError};
-use super::resolve::{self, joined, rejoined, resolve};
+use super::resolve::{self, joined, resolve};
 use super::{Client, ClientError};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::model::entity::RESERVED_PREFIX;
@@ -25,9 +25,8 @@ pub struct Whole {
 }
 
 impl Client {
-    /// One entity of a known table, resolved: the rows of a wide one joined, properties that have left its row put
-    /// back, the content of blobs in the place of properties that point there, encrypted properties opened where
-    /// the key-encryption keys are here, the pieces of a list put together.
+    /// One entity of a known table, resolved: the rows of a wide one joined, the content of blobs in the place of properties that
+    /// point there, encrypted properties opened where the key-encryption keys are here, the pieces of a list put together.
     /// `None` where it does not exist.
     ///
     /// One request, and one more for an entity of several rows, two for each blob, and one for the primary of a copy with some. Where a change
@@ -65,30 +64,10 @@ impl Client {
     }
 
     async fn resolved(&self, table: &TableRef, mut row: Row) -> Result<Row, ClientError> {
-        (row.entity, _) = rejoined(self, table, row.entity).await?;
         resolve(self, table, &mut row).await?;
         self.open(table, std::slice::from_mut(&mut row)).await?;
         row.entity = joined(table, row.entity)?;
         Ok(row)
-    }
-
-    /// A row of a table with the properties that have left it, and the requests that it took. Where a change in between has dropped their
-    /// blob, it is read again; `None` where it is gone.
-    pub(super) async fn rejoined(&self, table: &TableRef, mut row: Row) -> Result<(Option<Row>, u64), ClientError> {
-        let key = row.entity.key.clone();
-        let (mut requests, mut rounds) = (0, ROUNDS);
-        loop {
-            let etag = row.etag.clone();
-            rounds -= 1;
-            match rejoined(self, table, row.entity).await {
-                Ok((entity, took)) => return Ok((Some(Row { entity, etag, timestamp: row.timestamp }), requests + took)),
-                Err(broken @ ClientError::Broken(_)) if rounds > 0 => {
-                    let Some(newer) = self.newer(table, &key, &etag, broken).await? else { return Ok((None, requests + 1)) };
-                    (row, requests) = (newer, requests + 1);
-                }
-                Err(failed) => return Err(failed),
-            }
-        }
     }
 
     /// The entity after a change since this version: blobs of the version went with it. At the same version it is broken.
@@ -137,9 +116,6 @@ impl Client {
         property: &str,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
-        if row.entity.get(property).is_none() {
-            (row.entity, _) = rejoined(self, table, row.entity).await?;
-        }
         if self.is_encrypted(table, property) {
             // A sealed value is opened as a whole. Conditions say whether it has to be one.
             let asked: BTreeSet<String> = self.catalog.sealing_conditions().map(str::to_owned).collect();

@@ -6,11 +6,9 @@
 
 use bytes::Bytes;
 
-use super::resolve::{ValuePlace, rejoined_from, with_spilled};
-use super::{Client, ClientError, OpenedRows, Whole};
-use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
+use super::{Client, ClientError, OpenedRows};
+use evenkeel_model::catalog::{Archive, ArchiveTarget};
 use evenkeel_model::model::document::{DocumentError, DocumentPath};
-use evenkeel_model::model::large::{Pointer, SPILLED, ValueFolder};
 use evenkeel_model::model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_model::planted::{Bug, planted};
 use evenkeel_model::ports::FilePlace;
@@ -37,8 +35,8 @@ impl Client {
     /// Finds an entity in the source of an archive or in the archive itself. `None` where it is in neither. An archive that is a
     /// log cannot be asked for one entity.
     ///
-    /// One to three requests, and one more for each time that an entity of several rows is met, and two that one is whose properties have
-    /// left its row. Large values are pointers to their blobs; [`get`](Client::get) has their contents.
+    /// One to three requests, and one more for each time that an entity of several rows is met. Large values are pointers to their blobs;
+    /// [`get`](Client::get) has their contents.
     ///
     /// ```
     /// # use evenkeel::client::{Client, Whereabouts};
@@ -59,7 +57,7 @@ impl Client {
                 "[archives.{name}] is a log, in which no entity is looked up: read it with `evenkeel logs {name}`"
             )));
         }
-        if let (Some(row), _) = self.in_source(&archive.source, key).await? {
+        if let (Some(row), _) = self.read(&archive.source, key).await? {
             return Ok(Some(Found { row, at: Whereabouts::Source }));
         }
         if let (Some(row), _) = self.in_archive(archive, key).await? {
@@ -68,7 +66,7 @@ impl Client {
         if planted(Bug::FindLooksOnce) {
             return Ok(None);
         }
-        let (back, _) = self.in_source(&archive.source, key).await?;
+        let (back, _) = self.read(&archive.source, key).await?;
         Ok(back.map(|row| Found { row, at: Whereabouts::Source }))
     }
 
@@ -82,29 +80,12 @@ impl Client {
         self.open(table, std::slice::from_mut(row)).await
     }
 
-    /// One entity of a table, whole, and the requests that it took.
-    async fn in_source(&self, source: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
-        let Some(Whole { row, requests }) = self.whole(source, key).await? else { return Ok((None, 1)) };
-        let (row, more) = self.rejoined(source, row).await?;
-        Ok((row, requests + more))
-    }
-
     /// One entity of an archive that is no log, whole, and the requests that it took.
     pub(super) async fn in_archive(&self, archive: &Archive, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
         if let ArchiveTarget::Table(table) = &archive.target {
-            return self.in_source(table, key).await;
+            return self.read(table, key).await;
         }
-        let (mut broken_at, mut requests) = (None, 0);
-        loop {
-            requests += 1;
-            let Some(row) = self.document(archive, key).await? else { return Ok((None, requests)) };
-            let etag = row.etag.clone();
-            match self.rejoined_document(archive, row).await {
-                // Its values go with a version of it: it is read again.
-                Err(ClientError::Broken(_)) if broken_at.as_ref() != Some(&etag) => broken_at = Some(etag),
-                ended => return ended.map(|(row, took)| (Some(row), requests + took)),
-            }
-        }
+        Ok((self.document(archive, key).await?, 1))
     }
 
     async fn document(&self, archive: &Archive, key: &EntityKey) -> Result<Option<Row>, ClientError> {
@@ -122,32 +103,6 @@ impl Client {
         let Some((content, etag)) = found else { return Ok(None) };
         let entity = self.catalog.archived(archive, &content, key).map_err(broken)?;
         Ok(Some(Row { entity, etag, timestamp: None }))
-    }
-
-    /// A document's entity with the properties that had left its row before, and the requests that it took.
-    async fn rejoined_document(&self, archive: &Archive, row: Row) -> Result<(Row, u64), ClientError> {
-        let path = match &archive.target {
-            ArchiveTarget::Table(_) | ArchiveTarget::Log(_) => None,
-            ArchiveTarget::Blob(target) => Some(&target.path),
-            ArchiveTarget::File(target) => Some(&target.path),
-        };
-        let folder = path.map(|path| place(path, &row.entity.key)).transpose()?.map(|name| ValueFolder::beside(&name));
-        let shelf = self.catalog.filing_of(&archive.name).map(|filing| filing.shelf.clone());
-        let values = shelf.zip(folder).map(|(shelf, folder)| ValuePlace { shelf, folder });
-        let beside = row.entity.get(SPILLED).and_then(Pointer::of).filter(|pointer| pointer.container.is_none());
-        let (entity, requests) = match (beside, &archive.target) {
-            (Some(pointer), ArchiveTarget::File(target)) => {
-                let broken = |what| ClientError::Broken(format!("property {SPILLED} points to {}, {what}", pointer.name));
-                if !values.is_some_and(|values| pointer.is_of(&values.folder)) {
-                    return Err(broken("which does not lie beside its document"));
-                }
-                let file = self.file(&target.dir, pointer.name.clone(), &format!("reading {}", pointer.name)).await?;
-                let (content, _) = file.ok_or_else(|| broken("which does not exist"))?;
-                (with_spilled(row.entity, &pointer, &content)?, 1)
-            }
-            _ => rejoined_from(self, values.as_ref(), row.entity).await?,
-        };
-        Ok((Row { entity, ..row }, requests))
     }
 
     /// A file of a shared folder, with its version.

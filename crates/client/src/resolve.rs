@@ -3,14 +3,12 @@
 //! Who may write a row may write any pointer into it. One is followed to a value of the very entity that its row is of, or is a copy of, in the
 //! container that the catalog names for it; and what lies there counts for nothing before its length and its hash are the pointer's.
 
-use std::collections::BTreeMap;
-
 use sha2::{Digest as _, Sha256};
 
 use super::{Client, ClientError, lists};
 use evenkeel_model::catalog::{Shelf, TableRef};
 use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::large::{self, Pointer, SPILLED, ValueFolder};
+use evenkeel_model::model::large::{Pointer, ValueFolder};
 use evenkeel_model::model::{EdmValue, Entity, Row, Site};
 use evenkeel_model::ports::{BlobProperties, BlobStore, ErrorClass, StoreError};
 use evenkeel_model::shared;
@@ -45,37 +43,6 @@ impl Client {
         });
         Ok((place, requests))
     }
-}
-
-/// Puts properties that have left their row back into it. And the requests that it took.
-pub(super) async fn rejoined(client: &Client, table: &TableRef, entity: Entity) -> Result<(Entity, u64), ClientError> {
-    if entity.get(SPILLED).and_then(Pointer::of).is_none() {
-        return Ok((large::rejoined(entity, BTreeMap::new()), 0));
-    }
-    let (place, requests) = client.value_place(table, &entity).await?;
-    let (entity, more) = rejoined_from(client, place.as_ref(), entity).await?;
-    Ok((entity, requests + more))
-}
-
-/// The same, from where the values of the entity lie.
-pub(super) async fn rejoined_from(client: &Client, place: Option<&ValuePlace>, entity: Entity) -> Result<(Entity, u64), ClientError> {
-    let Some(pointer) = entity.get(SPILLED).and_then(Pointer::of) else { return Ok((large::rejoined(entity, BTreeMap::new()), 0)) };
-    let mut content = Vec::new();
-    let mut value = StoredValue::find(client, place, SPILLED, &pointer).await?;
-    value
-        .pass(|part| {
-            content.extend_from_slice(part);
-            Ok(())
-        })
-        .await?;
-    let requests = value.requests;
-    Ok((with_spilled(entity, &pointer, &content)?, requests))
-}
-
-/// An entity with the properties in this content, which have left its row.
-pub(super) fn with_spilled(entity: Entity, pointer: &Pointer, content: &[u8]) -> Result<Entity, ClientError> {
-    let broken = |problem| ClientError::Broken(format!("property {SPILLED} points to {}: {problem}", pointer.name));
-    Ok(large::rejoined(entity, large::spilled(pointer, content).map_err(broken)?))
 }
 
 /// Puts the content of blobs where properties of a table's row point to them.

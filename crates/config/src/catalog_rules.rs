@@ -42,7 +42,6 @@ pub(super) fn check(catalog: &Catalog, tables: &[TableDraft<'_>], views: &[ViewD
     ranges(views);
     large_values(views, archives);
     pointers(catalog, views);
-    spilling(tables, views);
     shared_archives(views, archives);
     circles::check(views);
     archive_circles(archives);
@@ -411,27 +410,6 @@ fn pointers(catalog: &Catalog, views: &[ViewDraft<'_>]) {
                 );
                 view.section.error("properties", message);
             }
-        }
-    }
-}
-
-/// A property that has left its row is seen by no view, so that every view has to name the properties that it wants to
-/// see.
-fn spilling(tables: &[TableDraft<'_>], views: &[ViewDraft<'_>]) {
-    for view in views.iter().filter(|view| matches!(view.form(), Form::Values(large) if large.spill)) {
-        let source = &view.source;
-        if tables.iter().any(|table| table.wide && table.name == *source) {
-            view.section.error("spill", format!("{source} is wide, so that nothing has to leave its rows; expected one of the two"));
-        }
-        let whole = |other: &&ViewDraft<'_>| other.source == *source && matches!(other.form(), Form::Copies { select: None, .. });
-        for other in views.iter().filter(whole) {
-            other.section.error(
-                "select",
-                format!(
-                    "missing: it would copy every property of {source}, and some of them leave its rows (view {}); expected the names of those to copy",
-                    view.name
-                ),
-            );
         }
     }
 }

@@ -172,10 +172,6 @@ pub(super) fn check(
     let everywhere = catalog.sealed_properties();
     for view in views {
         let Some(sealed) = everywhere.get(&view.source) else { continue };
-        if matches!(view.form(), Form::Values(large) if large.spill) {
-            view.section
-                .error("spill", format!("{} has encrypted properties, which stay in their rows; expected one of the two", view.source));
-        }
         for (key, names) in computed(view) {
             if let Some(name) = names.into_iter().find(|name| sealed.contains(*name)) {
                 view.section.error(key, format!("{name} is encrypted in the rows of {}: views may copy it whole (a secondary_index, a large_entity), and nothing is computed from it", view.source));

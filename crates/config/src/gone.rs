@@ -6,7 +6,7 @@ const PUBLISHED: &str =
     "the ceiling is what Azure publishes, and where a service refuses, the pace gives way; account is this process's share";
 
 /// Sections, up to the first name of the user's; a key of them, or what keys begin with; and the advice.
-const GONE: [(&[&str], &str, &str); 21] = [
+const GONE: [(&[&str], &str, &str); 22] = [
     (&[""], "freshness", "a write is to be found within 5 s; another goal is another bucket in the alerts of deploy/prometheus"),
     (&["worker"], "idle_cost", "poll.max is the longest wait, and `evenkeel config check` says what it costs a month"),
     (&["http"], "read_token_", "a token that reads is [http.tokens.NAME] with role = \"read\""),
@@ -36,6 +36,11 @@ const GONE: [(&[&str], &str, &str); 21] = [
     (&["archives"], "roll_at", "a blob of a log is followed by the next at 64 MiB"),
     (&["retention"], "ahead", "two tables are created ahead of the present one"),
     (&["rules"], "per_second", "a rule takes 500 entities a second; the commands archive-where and delete-where have --per-second"),
+    (
+        &["views"],
+        "spill",
+        "a series of more than 252 values lies in a wide table (`wide = true` in its [tables] section), or in one table for each day",
+    ),
 ];
 
 /// What to do instead of a key of a section, where somebody may expect it.

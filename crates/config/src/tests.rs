@@ -1130,13 +1130,6 @@ fn large_values_are_read_and_their_mistakes_found() {
     let both =
         format!("{}{}", archive("kind = \"table\", table = \"Former\""), text.replace("photos", "former").replace("Employees", "Former"));
     assert!(load_text(&both).is_ok());
-    let spilling = format!("{text}spill = true\n");
-    assert!(
-        load_text(&spilling).unwrap().catalog.views[&ViewName::new("photos").unwrap()].definition().to_string().contains("\"spill\":true")
-    );
-    let copies = format!(
-        "{spilling}[views.v]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"Copies\"\npartition_key = \"{{Name}}\"\nrow_key = \"{{RowKey}}\"\non_conflict = \"reject\"\n"
-    );
     let by = |lines: &str| format!("{text}{VIEW}{lines}\n");
     for right in ["when = \"exists(Photo)\"", "when = 'Photo != \"\"'", "select = [\"Photo\"]"] {
         assert!(load_text(&by(right)).is_ok(), "{right}");
@@ -1147,17 +1140,10 @@ fn large_values_are_read_and_their_mistakes_found() {
         (by("").replace("{RowKey}", "{Photo|hash:8}_{RowKey}"), "the view v computes from Photo"),
         (format!("{text}[rules.r]\ndelete = \"Employees\"\nwhen = 'startsWith(Photo, \"a\")'\n"), "goes into blobs (view photos)"),
         (archive("kind = \"blob\", container = \"former\", metadata = { photo = \"{Photo}\" }"), "the archive a makes metadata of Photo"),
-        (format!("{text}spill = 1\n"), "spill"),
-        (format!("{spilling}[tables.Employees]\nwide = true\n"), "expected one of the two"),
-        (copies.clone(), "it would copy every property"),
     ] {
         let errors = mistakes(&wrong);
         assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
     }
-    let rule = "[rules.r]\ndelete = \"Employees\"\nwhen = \"not exists(Hold)\"\n";
-    let catalog = load_text(&format!("{copies}select = [\"H23\"]\n{rule}")).unwrap().catalog;
-    let kept = catalog.kept_in_rows(&catalog.tables[&TableName::new("Employees").unwrap()]);
-    assert_eq!(kept.iter().map(String::as_str).collect::<Vec<_>>(), ["H23", "Hold", "Name", "Photo", "RowKey"]);
     let documents = load_text(&archive("kind = \"blob\", container = \"former\"")).unwrap().catalog;
     let filing = documents.filing_of(&ViewName::new("a").unwrap()).unwrap();
     let container = evenkeel_model::model::ContainerName::new("former").unwrap();
@@ -1166,6 +1152,16 @@ fn large_values_are_read_and_their_mistakes_found() {
         ("photos", &evenkeel_model::catalog::Shelf::Blobs { account: AccountName::main(), container })
     );
     assert!(documents.has_views(&filing.table) && documents.table(&filing.table.table).is_none());
+}
+
+#[test]
+fn a_key_that_there_is_not_is_told_with_what_does_the_same() {
+    let spilling = "[views.readings]\nkind = \"large_entity\"\nsource = \"Meters\"\ncontainer = \"readings\"\nspill = true\n";
+    let errors = mistakes(spilling);
+    assert!(
+        matches!(errors.as_slice(), [error] if error.contains("views.readings.spill: unknown key; a series of more than 252 values lies in a wide table")),
+        "{errors:?}"
+    );
 }
 
 #[test]

@@ -79,10 +79,6 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
         self.section.word(key, words)
     }
 
-    fn truth(&self, key: &'static str) -> Option<bool> {
-        self.section.truth(key)
-    }
-
     fn each<R>(&self, key: &'static str, read: impl FnMut(String) -> Result<R, String>) -> Option<Vec<R>> {
         self.section.each(key, read)
     }

@@ -184,7 +184,7 @@ fn photos() -> Catalog {
         name: ViewName::new("photos").unwrap(),
         source: employees.clone(),
         when: None,
-        kind: ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16, spill: false }),
+        kind: ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16 }),
         on_conflict: OnConflict::Reject,
     };
     Catalog {

@@ -130,10 +130,7 @@ patterns! {
     series:
         a_day_of_24_hours_is_one_entity
         a_series_that_outgrows_its_entity_is_told
-        a_series_that_outgrows_its_row_spills_into_a_blob_and_is_read_as_one
-        lookups_see_what_has_left_a_row
-        what_a_row_cannot_take_at_once_is_told
-        spilling_takes_as_many_requests_as_the_documentation_says;
+        a_series_of_more_than_252_values_in_a_wide_table_is_read_back_whole;
     spouses:
         spouses_in_one_partition_say_what_the_other_is_through_their_lives
         spouses_in_two_partitions_say_what_the_other_is_through_their_lives

@@ -1,12 +1,12 @@
 //! Large values, disturbed at every operation of every job: no pointer leads nowhere, and no blob belongs to nobody.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel::model::job::{Primary, PutMode};
-use evenkeel::model::large::{self, Pointer, SPILLED, SPILLING, STAGING};
-use evenkeel::model::{BlobName, ContainerName, EdmValue, Entity, EntityKey, Job, ViewName, odata};
+use evenkeel::model::job::Primary;
+use evenkeel::model::large::{self, Pointer, STAGING};
+use evenkeel::model::{BlobName, ContainerName, Entity, EntityKey, Job, ViewName, odata};
 use evenkeel::ports::{BlobUpload, FilePlace};
 use evenkeel::reconcile::{Erasure, FailureClass, Outcome};
 use futures::future::BoxFuture;
@@ -26,7 +26,6 @@ source = "Staff"
 properties = ["Photo", "Resume"]
 container = "large"
 threshold = "16B"
-spill = true
 
 [views.by_name]
 kind = "secondary_index"
@@ -177,32 +176,6 @@ fn scenarios() -> Vec<Scenario> {
             job: || on("restore"),
             after: Some(("Staff", here, photo(FIRST))),
         },
-        Scenario {
-            name: "a series outgrows its row",
-            before: || vec![series("replace", FULL, 1)],
-            job: || series("merge", 244..246, 1),
-            after: Some(("Staff", here, Vec::new())),
-        },
-        Scenario {
-            name: "a series outgrows its row again",
-            before: spilled,
-            job: || series("merge", 365..367, 1),
-            after: Some(("Staff", here, Vec::new())),
-        },
-        Scenario {
-            name: "a series is brought whole",
-            before: spilled,
-            job: || series("replace", 0..300, 2),
-            after: Some(("Staff", here, Vec::new())),
-        },
-        Scenario { name: "a series is archived", before: spilled, job: || on("archive"), after: Some(("Former", here, Vec::new())) },
-        Scenario { name: "a series is filed", before: spilled, job: || on("file"), after: Some(("Papers", here, Vec::new())) },
-        Scenario {
-            name: "a series comes back from the files",
-            before: || spilled().into_iter().chain([on("file")]).collect(),
-            job: || on("unfile"),
-            after: Some(("Staff", here, Vec::new())),
-        },
         Scenario { name: "it is shut away", before: settled, job: || on("shut away"), after: Some(("Drawer", here, photo(FIRST))) },
         Scenario {
             name: "it is shut away over what was",
@@ -243,33 +216,6 @@ fn scenarios() -> Vec<Scenario> {
         },
         Scenario { name: "it moves", before: settled, job: || on("move"), after: Some(("Staff", ("q", "2"), photo(FIRST))) },
     ]
-}
-
-/// As many values of a series as a row takes beside a name.
-const FULL: std::ops::Range<i32> = 0..244;
-
-fn series(mode: &str, numbers: std::ops::Range<i32>, by: i32) -> Job {
-    let entity = if mode == "replace" { person("Ada") } else { Entity::new(person("").key) };
-    put(&numbers.fold(entity, |entity, n| entity.with(format!("M{n:04}"), n * by)), mode)
-}
-
-/// A series that has spilled once, has an old value corrected, and is full again.
-fn spilled() -> Vec<Job> {
-    vec![series("replace", FULL, 1), series("merge", 244..245, 1), series("merge", 3..4, -1), series("merge", 245..365, 1)]
-}
-
-/// The values of the series that a scenario ends with, by what its jobs say.
-fn expected_series(scenario: &Scenario) -> BTreeMap<String, EdmValue> {
-    let mut values = BTreeMap::new();
-    for job in (scenario.before)().into_iter().chain([(scenario.job)()]) {
-        if let Job::Put(put) = job {
-            if put.mode == PutMode::Replace {
-                values.clear();
-            }
-            values.extend(put.entity.properties.into_iter().filter(|(name, _)| name.starts_with('M')));
-        }
-    }
-    values
 }
 
 async fn prepared(scenario: &Scenario) -> Lab {
@@ -342,19 +288,6 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
             wanted.insert(place);
             values.push((property.clone(), content.to_vec()));
         }
-        let mut left = BTreeMap::new();
-        for property in [SPILLED, SPILLING] {
-            let Some(pointer) = entity.get(property).and_then(Pointer::of) else { continue };
-            let (place, content) = led_to(lab, &pointer).await;
-            let (content, _) = content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
-            let properties = large::spilled(&pointer, &content).unwrap();
-            if property == SPILLED {
-                left = properties;
-            }
-            wanted.insert(place);
-        }
-        let whole = large::rejoined(entity, left).properties.into_iter().filter(|(name, _)| name.starts_with('M'));
-        assert_eq!(whole.collect::<BTreeMap<_, _>>(), expected_series(scenario), "{story}");
         found.push((name, (primary.key.pk.to_string(), primary.key.rk.to_string()), values));
     }
     let places = lab.sim.places().into_iter().filter(|place| place.name.as_str().contains("%values/"));
@@ -680,44 +613,6 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
         runs += sweep.runs().0;
     }
     assert!(runs > 500, "only {runs} runs: the sweep has lost its scenarios");
-}
-
-#[tokio::test]
-async fn a_condition_of_a_job_sees_what_has_left_the_row() {
-    let held = FULL.fold(person("Ada").with("Hold", true), |entity, n| entity.with(format!("M{n:04}"), n));
-    for mut message in [
-        json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "1"}),
-        json!({"op": "archive", "archive": "former", "pk": "p", "rk": "1"}),
-        json!({"op": "delete_where", "table": "Staff"}),
-        json!({"op": "archive_where", "archive": "former"}),
-    ] {
-        for (when, goes) in [("not exists(Hold)", false), ("Hold == true", true)] {
-            message["when"] = json!(when);
-            let lab = lab().await;
-            lab.work(&put(&held, "replace")).await.unwrap();
-            let row = lab.read("Staff", "p", "1").await.unwrap().entity;
-            assert!(row.get("Hold").is_none() && row.get(SPILLED).is_some(), "it is in the row: {row:?}");
-            let ended = lab.work(&job(&message)).await.unwrap_or_else(|failure| panic!("{message}: {}", failure.chain()));
-            assert_eq!(lab.read("Staff", "p", "1").await.is_none(), goes, "{message}: {ended:?}");
-            let of_one = message.get("pk").is_some();
-            assert_eq!(matches!(ended, Outcome::Skipped { .. }), of_one && !goes, "{message}: {ended:?}");
-        }
-    }
-}
-
-/// The digest behind the put's stamp is of the row, which lacks the property that the condition is about.
-#[tokio::test]
-async fn a_delete_on_condition_deletes_what_an_older_put_has_written_late_and_spilled() {
-    let held = FULL.fold(person("Ada").with("Hold", true), |entity, n| entity.with(format!("M{n:04}"), n));
-    let lab = lab().await;
-    let put = (put(&held, "replace"), lab.delivery());
-    lab.wait(Duration::from_secs(2));
-    let delete = lab.message(&json!({"op": "delete", "table": "Staff", "pk": "p", "rk": "1", "when": "Hold == true"}));
-    lab.wait(Duration::from_hours(1));
-    lab.run(&put).await.unwrap();
-    assert!(lab.read("Staff", "p", "1").await.unwrap().entity.get("Hold").is_none());
-    let ended = lab.run(&delete).await.unwrap();
-    assert!(lab.read("Staff", "p", "1").await.is_none(), "{ended:?}");
 }
 
 type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;

@@ -160,7 +160,7 @@ const FURTHER: Further = &[
             "LoginsByUser",
         ],
     ),
-    ("files", &["employee-lists", "bodies", "former-employees", "events", "readings"]),
+    ("files", &["employee-lists", "bodies", "former-employees", "events"]),
     ("messages", &[QUEUE, "evenkeel-jobs-recheck"]),
 ];
 const DEPARTMENTS: [&str; 3] = ["Sales", "Ops", "Research"];

@@ -6,7 +6,6 @@ use super::token::Position;
 use evenkeel_model::catalog::{Form, TargetRef, View};
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, is_derived_within};
-use evenkeel_model::model::large::may_have_left;
 use evenkeel_model::model::{EntityKey, Filter, Row, TableName, limits};
 use evenkeel_model::patterns::lookup::KeyRange;
 use evenkeel_model::ports::{Account, Continuation, Query, StoreError};
@@ -33,22 +32,16 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Whether a row is wanted, or may be when it is whole. One that lies elsewhere than the hash of its partition says is not moved yet,
+    /// Whether a row is wanted. One that lies elsewhere than the hash of its partition says is not moved yet,
     /// or not deleted yet.
     fn wants(&self, row: &Row, range: &KeyRange) -> bool {
         let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
-        let satisfies = |condition: &Condition| may_have_left(row, condition.selected()) || condition.holds(&row.entity);
-        at_home && self.what.has(row) && self.condition.is_none_or(satisfies)
+        at_home && self.what.has(row) && self.condition.is_none_or(|condition| condition.holds(&row.entity))
     }
 
     /// The filter of a query of a range.
     fn filter(&self, range: &KeyRange) -> Option<Filter> {
-        let prefilter = self.condition.and_then(|condition| match self.what {
-            LookupTarget::View(_) => condition.prefilter(),
-            // Also where no catalog spills: it may be gone, or they were brought from another table.
-            LookupTarget::Own(_) => condition.prefilter_of_entities(),
-        });
-        [range.filter(), prefilter].into_iter().flatten().reduce(Filter::and)
+        [range.filter(), self.condition.and_then(Condition::prefilter)].into_iter().flatten().reduce(Filter::and)
     }
 }
 

@@ -13,7 +13,7 @@ use futures::stream::{StreamExt as _, TryStreamExt as _, iter};
 use super::join_spec::JoinSpec;
 use super::query::{Lookup, LookupResult};
 use crate::ClientError;
-use evenkeel_model::catalog::{TableRef, TargetRef};
+use evenkeel_model::catalog::TargetRef;
 use evenkeel_model::model::template::Escaping;
 use evenkeel_model::model::{EntityKey, Row};
 
@@ -82,7 +82,7 @@ impl Lookup<'_> {
         table: &TargetRef,
         keys: BTreeSet<&EntityKey>,
     ) -> Result<(BTreeMap<EntityKey, Arc<Row>>, u64), ClientError> {
-        let read = iter(keys).map(async |key| self.read_joined_one(&table.at(&key.pk), key).await).buffered(PARALLEL);
+        let read = iter(keys).map(async |key| self.client.cached(&table.at(&key.pk), key).await).buffered(PARALLEL);
         let read: Vec<_> = read.try_collect().await?;
         let mut requests = read.iter().map(|(_, requests)| requests).sum();
         let mut entities: Vec<Row> = read.into_iter().filter_map(|(row, _)| row).collect();
@@ -90,12 +90,5 @@ impl Lookup<'_> {
             requests += self.client.open(&table.first(), &mut entities).await?.requests;
         }
         Ok((entities.into_iter().map(|row| (row.entity.key.clone(), Arc::new(row))).collect(), requests))
-    }
-
-    async fn read_joined_one(&self, table: &TableRef, key: &EntityKey) -> Result<(Option<Row>, u64), ClientError> {
-        let (row, requests) = self.client.cached(table, key).await?;
-        let Some(row) = row else { return Ok((None, requests)) };
-        let (row, more) = self.client.rejoined(table, row).await?;
-        Ok((row, requests + more))
     }
 }

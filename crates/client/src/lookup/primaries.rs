@@ -6,7 +6,6 @@ use super::query::Lookup;
 use crate::{ClientError, Whole};
 use evenkeel_model::catalog::TableRef;
 use evenkeel_model::model::condition::Condition;
-use evenkeel_model::model::large::{SPILLED, may_have_left};
 use evenkeel_model::model::{EntityKey, Row};
 use evenkeel_model::wide;
 
@@ -47,22 +46,19 @@ impl Lookup<'_> {
         if self.client.catalog.wide.contains(table) {
             return Ok(whole(self.client.whole(table, key).await?));
         }
-        let properties: Vec<String> = self.properties().chain([SPILLED]).map(str::to_owned).collect();
+        let properties: Vec<String> = self.properties().map(str::to_owned).collect();
         let select = (!self.select.is_empty()).then_some(properties.as_slice());
         let tables = self.client.account(&table.account)?.tables.as_ref();
         let row = tables.get(&table.table, key, select).await.map_err(ClientError::store(format!("reading {table}{key}")))?;
-        let Some(row) = row else { return Ok((None, 1)) };
-        let (row, requests) = self.complete(table, row).await?;
-        Ok((row, requests + 1))
+        Ok((row, 1))
     }
 
-    /// The entity that a row is: with the other rows of a wide one, and with the properties that have left it, where they are asked for.
+    /// The entity that a row is: with the other rows of a wide one.
     async fn complete(&self, table: &TableRef, row: Row) -> Result<Read, ClientError> {
         if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some() {
             return Ok(whole(self.client.whole(table, &row.entity.key).await?));
         }
-        let lacks = if self.select.is_empty() { row.entity.get(SPILLED).is_some() } else { may_have_left(&row, self.properties()) };
-        if lacks { self.client.rejoined(table, row).await } else { Ok((Some(row), 0)) }
+        Ok((Some(row), 0))
     }
 
     /// Names of the properties that a row needs: the requested ones, and those of the condition, of joins, and of what says which are sealed; some may come twice.

@@ -174,7 +174,7 @@ impl<'c> Lookup<'c> {
     /// as pointers to their blobs, as in rows.
     ///
     /// One point read for each distinct key, 16 at a time of each table: 50 employees of five departments take five. One more for each wide
-    /// entity of several rows, and two for each whose properties have left its row.
+    /// entity of several rows.
     ///
     /// # Errors
     ///

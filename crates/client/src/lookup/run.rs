@@ -15,7 +15,6 @@ use evenkeel_model::catalog::{Archive, ArchiveTarget, Documents, Figure, Form, M
 use evenkeel_model::model::condition::Condition;
 use evenkeel_model::model::item::{Owner, SOURCE_PROPERTY, VIEW_PROPERTY};
 use evenkeel_model::model::job::Primary;
-use evenkeel_model::model::large::SPILLED;
 use evenkeel_model::model::sink;
 use evenkeel_model::model::template::Template;
 use evenkeel_model::model::{BlobName, EdmValue, Entity, EntityKey, Member, Row, Site, TableName, ViewName, limits};
@@ -483,8 +482,8 @@ fn added(figures: &BTreeMap<String, Figure>, group: &Entity, bucket: &Entity) ->
     Entity { key: group.key.clone(), properties: figures.iter().filter_map(over).collect() }
 }
 
-fn own() -> [String; 3] {
-    [SOURCE_PROPERTY, VIEW_PROPERTY, SPILLED].map(str::to_owned)
+fn own() -> [String; 2] {
+    [SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned)
 }
 
 /// The keys of the primaries that the rows of a view belong to.

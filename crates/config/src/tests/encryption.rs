@@ -104,10 +104,6 @@ fn properties_that_cannot_be_sealed_and_homes_that_cannot_be_told_are_refused() 
     }
     let archive = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"table\", table = \"Former\" }\n[tables.Former]\nencrypt = [\"Ssn\"]\n";
     assert!(wrong(&format!("{TABLE}{archive}"))[0].contains("rows from Staff lie here"));
-    let spilling =
-        "[views.s]\nkind = \"large_entity\"\nsource = \"Staff\"\ncontainer = \"values\"\nspill = true\nproperties = [\"Note\"]\n";
-    let found = wrong(&format!("{TABLE}{spilling}"));
-    assert!(found.iter().any(|found| found.contains("views.s.spill")), "{found:#?}");
     let found = wrong(
         "[views.v]\nkind = \"secondary_index\"\nsource = \"evenkeelkeys\"\ntable = \"Copies\"\npartition_key = \"a\"\nrow_key = \"{RowKey}\"\n",
     );

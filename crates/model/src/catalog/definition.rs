@@ -56,15 +56,6 @@ impl Definition {
         self
     }
 
-    /// With `true` at a key, where it is so.
-    #[must_use]
-    pub(super) fn with_truth(mut self, key: &str, truth: bool) -> Self {
-        if truth {
-            self.0.insert(key.to_owned(), json!(true));
-        }
-        self
-    }
-
     /// With the answer to conflicts, where it is not the default.
     #[must_use]
     pub(super) fn with_conflicts(self, answer: OnConflict) -> Self {
@@ -224,10 +215,6 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
     fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         let text = self.definition.text(key)?;
         words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
-    }
-
-    fn truth(&self, key: &'static str) -> Option<bool> {
-        self.definition.0.get(key)?.as_bool()
     }
 
     fn each<T>(&self, key: &'static str, read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>> {

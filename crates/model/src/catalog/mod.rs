@@ -282,22 +282,6 @@ impl Catalog {
         Some((view, Shelf::Blobs { account: large.account.clone(), container: large.container.clone() }))
     }
 
-    /// The properties that stay in the rows of this table: views, archives and rules name them, or views keep
-    /// them there.
-    pub fn kept_in_rows(&self, table: &TableRef) -> BTreeSet<String> {
-        let mut names: BTreeSet<String> = self.views_of(table).flat_map(|view| view.properties()).map(str::to_owned).collect();
-        for (target, set) in self.views.values().filter_map(|view| view.sets()) {
-            if target.has(table) {
-                names.extend(set.keys().cloned());
-            }
-        }
-        for archive in self.archives.values().filter(|archive| archive.source == *table) {
-            names.extend(archive.target.properties().into_iter().map(str::to_owned));
-        }
-        names.extend(self.conditions_over(table).flat_map(TimedCondition::properties));
-        names
-    }
-
     /// The properties of this table's entities that rules compare, or that metadata of archived documents are made of: their values stay in
     /// the rows, as do those that views compute from.
     pub fn computed_beside_views(&self, table: &TableRef) -> BTreeSet<String> {

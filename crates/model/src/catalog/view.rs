@@ -183,7 +183,6 @@ mod tests {
             container: ContainerName::new("large").unwrap(),
             properties: ["Photo".to_owned()].into(),
             threshold: 8192,
-            spill: true,
         };
         vec![
             ViewKind::SecondaryIndex(SecondaryIndex {

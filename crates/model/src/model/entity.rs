@@ -103,6 +103,11 @@ impl Entity {
         self.properties.iter().filter(|(name, _)| !name.starts_with(RESERVED_PREFIX))
     }
 
+    /// A copy of the user's own properties.
+    pub fn to_user_properties(&self) -> BTreeMap<String, EdmValue> {
+        self.user_properties().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// Sets the properties of `changes` and keeps the others (the effect of Insert-Or-Merge on the service).
     #[must_use]
     pub fn merged(mut self, changes: &Self) -> Self {

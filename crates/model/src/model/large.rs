@@ -14,28 +14,20 @@
 //! former/Sales/000223.json%values/Photo-9f86d081884c7d65…     the document's name, property, SHA-256
 //! ```
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::document::segment;
-use super::entity::RESERVED_PREFIX;
 use super::job::Primary;
 use super::names::NameError;
-use super::{BlobName, ContainerName, EdmValue, Entity, Row, job, limits, odata};
+use super::{BlobName, ContainerName, EdmValue, Entity};
 
 /// The container for staged content that is too large for a message, in the account of the job's table.
 pub const STAGING: &str = "evenkeel-staging";
 /// Containers that the program uses for itself: [`STAGING`], and poisoned bodies.
 pub const OWN_CONTAINERS: [&str; 2] = [STAGING, "evenkeel-poison"];
-
-/// The property that points to the blob with properties that have left their row: a series that outgrew it.
-pub const SPILLED: &str = "ek_spilled";
-/// The property that points to the next such blob while all that it has is in the row still.
-pub const SPILLING: &str = "ek_spilling";
 
 /// Bytes of a property in the name of a file, which has 255 at most, 65 of them for the hash.
 const FILE_PROPERTY_BYTES: usize = 128;
@@ -155,44 +147,8 @@ impl fmt::Display for Pointer {
 
 /// The pointers of an entity to blobs of its own, by property.
 pub fn pointers<'a>(folder: &'a ValueFolder, entity: &'a Entity) -> impl Iterator<Item = (&'a str, Pointer)> {
-    let may = |name: &str| !name.starts_with(RESERVED_PREFIX) || [SPILLED, SPILLING].contains(&name);
-    let own = entity.properties.iter().filter(move |(name, _)| may(name));
+    let own = entity.user_properties();
     own.filter_map(|(name, value)| Some((name.as_str(), Pointer::of(value)?))).filter(|(_, pointer)| pointer.is_of(folder))
-}
-
-/// The properties that move with an entity: the user's, those that have left its row among them.
-pub fn travelling(entity: &Entity) -> BTreeMap<String, EdmValue> {
-    let goes = |name: &str| !name.starts_with(RESERVED_PREFIX) || name == SPILLED;
-    entity.properties.iter().filter(|(name, _)| goes(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
-}
-
-/// The content of a blob that these properties go into: a JSON object, as messages carry it.
-pub fn spill(properties: &BTreeMap<String, EdmValue>) -> Bytes {
-    serde_json::Value::Object(odata::encode_properties(properties)).to_string().into()
-}
-
-/// The properties in such a blob; the problem, in words, where it is none.
-pub fn spilled(pointer: &Pointer, content: &[u8]) -> Result<BTreeMap<String, EdmValue>, String> {
-    if hash(content) != pointer.sha256 {
-        return Err("its content is not what was written".to_owned());
-    }
-    let object = job::plain_object(content, limits::SPILLED_BYTES).map_err(|error| format!("it is no JSON object: {error}"))?;
-    odata::decode_properties(object).map_err(|error| error.to_string())
-}
-
-/// Whether any of these properties may have left a row.
-pub fn may_have_left<'p>(row: &Row, mut properties: impl Iterator<Item = &'p str>) -> bool {
-    row.entity.get(SPILLED).is_some() && properties.any(|property| row.entity.get(property).is_none())
-}
-
-/// An entity as a whole, from its row and the properties that have left it. The values in the row win.
-#[must_use]
-pub fn rejoined(mut entity: Entity, spilled: BTreeMap<String, EdmValue>) -> Entity {
-    entity.properties.retain(|name, _| ![SPILLED, SPILLING].contains(&name.as_str()));
-    for (name, value) in spilled {
-        entity.properties.entry(name).or_insert(value);
-    }
-    entity
 }
 
 /// The hash of a content, as pointers carry it.
@@ -283,23 +239,6 @@ mod tests {
         let filed = Pointer::to(&document("former/Sales/7.json"), own.container.as_ref().unwrap(), "Photo", 3, own.sha256.clone()).unwrap();
         assert_eq!(filed.name.as_str(), format!("former/Sales/7.json%values/Photo-{}", own.sha256));
         assert!(filed.is_of(&document("former/Sales/7.json")) && !filed.is_of(&document("former/Sales/7")));
-    }
-
-    #[test]
-    fn what_has_left_its_row_is_joined_again_and_the_row_counts() {
-        let properties = BTreeMap::from([("A".to_owned(), EdmValue::from(1)), ("B".to_owned(), EdmValue::from(2_i64))]);
-        let content = spill(&properties);
-        assert_eq!(content, r#"{"A":1,"B":"2","B@odata.type":"Edm.Int64"}"#);
-        let folder = ValueFolder::of(&primary("p", "r"));
-        let pointer = Pointer::to(&folder, &ContainerName::new("large").unwrap(), SPILLED, content.len() as u64, hash(&content)).unwrap();
-        let found = spilled(&pointer, &content).unwrap();
-        assert_eq!(found, properties);
-        assert!(spilled(&pointer, b"{}").unwrap_err().contains("not what was written"));
-        let row = Entity::new(EntityKey::new("p", "r").unwrap()).with("A", 7).with(SPILLED, pointer.to_string()).with("ek_job", "x");
-        assert_eq!(pointers(&folder, &row).map(|(name, _)| name).collect::<Vec<_>>(), [SPILLED]);
-        assert_eq!(travelling(&row).into_keys().collect::<Vec<_>>(), ["A", SPILLED]);
-        let whole = rejoined(row, found);
-        assert_eq!((whole.get("A"), whole.get("B"), whole.get(SPILLED)), (Some(&7.into()), Some(&2_i64.into()), None));
     }
 
     proptest! {

@@ -61,8 +61,6 @@ pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
 /// Most keys of a staged entity's JSON, annotations included: ten times the properties of a wide entity, and still no more memory than its
 /// text.
 pub const STAGED_KEYS: usize = 262_144;
-/// Largest blob that properties of one series go into, in bytes of its JSON: it is read and written as one, in memory.
-pub const SPILLED_BYTES: usize = 16_777_216;
 /// Longest document of an archived entity that is read: [`STAGED_ENTITY_BYTES`] of text, four characters of JSON for each, since a control
 /// character of two bytes takes six.
 pub const ARCHIVED_BYTES: u64 = 67_108_864;

@@ -143,7 +143,7 @@ mod tests {
 
     fn view(properties: &[&str], threshold: u64) -> LargeEntity {
         let properties = properties.iter().map(|name| (*name).to_owned()).collect();
-        LargeEntity { account: AccountName::main(), container: ContainerName::new("large").unwrap(), properties, threshold, spill: false }
+        LargeEntity { account: AccountName::main(), container: ContainerName::new("large").unwrap(), properties, threshold }
     }
 
     fn entity() -> Entity {

@@ -15,7 +15,6 @@ pub mod lookup;
 mod ownership;
 pub mod sample;
 mod secondary_index;
-pub mod spill;
 
 pub use derive::{Content, Derivation, DeriveError, Item, computed_from, derive, has_copy_at, values};
 pub use ownership::{Claimant, Claimed};

@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::derive;
 use crate::catalog::{Catalog, View};
 use crate::model::condition::{Condition, is_comparable};
-use crate::model::large::SPILLED;
 use crate::model::nearest::nearest;
 use crate::model::{Entity, ItemAddress, ViewName};
 
@@ -169,10 +168,10 @@ pub fn only(view: &View) -> Catalog {
     Catalog { views: [(view.name.clone(), view.clone().into())].into(), ..Catalog::default() }
 }
 
-/// Those of these properties that no primary has. None where some have properties in a blob: they may be there.
+/// Those of these properties that no primary has.
 fn lacking(mut names: BTreeSet<&str>, tables: &[Sampled<'_>]) -> Vec<LackingProperty> {
     let primaries = || tables.iter().flat_map(|table| table.primaries);
-    if primaries().next().is_none() || primaries().any(|primary| primary.get(SPILLED).is_some()) {
+    if primaries().next().is_none() {
         return Vec::new();
     }
     let there: BTreeSet<&str> = primaries().flat_map(|primary| primary.properties.keys()).map(String::as_str).collect();
@@ -317,8 +316,6 @@ mod tests {
         let empty = index("{Remark}", "");
         assert!(!sample(Some(&empty), Some(&index("{Satus}", "")), &primaries).loss, "there are no items to lose");
         assert!(!sample(Some(&sparse), Some(&index("{Satus}", "")), &[]).is_suspect(), "nor primaries");
-        let spilled = [primaries[0].clone().with(SPILLED, "{}")];
-        assert!(!sample(None, Some(&index("{Satus}", "")), &spilled).is_suspect(), "it may lie in the blob");
     }
 
     #[test]

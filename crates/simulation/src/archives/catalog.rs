@@ -45,13 +45,7 @@ fn copies(target: &str, keys: (&str, &str), select: Option<Vec<String>>) -> View
 
 fn large() -> ViewKind {
     let properties = [LARGE_PROPERTY.to_owned()].into();
-    ViewKind::LargeEntity(LargeEntity {
-        account: AccountName::main(),
-        container: container(LARGE),
-        properties,
-        threshold: 16,
-        spill: false,
-    })
+    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container: container(LARGE), properties, threshold: 16 })
 }
 
 #[expect(clippy::expect_used, reason = "constants, which every run uses")]

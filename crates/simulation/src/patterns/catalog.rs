@@ -62,7 +62,7 @@ fn headcount() -> ViewKind {
 
 fn large(container: ContainerName) -> ViewKind {
     let properties = ["Photo", "Resume"].map(str::to_owned).into();
-    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16, spill: false })
+    ViewKind::LargeEntity(LargeEntity { account: AccountName::main(), container, properties, threshold: 16 })
 }
 
 fn team_name(together: bool) -> ViewKind {

@@ -25,8 +25,6 @@ pub struct LargeEntity {
     pub properties: BTreeSet<String>,
     /// In bytes: of UTF-8 for a string.
     pub threshold: u64,
-    /// Whether half of an entity's properties move into one blob when there are more than its row takes.
-    pub spill: bool,
 }
 
 impl<P> Kind<P> for LargeEntity {
@@ -35,8 +33,7 @@ impl<P> Kind<P> for LargeEntity {
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
-        let keys = keys.with_list("properties", &self.properties).with("threshold", format_args!("{}B", self.threshold));
-        keys.with_truth("spill", self.spill)
+        keys.with_list("properties", &self.properties).with("threshold", format_args!("{}B", self.threshold))
     }
 }
 
@@ -55,14 +52,12 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Place>> {
     }
     let properties = view.optional("properties", properties);
     let threshold = view.optional("threshold", |view| view.measure("threshold", "a size such as \"32KiB\"", "B", parse_size));
-    let spill = view.truth("spill") == Some(true);
     let named = account.ok()?;
     let kind = LargeEntity {
         account: named.clone().unwrap_or_else(AccountName::main),
         container: container?,
         properties: properties.ok()?.unwrap_or_default(),
         threshold: threshold.ok()?.unwrap_or(DEFAULT_THRESHOLD),
-        spill,
     };
     let settle = if named.is_none() { Some(in_account_of as Settle) } else { None };
     Some(DeclaredKind { settle, ..DeclaredKind::new(kind) })

@@ -77,8 +77,6 @@ pub trait ViewSection {
     fn measure<T>(&self, key: &'static str, expected: &str, unit: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T>;
     /// One of some words.
     fn word<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
-    /// True or false, where the key is there.
-    fn truth(&self, key: &'static str) -> Option<bool>;
     /// Each text of a list, read.
     fn each<T>(&self, key: &'static str, read: impl FnMut(String) -> Result<T, String>) -> Option<Vec<T>>;
     /// The texts of a table, by name.

@@ -7,10 +7,9 @@
 
 use super::timed::TIMESTAMP;
 use super::tree::{Condition, Expr};
-use crate::model::large::SPILLED;
 use crate::model::{Comparison, EdmValue, Filter};
 
-/// Most comparisons of a filter. The service takes fifteen; a key range has up to four, and one is for rows that properties have left.
+/// Most comparisons of a filter. The service takes fifteen; a key range has up to four.
 const COMPARISONS: usize = 10;
 
 impl Condition {
@@ -18,11 +17,6 @@ impl Condition {
     pub fn prefilter(&self) -> Option<Filter> {
         let mut left = COMPARISONS;
         self.root.prefilter(&mut left)
-    }
-
-    /// As [`prefilter`](Self::prefilter), for rows of entities: the service misses the properties that have left one, which passes for them.
-    pub fn prefilter_of_entities(&self) -> Option<Filter> {
-        self.prefilter().map(|prefilter| prefilter.or(Filter::compare(SPILLED, Comparison::NotEqual, "")))
     }
 }
 
@@ -100,15 +94,6 @@ mod tests {
         }
         let timed = TimedCondition::parse(r#"Timestamp == "x" or Timestamp < now"#).unwrap();
         assert_eq!(timed.at(jiff::Timestamp::UNIX_EPOCH).unwrap().prefilter(), None);
-    }
-
-    #[test]
-    fn a_row_that_properties_have_left_passes_for_them() {
-        let filter = Condition::parse(r#"Name == "Kim""#).unwrap().prefilter_of_entities().unwrap();
-        let row = |entity: Entity| Row { entity, etag: ETag::new("1").unwrap(), timestamp: None };
-        let entity = Entity::new(EntityKey::new("p", "r").unwrap());
-        assert!(filter.matches(&row(entity.clone().with(SPILLED, "x"))) && !filter.matches(&row(entity)));
-        assert_eq!(Condition::parse("exists(Name)").unwrap().prefilter_of_entities(), None);
     }
 
     #[test]
