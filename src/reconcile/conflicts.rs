@@ -13,7 +13,7 @@ use super::execute::{Failure, FailureClass};
 use super::failure::{ROUNDS, lost_race, permanent, storage};
 use super::footprint::{self, Footprint};
 use super::look::Look;
-use super::nesting::Nesting;
+use super::nesting::{Nesting, Ring};
 use super::observation::Observation;
 use super::scope::{Reasons, Scope, Wanted};
 use super::steps::{KeyConflict, Plan};
@@ -175,7 +175,8 @@ pub(super) async fn resolve(scope: &Scope<'_>, met: &mut KeysMet, seen: &Observa
             let theirs = address.met(&owner.view);
             let nesting = Nesting::new(&scope.primary, scope.outer).freeing();
             match scope.engine.nested(&owner.primary, Some(theirs), scope.delivery, &nesting).await {
-                Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
+                // Nobody else may follow what a ring has written on its first.
+                Err(failure) if failure.class != FailureClass::Permanent || Ring::is_all(&failure) => return Err(failure),
                 Ok(_) | Err(_) => {}
             }
             met.touched.insert(address.clone());

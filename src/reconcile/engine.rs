@@ -33,7 +33,7 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
 pub(super) const PART: Duration = Duration::from_secs(10);
 
 /// How long views may be chained (a view's target that is another view's source).
-pub(super) const LONGEST_CHAIN: u8 = 8;
+pub(super) const LONGEST_CHAIN: usize = 8;
 
 /// Why the record of a catalog cannot be read now.
 pub type Unread = Box<dyn std::error::Error + Send + Sync>;
@@ -104,7 +104,7 @@ pub(super) enum Unknown {
     WhichTable { view: ViewName, tables: String },
     #[error("{property} of {table} is encrypted, so that its values compare with nothing: compare another property, or its keyed hash")]
     Sealed { table: TableName, property: String },
-    #[error("views are chained more than {LONGEST_CHAIN} deep at {0}: the catalog has a cycle")]
+    #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]
     Chain(Primary),
 }
 

@@ -10,7 +10,7 @@ use super::engine::{Engine, LONGEST_CHAIN, Unknown};
 use super::execute::{Delivery, Execute, Failure, FailureClass, Outcome, Summary, Work};
 use super::failure::{first_of, permanent};
 use super::memory::MemoryShare;
-use super::nesting::{Nesting, SyncedOn};
+use super::nesting::{Nesting, Ring, SyncedOn};
 use super::queueing::look_again_after;
 use super::reconciler::Reconciler;
 use super::report::{PlanReport, report};
@@ -140,10 +140,12 @@ impl Engine {
             // A view that only a newer catalog has may derive from these: its pass knows them by their announcement.
             self.refuse_replaced(|| format!("closing the footprint of {}", scope.primary)).await?;
         }
-        let (nesting, mut failed, mut failure) = (Nesting::new(&scope.primary, scope.outer), Vec::new(), None);
+        let (nesting, mut failed, mut failure, mut ring) = (Nesting::new(&scope.primary, scope.outer), Vec::new(), None, None);
         for address in plan.changed().filter(|_| !planted(Bug::NoSyncOn)) {
             let Some(derived) = scope.derived_primary(address) else { continue };
             match self.nested(&derived, None, scope.delivery, &nesting).await {
+                // All but the first of them are in step.
+                Err(error) if Ring::is_all(&error) => ring = Some(error),
                 Err(error) if error.class == FailureClass::Permanent => {
                     failed.push(address.clone());
                     failure = Some(first_of(failure, error));
@@ -151,11 +153,11 @@ impl Engine {
                 ended => drop(ended?),
             }
         }
-        Ok(SyncedOn { overtaken: nesting.has_changed(), failed, failure })
+        Ok(SyncedOn { failed, failure: failure.or(ring) })
     }
 
-    /// Brings every item of a primary in step with it, from inside another pass, unless its own pass is open there; `met` is
-    /// one that was met and that its footprint may not list.
+    /// Brings every item of a primary in step with it, from inside another pass; `met` is one that was met and that its footprint may
+    /// not list. Where its own pass is open there, that is a failure for good.
     pub(super) fn nested<'a>(
         &'a self,
         primary: &'a Primary,
@@ -166,8 +168,8 @@ impl Engine {
         Box::pin(async move {
             let source = self.table(&primary.table)?;
             let primary = Primary { table: source.table.clone(), key: primary.key.clone() };
-            if outer.leaves_to_its_own(&primary) {
-                return Ok(Summary::default());
+            if let Some(ring) = outer.ring(&primary) {
+                return Err(permanent(format!("reconciling {primary}"), ring));
             }
             if outer.depth() > LONGEST_CHAIN {
                 return Err(permanent("reconciling a chain of views", Unknown::Chain(primary)));

@@ -178,7 +178,7 @@ impl<'e> Pass<'e> {
         }
         conflicts::tell_contenders(scope, seen, plan, &close.footprint).await?;
         close.leave_to_the_next(on.failed);
-        if on.overtaken || !footprints::close(scope, &mut self.doubt, &close.footprint, (seen, plan), etag.as_ref()).await? {
+        if !footprints::close(scope, &mut self.doubt, &close.footprint, (seen, plan), etag.as_ref()).await? {
             return Ok(false);
         }
         self.met.lost_no_race = true;

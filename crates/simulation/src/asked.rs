@@ -8,7 +8,7 @@ use evenkeel::model::job::{JobRequest, SyncJob};
 use evenkeel::model::{EntityKey, Job, job};
 
 /// The tables whose primaries a worker may queue a sync of.
-const SYNCED: [&str; 5] = ["Employees", "FormerEmployees", "Teams", "Managers", "Spouses"];
+const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
 
 /// The condition of a job, as its client meant it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,8 +30,6 @@ pub enum Scene {
     Carried,
     /// A team among its people was given what its lead says.
     Led,
-    /// One of two spouses was given what the other says.
-    Wed,
     /// An audit recorded what it found.
     Audited,
     /// A line was appended to a log.
@@ -90,7 +88,7 @@ pub enum Scene {
 
 impl Scene {
     /// Every kind.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 34] = [
         Self::Uploaded,
         Self::Dropped,
         Self::Unstaged,
@@ -98,7 +96,6 @@ impl Scene {
         Self::Moved,
         Self::Carried,
         Self::Led,
-        Self::Wed,
         Self::Audited,
         Self::Logged,
         Self::LoggedTogether,
@@ -151,7 +148,6 @@ impl Scene {
             Self::Moved => "an entity moved to another key",
             Self::Carried => "an entity was told what its team says",
             Self::Led => "a team among its people was told what its lead says",
-            Self::Wed => "one of two spouses was told what the other says",
             Self::Audited => "an audit recorded what it found",
             Self::Logged => "a line was appended to a log",
             Self::LoggedTogether => "several lines were appended together",
@@ -338,8 +334,6 @@ impl SceneCounter {
                     Some(Scene::Carried)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
                     Some(Scene::Led)
-                } else if text("ek_owner_spouse").is_some() && execution.caller >= WORKERS {
-                    Some(Scene::Wed)
                 } else {
                     (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
                 }

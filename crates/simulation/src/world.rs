@@ -205,7 +205,7 @@ impl Setting {
     pub(super) fn founded(&self) -> Vec<(&'static str, Entity)> {
         match self {
             Self::Company(_) => vec![("Departments", company::department())],
-            Self::Patterns(shape) => patterns::founded(*shape),
+            Self::Patterns(_) => Vec::new(),
             Self::Archives(_) => archives::founded(),
             Self::Releases(shape) => shape.last().founded(),
         }

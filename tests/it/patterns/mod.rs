@@ -8,6 +8,7 @@
 mod client;
 mod costs;
 mod dated;
+mod deputies;
 mod derived;
 mod documents;
 mod each;
@@ -20,7 +21,6 @@ mod ranges;
 mod searching;
 mod series;
 mod site;
-mod spouses;
 mod sweeping;
 mod together;
 mod wide;
@@ -131,10 +131,9 @@ patterns! {
         a_day_of_24_hours_is_one_entity
         a_series_that_outgrows_its_entity_is_told
         a_series_of_more_than_252_values_in_a_wide_table_is_read_back_whole;
-    spouses:
-        spouses_in_one_partition_say_what_the_other_is_through_their_lives
-        spouses_in_two_partitions_say_what_the_other_is_through_their_lives
-        a_ring_comes_to_rest
+    deputies:
+        each_says_for_whom_and_nothing_is_written_that_is_there_already
+        a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_nothing
         the_last_of_two_has_the_one_that_both_name;
     sweeping:
         deleting_by_condition_takes_few_requests

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPOUSES, TABLES, TEAM};
+use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TABLES, TEAM};
 use crate::company::{ARCHIVE, container, table, table_ref, view_name};
 use crate::sealed::SSN;
 use evenkeel::catalog::{
@@ -87,15 +87,6 @@ fn lead() -> Arc<View> {
     Arc::new(View { when, ..View::clone(&view("lead", "Employees", kind)) })
 }
 
-fn spouse() -> ViewKind {
-    ViewKind::Denormalize(Denormalize {
-        target: table_ref(SPOUSES).into(),
-        partition_key: key("{Town}"),
-        row_key: key("{Spouse}"),
-        set: BTreeMap::from([("SpouseName".to_owned(), text("{Name}"))]),
-    })
-}
-
 /// The catalog.
 pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
     let far = || list("Lists", ("list", "{LastName}"), &["{PartitionKey}", "{RowKey}", "{Note}"]);
@@ -109,12 +100,11 @@ pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
         shape.large.then(|| view("former_photos", "FormerEmployees", large(container(FORMER_LARGE)))),
         shape.ranges.then(|| view("team_name", shape.teams(), team_name(shape.together))),
         shape.has_teams_within().then(lead),
-        shape.second_town.map(|_| view("spouse", SPOUSES, spouse())),
     ];
     let archive =
         Archive { name: view_name(ARCHIVE), source: table_ref("Employees"), target: ArchiveTarget::Table(table_ref("FormerEmployees")) };
     Catalog {
-        tables: TABLES[..6].iter().map(|name| (table(name), table_ref(name))).collect(),
+        tables: TABLES[..5].iter().map(|name| (table(name), table_ref(name))).collect(),
         wide: ["Employees", "FormerEmployees"].into_iter().filter(|_| shape.wide).map(table_ref).collect(),
         views: views.into_iter().flatten().map(|view| (view.name.clone(), view)).collect(),
         archives: BTreeMap::from([(archive.name.clone(), Arc::new(archive))]),

@@ -9,13 +9,11 @@
 //! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which a put brings or finds staged |
 //! | `team_name` | Teams, or Employees | Employees | what a team says to a range of employees, which it may lie in |
 //! | `lead` | Employees | Employees | what one of these says to the team beside it |
-//! | `spouse` | Spouses | Spouses | what each of two says of the other, in one partition or in two |
 //!
 //! Employees and those who left may be wide. In some seeds jobs bring an encrypted property. They are archived, restored and moved to other keys; whole tables are audited and gone
 //! through again meanwhile.
 
 mod catalog;
-mod couple;
 mod oracle;
 mod script;
 mod shape;
@@ -26,16 +24,12 @@ use evenkeel::model::large::STAGING;
 use evenkeel::reconcile::footprint::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
-pub(super) use couple::founded;
 pub(super) use oracle::{Excused, judge};
 pub(super) use script::{LARGE_PROPERTIES, said, steps};
 pub(super) use shape::PatternsShape;
 
 /// Every table, footprints included.
-pub(super) const TABLES: [&str; 9] =
-    ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", SPOUSES, CLAIMS, "EvenkeelAudits", FOOTPRINTS];
-/// The table of those who set properties on each other.
-pub(super) const SPOUSES: &str = "Spouses";
+pub(super) const TABLES: [&str; 8] = ["Employees", "FormerEmployees", "Lists", "Groups", "Teams", CLAIMS, "EvenkeelAudits", FOOTPRINTS];
 /// The row key of a team.
 pub(crate) const TEAM: &str = "team";
 /// The row key of the lead of a team.

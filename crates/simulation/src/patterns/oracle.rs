@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::script::{ExpectedValues, LARGE_PROPERTIES};
-use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, SPOUSES, TEAM, couple};
+use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TEAM};
 use crate::history::{VERSION, is_continuation};
 use crate::items::{Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, held, member, members_of, set_part};
 use crate::oracle::{Judgement, compare, footprints};
@@ -43,7 +43,6 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
                 "Employees" => shape.lists || shape.near || shape.groups || shape.skilled || shape.large || shape.has_teams_within(),
                 "FormerEmployees" => shape.large,
                 "Teams" => shape.ranges && !shape.together,
-                SPOUSES => shape.second_town.is_some(),
                 _ => false,
             };
             if has_views {
@@ -54,7 +53,6 @@ pub(crate) fn judge(seen: &FinalState, shape: PatternsShape, excused: &Excused<'
                 items.extend(values(&address, &entity, &seen.blobs, excused)?);
             }
             wanted.extend(items.into_iter().map(|item| (item, (address.clone(), Properties::new()))));
-            wanted.extend(couple::set_by(&seen.tables, &address, &entity, shape).map(|(item, says)| (item, (address.clone(), says))));
             wanted.extend(led(seen, &address, &entity, shape).map(|(item, says)| (item, (address.clone(), says))));
         }
     }
@@ -83,7 +81,7 @@ fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
 
 /// The entities of a table that are primaries, each from all of its rows.
 fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
-    if !matches!(table, "Employees" | "FormerEmployees" | "Teams" | SPOUSES) {
+    if !matches!(table, "Employees" | "FormerEmployees" | "Teams") {
         return Ok(Vec::new());
     }
     let own = rows.iter().filter(|row| row.entity.text("ek_view").is_none());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{LEAD, PatternsShape, TEAM, couple};
+use super::{LEAD, PatternsShape, TEAM};
 use crate::batches;
 use crate::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script};
 use crate::fault_plan::{Draw, FaultPlan, chance, seconds};
@@ -106,8 +106,6 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         steps.extend(told);
     }
     steps.extend(batches::steps(seed, fault_plan, &keys, step_groups, said));
-    let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
-    steps.extend(couple::steps(seed, fault_plan, shape, step_groups));
     steps.sort_by_key(|step| step.at);
     steps
 }

@@ -26,8 +26,6 @@ pub(crate) struct PatternsShape {
     /// Teams lie among their employees, from one of whom on they mean everybody, themselves too by their keys; and their leads say their
     /// versions to them.
     pub(super) together: bool,
-    /// The partition of the second of two spouses, where there are two. The first lives in Sales.
-    pub(super) second_town: Option<&'static str>,
     /// The lists by skill have their second definition: other blobs.
     pub(super) anew: bool,
     /// Employees have an encrypted property.
@@ -54,7 +52,6 @@ impl PatternsShape {
         let _ = (draw.below(3), draw.below(4));
         let [lists, near, groups, skilled, large, wide, ranges] = [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
-        let second_town = draw.happens(0.3).then(|| *draw.of(&["Sales", "Ops"]));
         let encrypted = Draw(&self::chance(seed, 24)).happens(0.3);
         let restless = Draw(&self::chance(seed, 25)).happens(0.15);
         // Views set nothing on entities that may take several rows.
@@ -69,7 +66,6 @@ impl PatternsShape {
             restless,
             bursts: false,
             together,
-            second_town,
             anew: false,
             encrypted,
             placement: Placement::Main,
