@@ -67,7 +67,8 @@ impl<'s> Known<'s> {
         closed && !self.differed && underived.is_empty()
     }
 
-    /// Whether the footprint lists what is wanted and nothing else: another version of the program may derive other keys by the same views.
+    /// Whether the footprint lists what is wanted and nothing else: the same views derive other keys by new rules of a time zone, which are compiled
+    /// in.
     fn lists_what_is_wanted(&self) -> bool {
         self.situation.wanted.keys().all(|address| self.own.contains_key(address)) && self.own.keys().all(|address| self.stays(address))
     }

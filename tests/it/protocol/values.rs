@@ -539,7 +539,8 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
 const PERCENT: [(&str, &str, &str); 4] =
     [("Departments", "A%", "department"), ("Departments", "A%25", "department"), ("Staff", "A%", "7"), ("Staff", "A%25", "8")];
 
-/// As a version left it that escaped the keys of entities of others: what `A%` says lies where `A%25` is meant.
+/// As a program leaves it that makes other keys by the same views, as with other rules of a time zone: what `A%` says lies where `A%25` is
+/// meant.
 async fn escaped() -> Lab {
     let lab = Lab::with(SMALL, declared(&STAFF.replace("\"{PartitionKey}\"", "\"{PartitionKey}25\"")));
     for name in ["Departments", "Mentors"] {
@@ -578,7 +579,7 @@ async fn told(lab: &Lab) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn what_lies_under_keys_that_an_earlier_version_escaped_is_found_and_put_right() {
+async fn what_lies_under_keys_by_other_rules_is_found_and_put_right() {
     let some = |text: &str| Some(text.to_owned());
     let thorough = |(name, pk, rk): (&str, &str, &str)| json!({"op": "sync", "table": name, "pk": pk, "rk": rk, "thorough": true});
     let repairs = [
