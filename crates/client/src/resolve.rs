@@ -6,10 +6,10 @@
 use sha2::{Digest as _, Sha256};
 
 use super::{Client, ClientError, lists};
-use evenkeel_model::catalog::{Shelf, TableRef};
+use evenkeel_model::catalog::TableRef;
 use evenkeel_model::model::job::Primary;
 use evenkeel_model::model::large::{Pointer, ValueFolder};
-use evenkeel_model::model::{EdmValue, Entity, Row, Site};
+use evenkeel_model::model::{AccountName, ContainerName, EdmValue, Entity, Row, Site};
 use evenkeel_model::ports::{BlobProperties, BlobStore, ErrorClass, StoreError};
 use evenkeel_model::shared;
 
@@ -23,25 +23,23 @@ pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientE
 }
 
 /// Where the large values of one entity lie.
-pub(super) struct ValuePlace {
-    /// Their container, or their folder of files.
-    pub(super) shelf: Shelf,
+struct ValuePlace {
+    account: AccountName,
+    container: ContainerName,
     /// Their prefix there.
-    pub(super) folder: ValueFolder,
+    folder: ValueFolder,
 }
 
 impl Client {
     /// Where the large values lie that pointers of a row lead to: its own, or those of the primary that it is a copy of. `None` where it has
-    /// none. And the requests that it took.
-    async fn value_place(&self, table: &TableRef, row: &Entity) -> Result<(Option<ValuePlace>, u64), ClientError> {
-        let (origin, requests) = self.origin(table, row).await?;
-        let place = origin.and_then(|origin| {
+    /// none.
+    async fn value_place(&self, table: &TableRef, row: &Entity) -> Result<Option<ValuePlace>, ClientError> {
+        let (origin, _) = self.origin(table, row).await?;
+        Ok(origin.and_then(|origin| {
             let (_, large) = self.catalog.large_values_of(&origin.table)?;
             let home = Primary { table: origin.table.table.clone(), key: origin.entity.key.clone() };
-            let shelf = Shelf::Blobs { account: large.account.clone(), container: large.container.clone() };
-            Some(ValuePlace { shelf, folder: ValueFolder::of(&home) })
-        });
-        Ok((place, requests))
+            Some(ValuePlace { account: large.account.clone(), container: large.container.clone(), folder: ValueFolder::of(&home) })
+        }))
     }
 }
 
@@ -52,10 +50,10 @@ pub(super) async fn resolve(client: &Client, table: &TableRef, row: &mut Row) ->
     if pointers.is_empty() {
         return Ok(());
     }
-    let (place, _) = client.value_place(table, &row.entity).await?;
+    let place = client.value_place(table, &row.entity).await?;
     for (name, pointer) in pointers {
         let mut content = Vec::new();
-        let mut found = StoredValue::find(client, place.as_ref(), &name, &pointer).await?;
+        let found = StoredValue::find(client, place.as_ref(), &name, &pointer).await?;
         found
             .pass(|part| {
                 content.extend_from_slice(part);
@@ -80,8 +78,8 @@ pub(super) async fn read(
     (property, pointer): (&str, &Pointer),
     mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
 ) -> Result<u64, ClientError> {
-    let (place, _) = client.value_place(table, row).await?;
-    let mut value = StoredValue::find(client, place.as_ref(), property, pointer).await?;
+    let place = client.value_place(table, row).await?;
+    let value = StoredValue::find(client, place.as_ref(), property, pointer).await?;
     let mut whole = None;
     let is_one_part = value.found.length <= PART_BYTES;
     value
@@ -106,8 +104,6 @@ struct StoredValue<'c> {
     pointer: &'c Pointer,
     blobs: &'c dyn BlobStore,
     found: BlobProperties,
-    /// Storage requests that it took so far.
-    requests: u64,
 }
 
 impl<'c> StoredValue<'c> {
@@ -118,11 +114,8 @@ impl<'c> StoredValue<'c> {
                 "property {property} points to the file {name}, which only its document knows where to find"
             )));
         };
-        let own = place.filter(|place| pointer.is_of(&place.folder)).and_then(|place| match &place.shelf {
-            Shelf::Blobs { account, container: own } => (own == container).then_some(account),
-            Shelf::Files { .. } => None,
-        });
-        let Some(account) = own else {
+        let own = place.filter(|place| pointer.is_of(&place.folder) && place.container == *container);
+        let Some(ValuePlace { account, .. }) = own else {
             return Err(broken(
                 property,
                 pointer,
@@ -135,18 +128,17 @@ impl<'c> StoredValue<'c> {
         if found.length != pointer.bytes {
             return Err(broken(property, pointer, &format!("which has {} bytes in place of {}", found.length, pointer.bytes)));
         }
-        Ok(Self { property, pointer, blobs, found, requests: 1 })
+        Ok(Self { property, pointer, blobs, found })
     }
 
     /// Reads all of it once, and checks its hash at the end.
-    async fn pass(&mut self, mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send) -> Result<(), ClientError> {
+    async fn pass(&self, mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send) -> Result<(), ClientError> {
         let broken = |what| broken(self.property, self.pointer, what);
         let Some(container) = &self.pointer.container else { return Err(broken("which is no blob")) };
         let (mut hash, mut at) = (Sha256::new(), 0);
         // An empty one is a part of nothing.
         loop {
             let end = self.found.length.min(at + PART_BYTES);
-            self.requests += 1;
             let part = self.blobs.get_at(container, &self.pointer.name, at..end, &self.found.etag).await.map_err(|error| {
                 let is_gone = error.class == ErrorClass::Precondition;
                 if is_gone { broken("which went away while it was read") } else { failed(self.property)(error) }
