@@ -328,7 +328,7 @@ async fn nothing_is_left_of_the_last_table_that_was_over() {
 
 #[tokio::test]
 async fn a_drop_that_cannot_be_queued_holds_up_no_other_and_no_row_of_a_table_that_is_gone() {
-    let unwritable = Unwritable(&["Logins20200101", "Logins20200102"]);
+    let unwritable = Unwritable(&["default~Logins20200101", "default~Logins20200102"]);
     let tables = ["Logins20200101", "Logins20200102", "Logins20200103", "Logins20200104"];
     let world = Hourly::under(Arc::new(unwritable), &tables).await;
     let refused = world.look(CatalogOwner::default(), TurnTime::Due).await.unwrap_err();

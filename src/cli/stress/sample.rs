@@ -16,6 +16,8 @@ use crate::ports::{Page, Query};
 const BYTES: usize = 64 << 20;
 /// Most entities of a sample: a page.
 pub(super) const ENTITIES: usize = 1_000;
+/// Entities that are made where there is no sample: a partition takes them at once.
+const MADE: usize = 400;
 /// Most pages that are read for them: a page may come short.
 pub(super) const PAGES: usize = 11;
 
@@ -76,5 +78,5 @@ fn made(args: &StressArgs) -> anyhow::Result<Vec<Entity>> {
     let entity = |at: usize| -> anyhow::Result<Entity> {
         Ok(Entity::new(EntityKey::new("p", format!("{at:06}"))?).with("Content", EdmValue::Binary(content.clone())))
     };
-    (0..ENTITIES).map(entity).collect()
+    (0..MADE).map(entity).collect()
 }

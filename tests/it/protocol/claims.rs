@@ -1,8 +1,9 @@
 //! Ranges that cannot all be served: two departments that speak to the same people, a person whose row is full, a view that is gone.
 
 use evenkeel::catalog::{Catalog, Source};
+use evenkeel::model::claim::CLAIMS;
 use evenkeel::model::job::Primary;
-use evenkeel::model::{Entity, EntityKey, Job, ViewName};
+use evenkeel::model::{EdmValue, Entity, EntityKey, Job, ViewName};
 use evenkeel::ports::{IfMatch, TableOperation};
 use evenkeel::reconcile::{Failure, FailureClass, Outcome};
 use serde_json::json;
@@ -126,6 +127,41 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     lab.do_queued().await;
     all_say(&lab, Some("b"), "the second gets what the first has left").await;
     lab.work(&carry("b")).await.unwrap();
+}
+
+/// The list of claims as it lies in its row: members, tokens.
+fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
+    let texts =
+        row.properties.iter().filter_map(|(name, value)| if let EdmValue::String(text) = value { Some((name, text)) } else { None });
+    texts
+        .filter_map(|(name, text)| Some((name.clone(), serde_json::from_str(text).ok()?)))
+        .filter(|(name, _)| name != "ek_source")
+        .collect()
+}
+
+/// A worker that was held up brings back what a department has said before, after another one has dropped it: the row lists both, and the
+/// footprint what it says now.
+#[tokio::test]
+async fn no_claim_is_believed_that_its_footprint_does_not_list() {
+    let lab = staffed(declared(CATALOG)).await;
+    let mut said = Vec::new();
+    for name in ["Blue", "Red"] {
+        write(&lab, "Departments", Entity::new(key("d")).with("Name", name)).await;
+        lab.work(&sync("Departments", "d")).await.unwrap();
+        lab.do_queued().await;
+        said.push(lab.rows(CLAIMS).await.remove(0).entity);
+    }
+    all_say(&lab, Some("Red"), "what it says now").await;
+    let [before, mut both]: [Entity; 2] = said.try_into().unwrap();
+    for ((name, before), (_, now)) in lists(&before).into_iter().zip(lists(&both)) {
+        both = both.with(&name, json!([before, now].concat()).to_string());
+    }
+    write(&lab, CLAIMS, both.with("ek_count", 2_i64)).await;
+    lab.work(&carry("d")).await.unwrap();
+    all_say(&lab, Some("Red"), "it was carried again").await;
+    write(&lab, "Employees", Entity::new(key("e4")).with("Email", "e4")).await;
+    lab.work(&sync("Employees", "e4")).await.unwrap();
+    all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
 #[tokio::test]

@@ -118,7 +118,8 @@ impl SubjectList {
             (Self::Rechecks, Value::Object(one)) => {
                 let fields: Option<Vec<_>> =
                     self.instead_of().iter().map(|name| one.get(*name).map(|value| (*name, value.clone()))).collect();
-                Some(fields?.into_iter().chain(one.get("chained").map(|value| ("chained", value.clone()))).collect())
+                let optional = ["chained", "told"].into_iter().filter_map(|name| one.get(name).map(|value| (name, value.clone())));
+                Some(fields?.into_iter().chain(optional).collect())
             }
             _ => None,
         }
